@@ -1,0 +1,133 @@
+"""Every deliberate exception of xenoovs. Facts are attributes; the text is made from them, never parsed back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class XenoovsError(Exception):
+    """Base of all errors that a user is meant to read. `retryable`: the same call may succeed later."""
+
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """One mistake in a config: where (1-based line and column, path such as `services[0].backends[1].weight`) and what."""
+
+    file: str
+    line: int
+    column: int
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}:{self.column}: "
+        return f"{where}{self.path}: {self.message}" if self.path else f"{where}{self.message}"
+
+
+class ConfigError(XenoovsError):
+    """A config that cannot be used; carries all findings at once, sorted by place."""
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        self.findings = tuple(sorted(findings))
+        super().__init__("\n".join(map(str, self.findings)))
+
+
+class ParseError(XenoovsError):
+    """Text from a tool that does not have the form it should; `offset` counts characters into `text`."""
+
+    def __init__(self, *, text: str, offset: int, expected: str, line: int | None = None) -> None:
+        self.text, self.offset, self.expected, self.line = text, offset, expected, line
+        at = f"line {line}, column {offset + 1}" if line is not None else f"column {offset + 1}"
+        seen = text[offset : offset + 40] or "end of line"
+        super().__init__(f"{at}: expected {expected}, found {seen!r} in: {text[:200]!r}")
+
+
+class CompileError(XenoovsError):
+    """A valid config that no program can serve."""
+
+    def __init__(self, *, service: str, reason: str) -> None:
+        self.service, self.reason = service, reason
+        super().__init__(f"service {service}: {reason}")
+
+
+class SwitchError(XenoovsError):
+    """Open vSwitch could not do or tell what it was asked."""
+
+
+class SwitchUnreachable(SwitchError):
+    """Nobody answers at the socket of Open vSwitch."""
+
+    retryable = True
+
+    def __init__(self, *, target: str, reason: str) -> None:
+        self.target, self.reason = target, reason
+        super().__init__(f"cannot reach Open vSwitch at {target}: {reason}")
+
+
+class BridgeMissing(SwitchError):
+    """The bridge of the config is not there."""
+
+    def __init__(self, *, bridge: str, present: Iterable[str]) -> None:
+        self.bridge, self.present = bridge, tuple(sorted(present))
+        there = f"bridges here: {', '.join(self.present)}" if self.present else "there is no bridge at all"
+        super().__init__(
+            f"bridge {bridge} does not exist ({there}); create it with `ovs-vsctl add-br {bridge}` or name another in switch.bridge"
+        )
+
+
+class PortsMissing(SwitchError):
+    """Ports of the config that are not on its bridge; `elsewhere` maps a port to the bridge where it is, or None."""
+
+    def __init__(self, *, bridge: str, elsewhere: dict[str, str | None]) -> None:
+        self.bridge, self.elsewhere = bridge, dict(sorted(elsewhere.items()))
+        super().__init__("; ".join(self._explain(port, other) for port, other in self.elsewhere.items()) + "; nothing was changed")
+
+    def _explain(self, port: str, other: str | None) -> str:
+        if other is None:
+            return f"port {port} is on no bridge; add it with `ovs-vsctl add-port {self.bridge} {port}`"
+        return (
+            f"port {port} is on bridge {other}, not on {self.bridge}; "
+            f"move it with `ovs-vsctl del-port {other} {port} -- add-port {self.bridge} {port}`"
+        )
+
+
+class CommandFailed(SwitchError):
+    """A tool ended with a status other than 0. stdout and stderr are kept apart."""
+
+    def __init__(self, *, argv: Iterable[str], exit_code: int, stdout: str, stderr: str) -> None:
+        self.argv, self.exit_code, self.stdout, self.stderr = tuple(argv), exit_code, stdout, stderr
+        said = stderr.strip() or stdout.strip() or "it said nothing"
+        super().__init__(f"`{' '.join(self.argv)}` failed with status {exit_code}: {said}")
+
+
+class CommandMissing(SwitchError):
+    """A tool is not installed."""
+
+    def __init__(self, *, program: str, package: str) -> None:
+        self.program, self.package = program, package
+        super().__init__(f"{program} is not installed; on Debian: `apt-get install {package}`")
+
+
+class CommandTimeout(SwitchError):
+    """A tool did not end in time and was killed."""
+
+    retryable = True
+
+    def __init__(self, *, argv: Iterable[str], timeout_s: float) -> None:
+        self.argv, self.timeout_s = tuple(argv), timeout_s
+        super().__init__(f"`{' '.join(self.argv)}` did not end within {timeout_s:g} s and was stopped; is ovs-vswitchd busy or hung?")
+
+
+class BundleRejected(SwitchError):
+    """Open vSwitch refused a bundle; the table is as it was. `error`: OpenFlow error name, e.g. OFPBMC_BAD_VALUE."""
+
+    def __init__(self, *, bridge: str, error: str, message: str) -> None:
+        self.bridge, self.error, self.message = bridge, error, message
+        super().__init__(f"bridge {bridge} refused the change with {error} on: {message}; no flow was changed")
+
+
+class LabError(XenoovsError):
+    """The lab could not be built, used or taken down."""
