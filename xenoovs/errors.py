@@ -14,7 +14,7 @@ class XenoovsError(Exception):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One mistake in a config: where (1-based line and column, path such as `services[0].backends[1].weight`) and what."""
+    """One mistake in a config: where and what. Line and column count from 1; path: `services[0].backends[1].weight`."""
 
     file: str
     line: int
@@ -74,7 +74,8 @@ class BridgeMissing(SwitchError):
         self.bridge, self.present = bridge, tuple(sorted(present))
         there = f"bridges here: {', '.join(self.present)}" if self.present else "there is no bridge at all"
         super().__init__(
-            f"bridge {bridge} does not exist ({there}); create it with `ovs-vsctl add-br {bridge}` or name another in switch.bridge"
+            f"bridge {bridge} does not exist ({there}); "
+            f"create it with `ovs-vsctl add-br {bridge}` or name another in switch.bridge"
         )
 
 
@@ -83,7 +84,9 @@ class PortsMissing(SwitchError):
 
     def __init__(self, *, bridge: str, elsewhere: dict[str, str | None]) -> None:
         self.bridge, self.elsewhere = bridge, dict(sorted(elsewhere.items()))
-        super().__init__("; ".join(self._explain(port, other) for port, other in self.elsewhere.items()) + "; nothing was changed")
+        super().__init__(
+            "; ".join(self._explain(port, other) for port, other in self.elsewhere.items()) + "; nothing was changed"
+        )
 
     def _explain(self, port: str, other: str | None) -> str:
         if other is None:
@@ -118,7 +121,9 @@ class CommandTimeout(SwitchError):
 
     def __init__(self, *, argv: Iterable[str], timeout_s: float) -> None:
         self.argv, self.timeout_s = tuple(argv), timeout_s
-        super().__init__(f"`{' '.join(self.argv)}` did not end within {timeout_s:g} s and was stopped; is ovs-vswitchd busy or hung?")
+        super().__init__(
+            f"`{' '.join(self.argv)}` did not end within {timeout_s:g} s and was stopped; is ovs-vswitchd busy or hung?"
+        )
 
 
 class BundleRejected(SwitchError):

@@ -1,0 +1,50 @@
+"""Addresses as the balancer means them: MAC addresses and IP addresses, parsed strictly."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import IPv4Address, IPv6Address
+
+IPAddress = IPv4Address | IPv6Address
+
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", re.ASCII | re.IGNORECASE)
+
+
+class Family(Enum):
+    """An IP version; the value is the number of bits of its addresses."""
+
+    IPV4 = 32
+    IPV6 = 128
+
+    @property
+    def bits(self) -> int:
+        return self.value
+
+
+def family_of(address: IPAddress) -> Family:
+    return Family.IPV4 if address.version == 4 else Family.IPV6
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mac:
+    """A 48-bit Ethernet address (IEEE 802-2014, section 8.2)."""
+
+    value: int
+
+    @property
+    def is_multicast(self) -> bool:
+        """The I/G bit: the lowest bit of the first octet."""
+        return bool(self.value >> 40 & 1)
+
+    def __str__(self) -> str:
+        digits = f"{self.value:012x}"
+        return ":".join(digits[i : i + 2] for i in range(0, 12, 2))
+
+
+def parse_mac(text: str) -> Mac:
+    """Six octets with colons, any case. Raises ValueError with the value."""
+    if not _MAC.fullmatch(text):
+        raise ValueError(f"{text!r} is not a MAC address of the form 02:00:5e:10:00:01")
+    return Mac(int(text.replace(":", ""), 16))

@@ -1,0 +1,46 @@
+"""The balancer: one bridge with its ports, and the services on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from xenoovs.model.service import Service
+
+
+class OtherTraffic(Enum):
+    """What happens to packets on our ports that belong to no service."""
+
+    PASSTHROUGH = "passthrough"
+    NORMAL = "normal"
+    DROP = "drop"
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, slots=True)
+class Uplinks:
+    """Bridge and ports. Clients enter by `ingress`; `egress` leads to backends that name no port of their own."""
+
+    bridge: str
+    ingress: tuple[str, ...]
+    egress: str
+    other_traffic: OtherTraffic
+
+
+@dataclass(frozen=True, slots=True)
+class Balancer:
+    """All that one config file says."""
+
+    uplinks: Uplinks
+    services: tuple[Service, ...]
+
+    @property
+    def egress_ports(self) -> tuple[str, ...]:
+        """Every port that leads to a backend, the default first, then by name."""
+        others = {backend.egress for service in self.services for backend in service.backends} - {self.uplinks.egress}
+        return (self.uplinks.egress, *sorted(others))
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """Every port of the bridge that the config names, without repetition."""
+        return tuple(dict.fromkeys((*self.uplinks.ingress, *self.egress_ports)))

@@ -1,0 +1,34 @@
+"""The oracle: which backends may answer a packet, said without any table, mask or flow."""
+
+from __future__ import annotations
+
+from xenoovs.model.backend import Backend
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.packet import Packet
+from xenoovs.model.service import Claim, Service
+
+# Neighbour discovery (RFC 4861, section 4: types 133 to 137) keeps the link alive and is nobody's client traffic.
+NEIGHBOUR_DISCOVERY = range(133, 138)
+
+
+def claims(claim: Claim, packet: Packet) -> bool:
+    """Whether the packet is one of those that `claim` describes."""
+    if packet.family not in claim.families or (claim.vips and packet.destination not in claim.vips):
+        return False
+    if packet.protocol == 58 and packet.sport in NEIGHBOUR_DISCOVERY:
+        return False
+    if claim.protocol is not None and packet.protocol != claim.protocol.number(packet.family):
+        return False
+    return not claim.ports or any(packet.dport in ports for ports in claim.ports)
+
+
+def service_of(balancer: Balancer, packet: Packet) -> Service | None:
+    """The service whose packet this is; None: other traffic."""
+    if packet.in_port not in balancer.uplinks.ingress:
+        return None
+    return next((service for service in balancer.services if claims(service.claim, packet)), None)
+
+
+def allowed_backends(service: Service) -> tuple[Backend, ...]:
+    """The backends that may answer a client of the service."""
+    return tuple(backend for backend in service.backends if backend.weight > 0)

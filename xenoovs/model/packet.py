@@ -1,0 +1,29 @@
+"""A client's packet, as far as a balancer looks at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xenoovs.model.address import Family, IPAddress, Mac, family_of
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """An IP packet on a port of the bridge. `protocol`: IANA number; ports are 0 for protocols without any.
+
+    For ICMP, `sport` is the type and `dport` the code, as Open vSwitch keeps them (ovs-fields(7), "ICMP").
+    """
+
+    in_port: str
+    source: IPAddress
+    destination: IPAddress
+    protocol: int
+    sport: int = 0
+    dport: int = 0
+    dl_src: Mac = Mac(0x020000000001)
+    dl_dst: Mac = Mac(0x020000000002)
+    ttl: int = 64
+
+    @property
+    def family(self) -> Family:
+        return family_of(self.source)

@@ -1,0 +1,112 @@
+"""A service: what clients connect to, and how its clients are split over backends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+
+from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.backend import Backend
+
+
+class Protocol(Enum):
+    """The IP protocols a service can be bound to."""
+
+    TCP = "tcp"
+    UDP = "udp"
+    SCTP = "sctp"
+    ICMP = "icmp"
+
+    @property
+    def has_ports(self) -> bool:
+        return self is not Protocol.ICMP
+
+    def number(self, family: Family) -> int:
+        """Assigned Internet Protocol Numbers (IANA); ICMP is another protocol on IPv6 (RFC 4443)."""
+        if self is Protocol.ICMP:
+            return 1 if family is Family.IPV4 else 58
+        return {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}[self]
+
+
+class Strategy(Enum):
+    """Which table is scarce: the hardware's megaflows (disjoint blocks) or OpenFlow's own table (longest match)."""
+
+    DISJOINT = "disjoint"
+    LPM = "lpm"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PortRange:
+    """Destination ports first..last, both included, 0..65535."""
+
+    first: int
+    last: int
+
+    def __contains__(self, port: int) -> bool:
+        return self.first <= port <= self.last
+
+    def overlaps(self, other: PortRange) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBits:
+    """Which bits of the source address split clients.
+
+    positions: bit numbers, lowest bit of the address = 0, in the order in which blocks use them; None: 0, 1, 2, ...
+    width:     how many of them at most; None: as few as the tolerance needs.
+    """
+
+    positions: tuple[int, ...] | None = None
+    width: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The packets a service is for. No vips: every packet of `families`. No protocol: any. No ports: any."""
+
+    families: frozenset[Family]
+    vips: tuple[IPAddress, ...] = ()
+    protocol: Protocol | None = None
+    ports: tuple[PortRange, ...] = ()
+
+    def vips_of(self, family: Family) -> tuple[IPAddress, ...]:
+        return tuple(vip for vip in self.vips if family_of(vip) is family)
+
+    def overlaps(self, other: Claim) -> bool:
+        """Whether some packet belongs to both."""
+        return (
+            bool(self.families & other.families)
+            and (not self.vips or not other.vips or not set(self.vips).isdisjoint(other.vips))
+            and (self.protocol is None or other.protocol is None or self.protocol is other.protocol)
+            and (not self.ports or not other.ports or any(a.overlaps(b) for a in self.ports for b in other.ports))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Clients of `claim` are split over `backends` by bits of their source address.
+
+    tolerance:  relative, > 0; a share may differ from its weight by this fraction of itself.
+    max_flows:  budget of OpenFlow flows (= hardware entries) for the blocks; None: no budget.
+    vip_mac:    the MAC that answers ARP for the VIPs; None: xenoovs does not answer.
+    source_mac: rewrites the Ethernet source too; None: it stays (each client-side MAC then costs no extra entry).
+    """
+
+    name: str
+    claim: Claim
+    backends: tuple[Backend, ...]
+    source_bits: SourceBits = SourceBits()
+    tolerance: Fraction = Fraction(1, 20)
+    max_flows: int | None = None
+    vip_mac: Mac | None = None
+    source_mac: Mac | None = None
+    strategy: Strategy = Strategy.DISJOINT
+
+    @property
+    def weights(self) -> tuple[Fraction, ...]:
+        return tuple(backend.weight for backend in self.backends)
