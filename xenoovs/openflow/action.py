@@ -1,0 +1,57 @@
+"""What a flow does with a packet. A flow with no action drops it. Names: ovs-actions(7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xenoovs.openflow.field import Field
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Send a copy out of the port of this name."""
+
+    port: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputInPort:
+    """Send a copy back where the packet came from (OpenFlow 1.4.0, 7.2.1: OFPP_IN_PORT)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """Forward as a learning switch does (OFPP_NORMAL)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetField:
+    """Overwrite a whole field of the packet or a register."""
+
+    field: Field
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Copy the whole of one field into another of the same width."""
+
+    source: Field
+    target: Field
+
+
+@dataclass(frozen=True, slots=True)
+class Resubmit:
+    """Look the packet up in another table and carry on here afterwards."""
+
+    table: int
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """An action that xenoovs never writes, as ovs-ofctl printed it."""
+
+    text: str
+
+
+Action = Output | OutputInPort | Normal | SetField | Move | Resubmit | Foreign

@@ -1,0 +1,29 @@
+"""Cookies: whose flow this is, and which part of the program. 64 bits: owner 16, generation 8, stage 8, service 32."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OWNER = 0x786F
+"""ASCII "xo". Flows whose cookie starts otherwise belong to somebody else and are never touched, listed or counted."""
+
+OWNER_MASK = 0xFFFF << 48
+
+
+@dataclass(frozen=True, slots=True)
+class Cookie:
+    """generation: of the pipeline's layout, 0..255. stage: index in the pipeline, 0..255. service: id, 0: none."""
+
+    generation: int
+    stage: int
+    service: int
+
+    def encode(self) -> int:
+        return OWNER << 48 | self.generation << 40 | self.stage << 32 | self.service
+
+
+def decode_cookie(value: int) -> Cookie | None:
+    """The parts of a cookie of ours; None for a cookie of somebody else."""
+    if value & OWNER_MASK != OWNER << 48:
+        return None
+    return Cookie(value >> 40 & 0xFF, value >> 32 & 0xFF, value & 0xFFFFFFFF)

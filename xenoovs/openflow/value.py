@@ -1,0 +1,111 @@
+"""Values of fields as text and back, exactly as Open vSwitch writes them (lib/meta-flow.c, lib/packets.c)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+
+from xenoovs.openflow.field import Field, Format
+
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+", re.ASCII)
+_MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}", re.ASCII)
+
+
+@lru_cache(maxsize=65536)
+def render_value(field: Field, value: int) -> str:
+    """One value of a field."""
+    match field.form:
+        case Format.DECIMAL | Format.L4_PORT:
+            return str(value)
+        case Format.HEX:
+            return f"{value:#x}"
+        case Format.MAC:
+            return render_mac(value)
+        case Format.IPV4:
+            return render_ipv4(value)
+        case Format.IPV6:
+            return render_ipv6(value)
+
+
+@lru_cache(maxsize=65536)
+def parse_value(field: Field, text: str) -> int:
+    """The inverse of `render_value`; numbers also in the other base. Raises ValueError with the text."""
+    match field.form:
+        case Format.DECIMAL | Format.L4_PORT | Format.HEX:
+            value = _parse_number(text)
+        case Format.MAC:
+            value = _parse_mac(text)
+        case Format.IPV4:
+            value = int(_address(IPv4Address, text))
+        case Format.IPV6:
+            value = int(_address(IPv6Address, text))
+    if value > field.all_ones:
+        raise ValueError(f"{text!r} does not fit the {field.width} bits of {field.ovs_name}")
+    return value
+
+
+@lru_cache(maxsize=4096)
+def render_mask(field: Field, mask: int) -> str:
+    """A mask as OVS writes it behind the slash: a prefix length where the mask is one, else like a value."""
+    match field.form:
+        case Format.IPV4 | Format.IPV6:
+            length = prefix_length(mask, field.width)
+            return str(length) if length is not None else render_value(field, mask)
+        case Format.DECIMAL | Format.L4_PORT:
+            return f"{mask:#x}"
+        case Format.HEX | Format.MAC:
+            return render_value(field, mask)
+
+
+@lru_cache(maxsize=4096)
+def parse_mask(field: Field, text: str) -> int:
+    """The inverse of `render_mask`. Raises ValueError with the text."""
+    if field.form in (Format.IPV4, Format.IPV6) and text.isascii() and text.isdigit():
+        length = int(text)
+        if length > field.width:
+            raise ValueError(f"prefix length {text} is above {field.width}")
+        return field.all_ones >> (field.width - length) << (field.width - length)
+    return parse_value(field, text)
+
+
+def prefix_length(mask: int, width: int) -> int | None:
+    """The length of a CIDR mask; None for a mask that is not one (such as 0.0.0.3)."""
+    inverse = mask ^ ((1 << width) - 1)
+    return width - inverse.bit_length() if inverse & (inverse + 1) == 0 else None
+
+
+def render_mac(value: int) -> str:
+    digits = f"{value:012x}"
+    return ":".join(digits[i : i + 2] for i in range(0, 12, 2))
+
+
+def render_ipv4(value: int) -> str:
+    return f"{value >> 24}.{value >> 16 & 255}.{value >> 8 & 255}.{value & 255}"
+
+
+def render_ipv6(value: int) -> str:
+    """As glibc's inet_ntop(3): RFC 5952, and the last 32 bits dotted behind exactly 96 zero bits or behind ::ffff:."""
+    high = value >> 32
+    if (high == 0 and value >> 16) or high == 0xFFFF:
+        return f"::{'ffff:' if high else ''}{render_ipv4(value & 0xFFFFFFFF)}"
+    return IPv6Address(value).compressed
+
+
+def _parse_number(text: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"{text!r} is not a number")
+    return int(text, 16) if text[:2] in ("0x", "0X") else int(text)
+
+
+def _parse_mac(text: str) -> int:
+    if not _MAC.fullmatch(text):
+        raise ValueError(f"{text!r} is not a MAC address")
+    return int(text.replace(":", ""), 16)
+
+
+def _address(kind: type[IPv4Address] | type[IPv6Address], text: str) -> IPv4Address | IPv6Address:
+    try:
+        return kind(text)
+    except AddressValueError as error:
+        raise ValueError(f"{text!r} is not an address: {error}") from None

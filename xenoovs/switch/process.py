@@ -1,0 +1,78 @@
+"""The only place that starts other programs: argument lists, never a shell, always a time limit."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import environ
+
+from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout
+
+DEFAULT_TIMEOUT_S = 30.0
+
+# Which Debian package brings a program, for the message when it is missing.
+_PACKAGES = {
+    "ovs-ofctl": "openvswitch-switch",
+    "ovs-appctl": "openvswitch-switch",
+    "ovs-vsctl": "openvswitch-switch",
+    "ovs-vswitchd": "openvswitch-switch",
+    "ovsdb-server": "openvswitch-switch",
+    "ovsdb-tool": "openvswitch-switch",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "ethtool": "ethtool",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A program that has ended. stdout and stderr are kept apart."""
+
+    argv: tuple[str, ...]
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    stdin: str | None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    env: Mapping[str, str] | None = None,
+) -> Completed:
+    """Run to the end and return what it said. `env` is added to the environment of this process.
+
+    Raises CommandMissing, CommandTimeout (the program was killed), CommandFailed (status other than 0).
+    """
+    done = try_run(argv, stdin=stdin, timeout_s=timeout_s, env=env)
+    if done.exit_code != 0:
+        raise CommandFailed(argv=done.argv, exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)
+    return done
+
+
+def try_run(
+    argv: Sequence[str],
+    *,
+    stdin: str | None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    env: Mapping[str, str] | None = None,
+) -> Completed:
+    """As `run`, but any exit status is an answer."""
+    try:
+        done = subprocess.run(
+            argv,
+            input=stdin if stdin is not None else "",
+            capture_output=True,
+            text=True,
+            errors="backslashreplace",
+            timeout=timeout_s,
+            env={**environ, "LC_ALL": "C", **(env or {})},
+            check=False,
+        )
+    except FileNotFoundError:
+        raise CommandMissing(program=argv[0], package=_PACKAGES.get(argv[0], argv[0])) from None
+    except subprocess.TimeoutExpired:
+        raise CommandTimeout(argv=argv, timeout_s=timeout_s) from None
+    return Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
