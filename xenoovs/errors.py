@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 
 
 class XenoovsError(Exception):
@@ -43,6 +44,31 @@ class ParseError(XenoovsError):
         at = f"line {line}, column {offset + 1}" if line is not None else f"column {offset + 1}"
         seen = text[offset : offset + 40] or "end of line"
         super().__init__(f"{at}: expected {expected}, found {seen!r} in: {text[:200]!r}")
+
+
+class ToleranceUnreachable(XenoovsError):
+    """Weights that no split over the given number of bits meets. `least`: the least tolerance that can be met, or None.
+
+    `smallest`: index of the smallest positive weight, which decides.
+    """
+
+    def __init__(self, *, tolerance: Fraction, least: Fraction | None, smallest: int, max_width: int) -> None:
+        self.tolerance, self.least, self.smallest, self.max_width = tolerance, least, smallest, max_width
+        wanted = f"a tolerance of {float(tolerance):.4%} cannot be met with {max_width} bits"
+        super().__init__(
+            f"{wanted}: there are more backends than the {1 << max_width} classes of addresses; use more bits"
+            if least is None
+            else f"{wanted}; the least that can is {float(least):.4%}: raise the tolerance, use more bits "
+            f"or raise the smallest weight (backend {smallest})"
+        )
+
+
+class BudgetUnreachable(XenoovsError):
+    """A budget of flows that no split fits. `least`: the least number of flows possible."""
+
+    def __init__(self, *, max_flows: int, least: int) -> None:
+        self.max_flows, self.least = max_flows, least
+        super().__init__(f"{max_flows} flows are too few: {least} backends with a weight need at least {least} flows")
 
 
 class CompileError(XenoovsError):

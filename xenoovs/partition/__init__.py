@@ -1,0 +1,1 @@
+"""The mathematics of splitting clients over weighted backends with masked matches. Numbers in, numbers out."""
