@@ -1,0 +1,31 @@
+"""Fixtures of the tests against a real ovs-vswitchd. They fail where Open vSwitch is missing; they never skip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ovs.dummy import DummyBridge, DummyOvs, running_dummy_ovs
+
+
+@pytest.fixture(scope="session")
+def dummy_ovs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DummyOvs]:
+    """One OVS for all tests of this process (of this worker under pytest-xdist). Leave nothing behind on it."""
+    with running_dummy_ovs(tmp_path_factory.mktemp("ovs") / "run") as ovs:
+        yield ovs
+
+
+@pytest.fixture
+def bridge(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
+    """Bridge ovsbr1 with the ports p0 (1) and p1 (2), fresh for the test."""
+    with dummy_ovs.bridge() as made:
+        yield made
+
+
+@pytest.fixture
+def own_ovs(tmp_path: Path) -> Iterator[DummyOvs]:
+    """An OVS of the test's own, to be killed, stopped or misconfigured."""
+    with running_dummy_ovs(tmp_path / "run") as ovs:
+        yield ovs
