@@ -1,0 +1,86 @@
+"""The one ordered list of tables, and every number of the program: tables, priorities, the register, the cookies.
+
+Nobody else writes a table number, a priority or a register. The laws behind the priorities:
+- In `balance`, priority falls with the depth of a block, from one base that all services share. A packet then visits
+  the masks of its service from short to long and stops at its own: one megaflow a block.
+- In `classify`, priority falls as a claim gets more specific, for the same reason.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from xenoovs.errors import CompileError
+from xenoovs.model.service import Claim
+from xenoovs.openflow.cookie import Cookie
+from xenoovs.openflow.field import Field
+from xenoovs.openflow.flow import MAX_TABLE
+
+GENERATION = 1
+"""Version of this layout. Flows of another generation are ours, and are replaced."""
+
+SERVICE_ID = Field.REG0
+"""Carries the service's id from `classify` to `balance`. Registers lie in the first stage of the classifier's look-up
+(lib/flow.h, FLOW_SEGMENT_1_ENDS_AT), so another service's masks never widen a megaflow."""
+
+
+class Stage(Enum):
+    """The stages a packet passes, in order; the value is the table number and the stage number of the cookie."""
+
+    CLASSIFY = 0
+    BALANCE = 1
+    PIN = 2
+    """Reserved for blocks that are being drained."""
+    LONGEST_MATCH = 3
+    """Services of strategy lpm, one table each from here on: their priorities would widen the megaflows of others."""
+
+    @property
+    def table(self) -> int:
+        return self.value
+
+
+PLUMBING_PRIORITY = 2000
+"""ARP for a VIP, and neighbour discovery that no service may swallow: above all services."""
+
+SERVICE_PRIORITY = 1000
+BLOCK_PRIORITY = 1000
+
+OTHER_PRIORITY = 1
+"""Packets of no service; above the default flow of a fresh bridge (priority 0, NORMAL)."""
+
+
+def service_priority(claim: Claim, *, port_bits: int) -> int:
+    """Priority of a claim's flow in `classify`; `port_bits`: bits of the destination port that it matches, 0..16.
+
+    Claims never overlap, so the order is free for the choice that widens no megaflow: fewer conditions first. Two flows
+    of unlike conditions never share a priority, because Open vSwitch leaves the order of equal ones undefined.
+    """
+    has_protocol, has_vip = claim.protocol is not None, bool(claim.vips)
+    return SERVICE_PRIORITY - has_protocol - 2 * has_vip - 4 * port_bits
+
+
+def block_priority(depth: int) -> int:
+    """Priority of a block in `balance`: shorter masks first."""
+    return BLOCK_PRIORITY - depth
+
+
+def longest_match_priority(depth: int) -> int:
+    """Priority of a rule of strategy lpm: longer masks first."""
+    return BLOCK_PRIORITY + depth
+
+
+def longest_match_table(index: int, *, service: str) -> int:
+    """Table of the `index`-th service of strategy lpm. Raises CompileError when the tables are used up."""
+    table = Stage.LONGEST_MATCH.table + index
+    if table >= MAX_TABLE:
+        most = MAX_TABLE - Stage.LONGEST_MATCH.table
+        raise CompileError(
+            service=service,
+            reason=f"strategy lpm takes an OpenFlow table a service and there are {most}; use strategy disjoint",
+        )
+    return table
+
+
+def cookie_of(stage: Stage, service_id: int = 0) -> int:
+    """The cookie of a flow of this stage; service id 0: of no service."""
+    return Cookie(GENERATION, stage.value, service_id).encode()

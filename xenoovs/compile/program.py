@@ -1,0 +1,96 @@
+"""The program: every flow that a balancer wants on its bridge, and what each of them stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from xenoovs.compile.assign import ServiceAssignment, SourceRule, assign
+from xenoovs.compile.ids import service_ids
+from xenoovs.compile.pipeline import Stage, longest_match_table
+from xenoovs.compile.stages.balance import block_flows
+from xenoovs.compile.stages.classify import arp_flows, other_flows, plumbing_flows, service_flows
+from xenoovs.model.backend import Backend
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.service import Service, Strategy
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.render import render_flow
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFlow:
+    """The flow of one block and the backend that it leads to."""
+
+    flow: Flow
+    rule: SourceRule
+    backend: Backend
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceProgram:
+    """The flows of one service: `classify` finds its packets, `blocks` split them."""
+
+    service: Service
+    service_id: int
+    assignment: ServiceAssignment
+    classify: tuple[Flow, ...]
+    arp: tuple[Flow, ...]
+    blocks: tuple[BlockFlow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """All flows of a balancer. `shared`: those that belong to no service."""
+
+    services: tuple[ServiceProgram, ...]
+    shared: tuple[Flow, ...]
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        """In the order of the config."""
+        own = (
+            flow
+            for service in self.services
+            for flow in (*service.arp, *service.classify, *(block.flow for block in service.blocks))
+        )
+        return (*self.shared, *own)
+
+
+def compile_program(balancer: Balancer) -> Program:
+    """Balancer to flows. Raises ToleranceUnreachable, BudgetUnreachable, CompileError."""
+    ids = service_ids(service.claim for service in balancer.services)
+    tables = _tables(balancer.services)
+    services = tuple(
+        _compile_service(service, balancer, service_id=ids[service.claim], table=table)
+        for service, table in zip(balancer.services, tables, strict=True)
+    )
+    return Program(services, (*plumbing_flows(balancer), *other_flows(balancer)))
+
+
+def sorted_flows(flows: Iterable[Flow]) -> tuple[Flow, ...]:
+    """As a person reads them and as packets meet them: by table, then by falling priority, then by text."""
+    return tuple(sorted(flows, key=lambda flow: (flow.table, -flow.priority, render_flow(flow))))
+
+
+def _compile_service(service: Service, balancer: Balancer, *, service_id: int, table: int) -> ServiceProgram:
+    assignment = assign(service)
+    ingress = balancer.uplinks.ingress
+    flows = block_flows(service, assignment, service_id=service_id, table=table)
+    return ServiceProgram(
+        service=service,
+        service_id=service_id,
+        assignment=assignment,
+        classify=tuple(service_flows(service, service_id=service_id, next_table=table, ingress=ingress)),
+        arp=tuple(arp_flows(service, service_id=service_id, ingress=ingress)),
+        blocks=tuple(BlockFlow(flow, rule, service.backends[rule.owner]) for flow, rule in flows),
+    )
+
+
+def _tables(services: tuple[Service, ...]) -> Iterable[int]:
+    longest_match_services = 0
+    for service in services:
+        if service.strategy is Strategy.LPM:
+            yield longest_match_table(longest_match_services, service=service.name)
+            longest_match_services += 1
+        else:
+            yield Stage.BALANCE.table

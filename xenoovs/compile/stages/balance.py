@@ -1,0 +1,44 @@
+"""The stage that balances: the service's id and the masked source, and nothing else, choose the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xenoovs.compile.assign import ServiceAssignment, SourceRule
+from xenoovs.compile.matching import SOURCE_FIELD, family_is
+from xenoovs.compile.pipeline import (
+    SERVICE_ID,
+    Stage,
+    block_priority,
+    cookie_of,
+    longest_match_priority,
+)
+from xenoovs.model.backend import Backend
+from xenoovs.model.service import Service, Strategy
+from xenoovs.openflow.action import Action, Output, SetField
+from xenoovs.openflow.field import Field
+from xenoovs.openflow.flow import Flow, FlowKey
+from xenoovs.openflow.match import Masked, exact, match_of
+
+
+def block_flows(
+    service: Service, assignment: ServiceAssignment, *, service_id: int, table: int
+) -> Iterator[tuple[Flow, SourceRule]]:
+    """One flow for each rule and IP family of the service, beside the rule that it stands for."""
+    longest_match = service.strategy is Strategy.LPM
+    cookie = cookie_of(Stage.LONGEST_MATCH if longest_match else Stage.BALANCE, service_id)
+    priority_of = longest_match_priority if longest_match else block_priority
+    actions = [_actions(service, backend) for backend in service.backends]
+    mine = exact(SERVICE_ID, service_id)
+    for family in sorted(service.claim.families, key=lambda family: family.bits):
+        family_condition, source = family_is(family), SOURCE_FIELD[family]
+        for rule in assignment.rules:
+            match = match_of((mine, family_condition, Masked(source, rule.value, rule.mask)))
+            yield Flow(FlowKey(table, priority_of(rule.depth), match), cookie, actions[rule.owner]), rule
+
+
+def _actions(service: Service, backend: Backend) -> tuple[Action, ...]:
+    deliver = (SetField(Field.DL_DST, backend.mac.value), Output(backend.egress))
+    if service.source_mac is None:
+        return deliver
+    return (SetField(Field.DL_SRC, service.source_mac.value), *deliver)
