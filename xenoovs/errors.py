@@ -36,6 +36,16 @@ class ConfigError(XenoovsError):
         super().__init__("\n".join(map(str, self.findings)))
 
 
+class ConfigUnreadable(XenoovsError):
+    """The config file cannot be opened or read. `reason`: as the operating system says it."""
+
+    def __init__(self, *, file: str, reason: str) -> None:
+        self.file, self.reason = file, reason
+        super().__init__(
+            f"cannot read the config {file}: {reason}; name a readable YAML file, or make one: `xenoovs new`"
+        )
+
+
 class ParseError(XenoovsError):
     """Text from a tool that does not have the form it should; `offset` counts characters into `text`."""
 
@@ -158,6 +168,19 @@ class BundleRejected(SwitchError):
     def __init__(self, *, bridge: str, error: str, message: str) -> None:
         self.bridge, self.error, self.message = bridge, error, message
         super().__init__(f"bridge {bridge} refused the change with {error} on: {message}; no flow was changed")
+
+
+class ReadBackDiffers(SwitchError):
+    """After a change the switch does not hold what was sent: somebody else changed our flows at the same time."""
+
+    retryable = True
+
+    def __init__(self, *, bridge: str, flows: int) -> None:
+        self.bridge, self.flows = bridge, flows
+        super().__init__(
+            f"bridge {bridge} took the change, but {flows} of our flows read back differently: does another controller "
+            f"or a second xenoovs change this bridge? Look at `xenoovs plan`, then apply again"
+        )
 
 
 class LabError(XenoovsError):

@@ -1,0 +1,115 @@
+"""The command `xenoovs`: finds the subcommand, and turns every error into one readable message and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
+
+from xenoovs import __version__
+from xenoovs.errors import ConfigError, XenoovsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_DIFFERS = 2
+EXIT_NOTHING_SEEN = 3
+EXIT_USAGE = 64
+"""sysexits(3), EX_USAGE."""
+EXIT_INTERRUPTED = 130
+"""128 + SIGINT, as shells report it."""
+
+# Written out in the order of `--help`, with their one line, so that help imports no command.
+COMMANDS = {
+    "new": "Write a config to start from.",
+    "validate": "Check a config and say everything that is wrong with it.",
+    "compile": "Print the OpenFlow flows of a config.",
+    "plan": "Show what apply would change, and how many clients move.",
+    "apply": "Make the bridge do what the config says, atomically.",
+    "status": "Show backends with their shares, packets and rates.",
+    "verify-offload": "Say for each block whether the NIC forwards it.",
+    "trace": "Show which backend and flow a client's packet meets.",
+    "remove": "Take our flows off the bridge; those of others stay.",
+    "lab": "A whole test network on this machine, no NIC needed.",
+    "schema": "Print the JSON Schema of the config, for editors.",
+    "completion": "Print the completion script for a shell.",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is used: `--help` must not wait for libraries that it does not need."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"xenoovs.cli.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, "-V", "--version", prog_name="xenoovs", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Weighted load balancing on Open vSwitch that the NIC can really offload, and the proof that it does.
+
+    \b
+    Try it without any NIC, as root:
+      xenoovs new quickstart > my.yaml
+      xenoovs lab up my.yaml && xenoovs apply my.yaml --lab default && xenoovs lab traffic
+
+    Exit status: 0 all is as it should be, 1 it could not be done, 2 something differs (plan, verify-offload),
+    3 nothing seen yet (verify-offload), 64 wrong usage.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the console script; never returns."""
+    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit status."""
+    try:
+        status = cli.main(args=arguments, prog_name="xenoovs", standalone_mode=False)
+        sys.stdout.flush()
+    except ConfigError as error:
+        for finding in error.findings:
+            complain(str(finding))
+        return EXIT_FAILED
+    except XenoovsError as error:
+        complain(str(error))
+        return EXIT_FAILED
+    except click.UsageError as error:
+        error.show()
+        return EXIT_USAGE
+    except click.ClickException as error:
+        error.show()
+        return EXIT_FAILED
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has what it wanted; nothing may be flushed to it any more (Python docs, signal module).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except OSError as error:
+        complain(f"{error.filename or 'output'}: {error.strerror}")
+        return EXIT_FAILED
+    return status if isinstance(status, int) else EXIT_OK
+
+
+def complain(message: str) -> None:
+    """One error on stderr, in red on a terminal."""
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)

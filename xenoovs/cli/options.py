@@ -1,0 +1,79 @@
+"""Options that several commands share, and what they stand for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from xenoovs.model.balancer import Balancer
+    from xenoovs.switch.live import LiveSwitch
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+class Output(Enum):
+    """How a command prints its answer."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def config_argument(command: Command) -> Command:
+    """FILE, the config; `-` reads standard input."""
+    path = click.Path(dir_okay=True, allow_dash=True, path_type=Path)
+    return click.argument("config", metavar="FILE", type=path)(command)
+
+
+def output_option(command: Command) -> Command:
+    """-o text|json."""
+    option = click.option(
+        "-o",
+        "--output",
+        type=click.Choice([output.value for output in Output]),
+        default=Output.TEXT.value,
+        show_default=True,
+        callback=lambda _context, _parameter, value: Output(value),
+        help="For people or for programs.",
+    )
+    return option(command)
+
+
+def switch_options(command: Command) -> Command:
+    """--db and --lab, handed on as one `switch`."""
+    db = click.option(
+        "--db",
+        metavar="TARGET",
+        help="Database of the Open vSwitch to use, such as unix:/run/openvswitch/db.sock. Default: where the OVS tools "
+        "look (OVS_RUNDIR).",
+    )
+    lab = click.option("--lab", metavar="NAME", help="Use the Open vSwitch of this lab (see `xenoovs lab`).")
+    return db(lab(command))
+
+
+def load(config: Path) -> Balancer:
+    """The balancer of a config file, or of standard input. Raises ConfigError."""
+    from xenoovs.config.load import load_config, parse_config
+
+    if str(config) == "-":
+        return parse_config(sys.stdin.buffer.read(), file="<stdin>")
+    return load_config(config)
+
+
+def connect(db: str | None, lab: str | None) -> LiveSwitch:
+    """The Open vSwitch that the options name. Raises click.UsageError, LabError."""
+    from xenoovs.switch.endpoint import find_endpoint
+    from xenoovs.switch.live import LiveSwitch
+
+    if db and lab:
+        raise click.UsageError("--db and --lab exclude each other.")
+    if lab:
+        from xenoovs.lab.status import lab_db
+
+        db = lab_db(lab)
+    return LiveSwitch(find_endpoint(db))

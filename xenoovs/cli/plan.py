@@ -1,0 +1,39 @@
+"""`xenoovs plan`: what would change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from xenoovs.cli.options import Output, config_argument, connect, load, output_option, switch_options
+from xenoovs.cli.output import print_json
+
+FLOWS_SHOWN = 20
+
+
+@click.command("plan")
+@config_argument
+@switch_options
+@click.option("--all-flows", is_flag=True, help=f"Show every flow, not {FLOWS_SHOWN} of each kind.")
+@output_option
+@click.pass_context
+def command(
+    context: click.Context, config: Path, db: str | None, lab: str | None, *, all_flows: bool, output: Output
+) -> None:
+    """Compare the config FILE with its bridge, and change nothing.
+
+    Shows the flows that would be added (+), changed (~) and removed (-); for each service the backends' shares of the
+    address space before and after, the share of clients that would get another backend, and the entries that the NIC
+    will hold. Exit status 0: nothing to do, 2: something differs.
+    """
+    from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
+    from xenoovs.cli.planning import plan_change
+    from xenoovs.cli.show_plan import plan_document, show_plan
+
+    change = plan_change(load(config), connect(db, lab))
+    if output is Output.JSON:
+        print_json(plan_document(change))
+    else:
+        show_plan(change, flows_shown=None if all_flows else FLOWS_SHOWN)
+    context.exit(EXIT_OK if change.difference.is_empty else EXIT_DIFFERS)

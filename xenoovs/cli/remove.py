@@ -1,0 +1,47 @@
+"""`xenoovs remove`: take our flows away, and only ours."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from xenoovs.cli.options import connect, load, switch_options
+
+if TYPE_CHECKING:
+    from xenoovs.switch.api import Switch
+
+
+@click.command("remove")
+@click.argument("config", required=False, metavar="[FILE]", type=click.Path(allow_dash=True, path_type=Path))
+@click.option("--all", "everywhere", is_flag=True, help="On every bridge, instead of that of FILE.")
+@switch_options
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def command(config: Path | None, db: str | None, lab: str | None, *, everywhere: bool, yes: bool) -> None:
+    """Remove the flows of xenoovs from the bridge of the config FILE, or from every bridge (--all).
+
+    Flows of others stay. Packets then meet what is left on the bridge: its default flow, or nothing.
+    """
+    if (config is None) == (not everywhere):
+        raise click.UsageError("Name a FILE, or --all for every bridge.")
+    switch = connect(db, lab)
+    bridges = tuple(switch.bridges()) if config is None else (load(config).uplinks.bridge,)
+    for bridge in bridges:
+        _remove(bridge, switch, yes=yes)
+
+
+def _remove(bridge: str, switch: Switch, *, yes: bool) -> None:
+    from xenoovs.compile.plan import bundle_of, plan
+
+    ours = [seen.flow for seen in switch.dump_flows(bridge)]
+    if not ours:
+        click.echo(f"{bridge}: no flow of xenoovs is there")
+        return
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("Nobody can be asked here: add --yes to remove.")
+        click.confirm(f"Remove {len(ours)} flows of xenoovs from {bridge}?", abort=True)
+    switch.apply(bridge, bundle_of(plan((), ours)))
+    click.echo(f"{bridge}: {len(ours)} flows removed")

@@ -1,0 +1,117 @@
+"""A plan for people: flows to add (+), change (~) and remove (-), and what it means for each service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from xenoovs.cli.output import percent, print_table
+from xenoovs.cli.planning import PlannedChange
+from xenoovs.compile.plan import Plan
+from xenoovs.compile.summary import BackendShare, Fate, ServiceChange
+from xenoovs.openflow.render import render_actions, render_flow
+from xenoovs.openflow.value import render_mac
+
+_COLOUR = {"+": "green", "~": "yellow", "-": "red"}
+_SERVICES_SHOWN = 20
+
+
+def show_plan(change: PlannedChange, *, flows_shown: int | None) -> None:
+    """Print the plan; at most `flows_shown` flows of each kind, None: all."""
+    difference = change.difference
+    if difference.is_empty:
+        click.echo(f"{change.bridge}: nothing to do, {difference.unchanged} flows are as they should be")
+        return
+    for sign, lines in _flow_lines(difference):
+        _print_some(sign, lines, flows_shown)
+    touched = [service for service in change.services if service.fate is not Fate.SAME]
+    for service in touched[:_SERVICES_SHOWN]:
+        _show_service(service)
+    if len(touched) > _SERVICES_SHOWN:
+        click.echo(f"\n... and {len(touched) - _SERVICES_SHOWN} more services (all of them with -o json)")
+    click.echo(f"\n{headline(change)}")
+
+
+def headline(change: PlannedChange) -> str:
+    """The plan in one line."""
+    difference = change.difference
+    return (
+        f"{change.bridge}: {len(difference.added)} to add, {len(difference.changed)} to change, "
+        f"{len(difference.removed)} to remove, {difference.unchanged} unchanged"
+    )
+
+
+def plan_document(change: PlannedChange) -> dict[str, object]:
+    """The plan for programs. Shares are fractions of 1."""
+    difference = change.difference
+    return {
+        "bridge": change.bridge,
+        "empty": difference.is_empty,
+        "added": [render_flow(flow) for flow in difference.added],
+        "changed": [{"before": render_flow(c.before), "after": render_flow(c.after)} for c in difference.changed],
+        "removed": [render_flow(flow) for flow in difference.removed],
+        "unchanged": difference.unchanged,
+        "services": [_service_document(service) for service in change.services],
+    }
+
+
+def _flow_lines(difference: Plan) -> Iterator[tuple[str, list[str]]]:
+    yield "+", [render_flow(flow) for flow in difference.added]
+    yield "~", [f"{render_flow(c.after)}  (was: {render_actions(c.before.actions)})" for c in difference.changed]
+    yield "-", [render_flow(flow) for flow in difference.removed]
+
+
+def _print_some(sign: str, lines: list[str], most: int | None) -> None:
+    shown = lines if most is None else lines[:most]
+    for line in shown:
+        click.echo(click.style(f"{sign} {line}", fg=_COLOUR[sign]))
+    if len(shown) < len(lines):
+        rest = f"{sign} ... and {len(lines) - len(shown)} more (--all-flows shows them)"
+        click.echo(click.style(rest, fg=_COLOUR[sign]))
+
+
+def _show_service(service: ServiceChange) -> None:
+    blocks = f"{service.blocks_before} -> {service.blocks_after} blocks"
+    entries = f"{service.hardware_entries} hardware entries predicted"
+    click.echo(
+        f"\nservice {click.style(service.name, bold=True)} ({service.fate.value}): "
+        f"{percent(service.moved)} of its clients move, {blocks}, {entries}"
+    )
+    print_table(["  BACKEND", "MAC", "PORT", "WANTED", "BEFORE", "AFTER"], map(_row, service.backends), right=(3, 4, 5))
+
+
+def _row(backend: BackendShare) -> list[str]:
+    place = backend.destination
+    wanted = "-" if backend.wanted is None else percent(backend.wanted)
+    return [
+        f"  {backend.name}",
+        render_mac(place.mac),
+        place.port,
+        wanted,
+        percent(backend.before),
+        percent(backend.after),
+    ]
+
+
+def _service_document(service: ServiceChange) -> dict[str, object]:
+    return {
+        "name": service.name,
+        "id": service.service_id,
+        "fate": service.fate.value,
+        "clients_moved": float(service.moved),
+        "blocks_before": service.blocks_before,
+        "blocks_after": service.blocks_after,
+        "hardware_entries": service.hardware_entries,
+        "backends": [
+            {
+                "name": backend.name,
+                "mac": render_mac(backend.destination.mac),
+                "port": backend.destination.port,
+                "wanted": None if backend.wanted is None else float(backend.wanted),
+                "before": float(backend.before),
+                "after": float(backend.after),
+            }
+            for backend in service.backends
+        ],
+    }

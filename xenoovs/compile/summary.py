@@ -1,0 +1,105 @@
+"""What a plan means for the services: shares before and after, clients that move, hardware entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+
+from xenoovs.compile.hardware import hardware_entries
+from xenoovs.compile.movement import Destination, Piece, blocks_by_service, moved, pieces, shares
+from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.openflow.flow import Flow
+
+
+class Fate(Enum):
+    """What happens to a service."""
+
+    NEW = "new"
+    SAME = "same"
+    CHANGED = "changed"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendShare:
+    """One backend before and after, as shares of the address space. `wanted`: by weight; None: not in the config."""
+
+    name: str
+    destination: Destination
+    wanted: Fraction | None
+    before: Fraction
+    after: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceChange:
+    """One service. `moved`: share of its clients that get another backend; `hardware_entries`: after the change."""
+
+    name: str
+    service_id: int
+    fate: Fate
+    backends: tuple[BackendShare, ...]
+    moved: Fraction
+    blocks_before: int
+    blocks_after: int
+    hardware_entries: int
+
+
+def summarise(program: Program, observed: Iterable[Flow]) -> tuple[ServiceChange, ...]:
+    """The services of the config in its order, then those that disappear."""
+    installed = blocks_by_service(observed)
+    kept = (_of_config(service, installed.get(service.service_id, [])) for service in program.services)
+    wanted = {service.service_id for service in program.services}
+    gone = (_removed(service_id, flows) for service_id, flows in sorted(installed.items()) if service_id not in wanted)
+    return (*kept, *gone)
+
+
+def _of_config(service: ServiceProgram, installed: list[Flow]) -> ServiceChange:
+    desired = [block.flow for block in service.blocks]
+    same = set(desired) == set(installed)
+    before = pieces(installed)
+    after = before if same else pieces(desired)
+    fate = Fate.SAME if same else Fate.CHANGED if installed else Fate.NEW
+    return ServiceChange(
+        name=service.service.name,
+        service_id=service.service_id,
+        fate=fate,
+        backends=_backend_shares(service, shares(before), shares(after)),
+        moved=Fraction(0) if same else moved(before, after),
+        blocks_before=len(installed),
+        blocks_after=len(desired),
+        hardware_entries=hardware_entries(service),
+    )
+
+
+def _backend_shares(
+    service: ServiceProgram, before: Mapping[Destination, Fraction], after: Mapping[Destination, Fraction]
+) -> tuple[BackendShare, ...]:
+    total = sum(service.service.weights, Fraction(0))
+    configured = {Destination(b.mac.value, b.egress): b for b in service.service.backends}
+    rows = [
+        BackendShare(b.name, place, b.weight / total, before.get(place, Fraction(0)), after.get(place, Fraction(0)))
+        for place, b in configured.items()
+    ]
+    strangers = [_stranger(place, share) for place, share in sorted(before.items()) if place not in configured]
+    return (*rows, *strangers)
+
+
+def _removed(service_id: int, flows: list[Flow]) -> ServiceChange:
+    before: tuple[Piece, ...] = pieces(flows)
+    return ServiceChange(
+        name=f"id {service_id:#x}",
+        service_id=service_id,
+        fate=Fate.REMOVED,
+        backends=tuple(_stranger(place, share) for place, share in sorted(shares(before).items())),
+        moved=Fraction(0),
+        blocks_before=len(flows),
+        blocks_after=0,
+        hardware_entries=0,
+    )
+
+
+def _stranger(place: Destination, share: Fraction) -> BackendShare:
+    return BackendShare("(not in the config)", place, None, share, Fraction(0))
