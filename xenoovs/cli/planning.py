@@ -31,7 +31,7 @@ class PlannedChange:
 
 
 def plan_change(balancer: Balancer, switch: Switch) -> PlannedChange:
-    """Read the bridge and compare. Raises SwitchError; ports that are not on the bridge are an error before anything."""
+    """Read the bridge and compare. Raises SwitchError, and PortsMissing before anything else is looked at."""
     program = compile_program(balancer)
     bridge = balancer.uplinks.bridge
     require_ports(switch, bridge, balancer.ports)

@@ -1,0 +1,36 @@
+# Every target installs what it needs by itself (Debian 12, root or sudo, Python 3.11 or newer).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench docs clean
+
+BIN := .venv/bin
+AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Install Open vSwitch from Debian and xenoovs into .venv (quick when nothing is missing)
+	@scripts/setup
+
+demo: setup ## Bring up the lab, apply templates/quickstart.yaml, send real packets, show who got them, clean up
+	@scripts/demo
+
+test: check ## Run everything: checks, then all tests, on a real Open vSwitch
+	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: setup ## Lint, types, and who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## Measure speed as ratios in one run, on a real Open vSwitch
+	$(AS_ROOT) $(BIN)/python scripts/bench.py
+
+docs: setup ## Write the generated pages of docs/reference anew
+	$(BIN)/python scripts/reference.py
+
+clean: ## Remove .venv and caches
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
