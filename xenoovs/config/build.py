@@ -1,0 +1,64 @@
+"""Checked parts of a config to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from xenoovs.config.fields import MatchField
+from xenoovs.config.schema import BackendConfig, MatchConfig, ServiceConfig, SwitchConfig
+from xenoovs.model.address import Family, Mac, family_of
+from xenoovs.model.backend import Backend
+from xenoovs.model.balancer import Balancer, Uplinks
+from xenoovs.model.service import Claim, Service, SourceBits
+
+
+def families_of(service: ServiceConfig) -> frozenset[Family]:
+    """The IP versions whose clients the service splits."""
+    match service.match.field:
+        case MatchField.IPV4_SOURCE:
+            return frozenset({Family.IPV4})
+        case MatchField.IPV6_SOURCE:
+            return frozenset({Family.IPV6})
+        case MatchField.SOURCE_ADDRESS:
+            return frozenset(map(family_of, service.vip)) or frozenset({Family.IPV4})
+
+
+def claim_of(service: ServiceConfig) -> Claim:
+    return Claim(families_of(service), tuple(service.vip), service.protocol, tuple(service.ports))
+
+
+def build_balancer(switch: SwitchConfig, services: Iterable[tuple[int, ServiceConfig]]) -> Balancer:
+    """`services`: with their index in the file, in the order of the file."""
+    uplinks = Uplinks(switch.bridge, tuple(switch.ingress), switch.egress, switch.other_traffic)
+    return Balancer(uplinks, tuple(build_service(service, default_egress=switch.egress) for _, service in services))
+
+
+def build_service(service: ServiceConfig, *, default_egress: str) -> Service:
+    """`default_egress`: the port of backends that name none."""
+    return Service(
+        name=service.name,
+        claim=claim_of(service),
+        backends=tuple(_backend(backend, default_egress) for backend in service.backends),
+        source_bits=_source_bits(service.match),
+        tolerance=service.tolerance,
+        max_flows=service.max_flows,
+        vip_mac=service.vip_mac,
+        source_mac=_source_mac(service),
+        strategy=service.strategy,
+    )
+
+
+def _backend(backend: BackendConfig, default_egress: str) -> Backend:
+    return Backend(backend.name, backend.mac, backend.weight, backend.egress or default_egress)
+
+
+def _source_bits(match: MatchConfig) -> SourceBits:
+    if isinstance(match.bits, tuple):
+        return SourceBits(positions=match.bits)
+    return SourceBits(width=match.bits if isinstance(match.bits, int) else None)
+
+
+def _source_mac(service: ServiceConfig) -> Mac | None:
+    if isinstance(service.rewrite_source_mac, bool):
+        return service.vip_mac if service.rewrite_source_mac else None
+    return service.rewrite_source_mac

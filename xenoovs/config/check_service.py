@@ -1,0 +1,106 @@
+"""What must hold between the values of one service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from xenoovs.config.build import families_of
+from xenoovs.config.claims import family_label
+from xenoovs.config.fields import MatchField
+from xenoovs.config.remark import Remark
+from xenoovs.config.schema import ServiceConfig
+from xenoovs.config.tree import Path
+from xenoovs.model.address import Mac, family_of
+from xenoovs.model.service import Protocol
+
+
+def check_service(service: ServiceConfig, path: Path, *, default_egress: str | None) -> Iterator[Remark]:
+    """`default_egress`: the port of backends that name none; None: not known, because `switch` is wrong itself."""
+    yield from _check_vips(service, path)
+    yield from _check_ports(service, path)
+    yield from _check_bits(service, path)
+    yield from _check_vip_mac(service, path)
+    yield from _check_backend_names(service, path)
+    yield from _check_backend_macs(service, path, default_egress)
+    yield from _check_weights(service, path)
+
+
+def _check_vips(service: ServiceConfig, path: Path) -> Iterator[Remark]:
+    families, seen = families_of(service), set()
+    for index, vip in enumerate(service.vip):
+        if family_of(vip) not in families:
+            yield Remark(
+                (*path, "vip", index),
+                f"{vip} is IPv{vip.version}, but match.field is {service.match.field.value}; "
+                f"write `field: {MatchField.SOURCE_ADDRESS.value}`",
+            )
+        if vip in seen:
+            yield Remark((*path, "vip", index), f"{vip} is listed twice; list each address once")
+        seen.add(vip)
+
+
+def _check_ports(service: ServiceConfig, path: Path) -> Iterator[Remark]:
+    if service.ports and service.protocol is None:
+        yield Remark((*path, "ports"), "ports need a protocol; add `protocol: tcp`, udp or sctp")
+    if service.ports and service.protocol is Protocol.ICMP:
+        yield Remark((*path, "ports"), "icmp has no ports; leave the key out")
+    ordered = sorted((ports, index) for index, ports in enumerate(service.ports))
+    for (one, _), (other, index) in pairwise(ordered):
+        if one.overlaps(other):
+            yield Remark((*path, "ports", index), f"{other} overlaps {one}; list each port once")
+
+
+def _check_bits(service: ServiceConfig, path: Path) -> Iterator[Remark]:
+    if not isinstance(service.match.bits, tuple):
+        return
+    family = min(families_of(service), key=lambda family: family.bits)
+    for index, position in enumerate(service.match.bits):
+        if position >= family.bits:
+            yield Remark(
+                (*path, "match", "bits", index),
+                f"bit {position} is outside an {family_label(family)} address; write 0 to {family.bits - 1}",
+            )
+
+
+def _check_vip_mac(service: ServiceConfig, path: Path) -> Iterator[Remark]:
+    if service.vip_mac is not None and not service.vip:
+        yield Remark((*path, "vip_mac"), f"{service.vip_mac} has no address to answer for; add `vip:` or leave it out")
+    if service.rewrite_source_mac is True and service.vip_mac is None:
+        yield Remark((*path, "rewrite_source_mac"), "true means vip_mac, which is missing; add it or write a MAC here")
+
+
+def _check_backend_names(service: ServiceConfig, path: Path) -> Iterator[Remark]:
+    first: dict[str, int] = {}
+    for index, backend in enumerate(service.backends):
+        other = first.setdefault(backend.name, index)
+        if other != index:
+            yield Remark(
+                (*path, "backends", index, "name"), f"'{backend.name}' is already backends[{other}]; name each once"
+            )
+
+
+def _check_backend_macs(service: ServiceConfig, path: Path, default_egress: str | None) -> Iterator[Remark]:
+    """On one port a MAC is one server; two backends with it would be one server with two weights."""
+    first: dict[tuple[Mac, str | None], int] = {}
+    for index, backend in enumerate(service.backends):
+        port = backend.egress or default_egress
+        other = first.setdefault((backend.mac, port), index)
+        if other != index:
+            name = service.backends[other].name
+            yield Remark(
+                (*path, "backends", index, "mac"),
+                f"{backend.mac} is already backend {name}{f' on port {port}' if port else ''}; "
+                "write the MAC of this server, or one backend with both weights",
+            )
+
+
+def _check_weights(service: ServiceConfig, path: Path) -> Iterator[Remark]:
+    active = sum(backend.weight > 0 for backend in service.backends)
+    if active == 0:
+        yield Remark((*path, "backends"), "every weight is 0; give at least one backend a weight above 0")
+    if service.max_flows is not None and service.max_flows < active:
+        yield Remark(
+            (*path, "max_flows"),
+            f"{service.max_flows} flows are fewer than the {active} backends with a weight; write at least {active}",
+        )

@@ -1,0 +1,133 @@
+"""YAML text to a tree of plain values with places, from the events of libyaml.
+
+PyYAML's own loaders are not used: four times slower on a large config, and they accept duplicate keys, aliases
+(which can blow a small text up to any size) and YAML 1.1 numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import yaml
+
+from xenoovs.config.scalar import parse_plain_scalar
+from xenoovs.config.text import decode
+from xenoovs.config.tree import Path, Place, Places, Value, render_path, show
+from xenoovs.config.yaml_errors import explain_yaml_error
+from xenoovs.errors import ConfigError, Finding
+
+MAX_DEPTH = 16
+MAX_VALUES = 500_000
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML document. `findings`: mistakes that did not keep it from being read (duplicate keys)."""
+
+    root: Value
+    places: Places
+    findings: tuple[Finding, ...]
+
+
+def compose(text: str | bytes, *, file: str) -> Document:
+    """Read one YAML document. Raises ConfigError for text that is not YAML or uses what a config may not use."""
+    parser = _Loader(decode(text, file=file))
+    try:
+        return _Composer(parser.get_event, file).document()
+    except yaml.YAMLError as error:
+        raise ConfigError([explain_yaml_error(error, file=file)]) from None
+    finally:
+        parser.dispose()
+
+
+@dataclass(slots=True)
+class _Composer:
+    next_event: Callable[[], Any]
+    file: str
+    values: dict[Path, Place] = field(default_factory=dict)
+    keys: dict[Path, Place] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def document(self) -> Document:
+        self.next_event()  # the start of the stream
+        start = self.next_event()
+        if isinstance(start, yaml.StreamEndEvent):
+            self._stop(start, (), "the file is empty; start from a template with `xenoovs new`")
+        root = self._value(self.next_event(), ())
+        self.next_event()  # the end of the document
+        after = self.next_event()
+        if not isinstance(after, yaml.StreamEndEvent):
+            self._stop(after, (), "a second YAML document starts here; keep one document in the file")
+        return Document(root, Places(self.values, self.keys), tuple(self.findings))
+
+    def _value(self, event: Any, path: Path) -> Value:
+        mark = event.start_mark
+        self.values[path] = Place(mark.line + 1, mark.column + 1)
+        if isinstance(event, yaml.AliasEvent):
+            self._stop(event, path, f"aliases (*{_name(event)}) are not supported; write the value out")
+        self._refuse_decoration(event, path)
+        if isinstance(event, yaml.ScalarEvent):
+            return parse_plain_scalar(event.value) if event.implicit[0] else str(event.value)
+        self._refuse_excess(event, path)
+        return self._sequence(path) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(path)
+
+    def _sequence(self, path: Path) -> list[Value]:
+        items: list[Value] = []
+        while not isinstance(event := self.next_event(), yaml.SequenceEndEvent):
+            items.append(self._value(event, (*path, len(items))))
+        return items
+
+    def _mapping(self, path: Path) -> dict[str, Value]:
+        pairs: dict[str, Value] = {}
+        while not isinstance(event := self.next_event(), yaml.MappingEndEvent):
+            key = self._key(event, path)
+            if key not in pairs:
+                child = (*path, key)
+                self.keys[child] = Place(event.start_mark.line + 1, event.start_mark.column + 1)
+                pairs[key] = self._value(self.next_event(), child)
+            else:
+                self._duplicate(event, (*path, key))
+        return pairs
+
+    def _key(self, event: Any, path: Path) -> str:
+        if not isinstance(event, yaml.ScalarEvent):
+            self._stop(event, path, "a key must be a plain word, as in `name: value`")
+        self._refuse_decoration(event, path)
+        return str(event.value)
+
+    def _duplicate(self, event: Any, path: Path) -> None:
+        first = self.keys[path]
+        self.findings.append(
+            self._finding(event, path, f"the key stands here a second time, first in line {first.line}; remove one")
+        )
+        scratch = _Composer(self.next_event, self.file)
+        scratch._value(self.next_event(), path)
+
+    def _refuse_decoration(self, event: Any, path: Path) -> None:
+        if event.anchor is not None:
+            self._stop(
+                event, path, f"anchors (&{_name(event)}) are not supported; write the value out where it is needed"
+            )
+        if event.tag is not None:
+            self._stop(event, path, f"tags ({show(event.tag)}) are not supported; remove it")
+
+    def _refuse_excess(self, event: Any, path: Path) -> None:
+        if len(path) >= MAX_DEPTH:
+            self._stop(event, path, f"lists and mappings are nested deeper than {MAX_DEPTH}; a config needs 5 levels")
+        if len(self.values) > MAX_VALUES:
+            self._stop(event, path, f"the file holds more than {MAX_VALUES} values; split it over several bridges")
+
+    def _stop(self, event: Any, path: Path, message: str) -> NoReturn:
+        raise ConfigError([*self.findings, self._finding(event, path, message)])
+
+    def _finding(self, event: Any, path: Path, message: str) -> Finding:
+        mark = event.start_mark
+        return Finding(self.file, mark.line + 1, mark.column + 1, render_path(path), message)
+
+
+def _name(event: Any) -> str:
+    return str(event.anchor)[:40]

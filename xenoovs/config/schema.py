@@ -1,0 +1,175 @@
+"""The form of a config file, declared once: it checks files, and the JSON Schema for editors is made from it.
+
+Importing this imports pydantic (a quarter of a second): do it only where a config is read.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
+
+from xenoovs.config import fields
+from xenoovs.config.fields import MatchField
+from xenoovs.model.address import IPAddress, Mac
+from xenoovs.model.balancer import OtherTraffic
+from xenoovs.model.service import PortRange, Protocol, Strategy
+
+MAX_SERVICES = 1_000
+MAX_BACKENDS = 1_000
+MAX_ITEMS = 1_000  # addresses, port ranges or ports of the bridge in one list
+
+_NAME = {"type": "string", "pattern": fields.NAME_PATTERN}
+_PORT_NAME = {"type": "string", "pattern": fields.PORT_NAME_PATTERN}
+_MAC = {"type": "string", "pattern": "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"}
+_VIP = {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}
+_PORT = {"type": "integer", "minimum": 0, "maximum": fields.MAX_PORT}
+_PORTS = {"anyOf": [_PORT, {"type": "string", "pattern": fields.PORT_RANGE_PATTERN}]}
+_WEIGHT = {"type": "number", "minimum": 0, "maximum": fields.MAX_WEIGHT}
+_PERCENT = {"type": "string", "pattern": fields.PERCENT_PATTERN}
+_TOLERANCE = {"anyOf": [_PERCENT, {"type": "number", "exclusiveMinimum": 0, "maximum": 1}]}
+_POSITIONS = {
+    "type": "array",
+    "items": {"type": "integer", "minimum": 0, "maximum": 127},
+    "minItems": 1,
+    "maxItems": fields.MAX_BITS,
+    "uniqueItems": True,
+}
+_BITS = {"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 0, "maximum": fields.MAX_BITS}, _POSITIONS]}
+
+
+def _one_or_many(item: dict[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [item, {"type": "array", "items": item, "minItems": 1, "maxItems": MAX_ITEMS}]})
+
+
+def _words(kinds: type[Protocol | Strategy | OtherTraffic | MatchField]) -> WithJsonSchema:
+    return WithJsonSchema({"enum": [member.value for member in kinds]})
+
+
+def _choice(kinds: type[Any]) -> PlainValidator:
+    return PlainValidator(partial(fields.choice, kinds=kinds))
+
+
+_Many = (Field(max_length=MAX_ITEMS), BeforeValidator(fields.one_or_many))
+
+Name = Annotated[str, PlainValidator(fields.name), WithJsonSchema(_NAME)]
+PortName = Annotated[str, PlainValidator(fields.port_name), WithJsonSchema(_PORT_NAME)]
+PortNames = Annotated[list[PortName], *_Many, _one_or_many(_PORT_NAME)]
+MacAddress = Annotated[Mac | None, PlainValidator(fields.mac), WithJsonSchema(_MAC)]
+RequiredMac = Annotated[Mac, PlainValidator(fields.mac), WithJsonSchema(_MAC)]
+SourceMac = Annotated[
+    Mac | bool, PlainValidator(fields.source_mac), WithJsonSchema({"anyOf": [{"type": "boolean"}, _MAC]})
+]
+Vips = Annotated[list[Annotated[IPAddress, PlainValidator(fields.vip)]], *_Many, _one_or_many(_VIP)]
+Ports = Annotated[list[Annotated[PortRange, PlainValidator(fields.ports)]], *_Many, _one_or_many(_PORTS)]
+Weight = Annotated[Fraction, PlainValidator(fields.weight), WithJsonSchema(_WEIGHT)]
+Tolerance = Annotated[Fraction, PlainValidator(fields.tolerance), WithJsonSchema(_TOLERANCE)]
+MaxFlows = Annotated[
+    int | None,
+    PlainValidator(fields.max_flows),
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": fields.MAX_FLOWS}),
+]
+Bits = Annotated[str | int | tuple[int, ...], PlainValidator(fields.bits), WithJsonSchema(_BITS)]
+Version = Annotated[int, PlainValidator(fields.version), WithJsonSchema({"const": 1})]
+
+
+class _Mapping(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SwitchConfig(_Mapping):
+    """The bridge and its ports."""
+
+    bridge: PortName = Field(default="ovsbr1", description="Open vSwitch bridge.")
+    ingress: PortNames = Field(description="Port, or ports, where client traffic enters.", examples=[["p0"]])
+    egress: PortName = Field(description="Port towards backends that name none of their own.", examples=["p1"])
+    other_traffic: Annotated[OtherTraffic, _choice(OtherTraffic), _words(OtherTraffic)] = Field(
+        default=OtherTraffic.PASSTHROUGH,
+        description="Packets of no service: passthrough (ingress to egress and back), normal (the bridge learns and "
+        "switches), drop, or leave (flows of others decide).",
+    )
+
+
+class MatchConfig(_Mapping):
+    """Which bits of a packet split the clients."""
+
+    field: Annotated[MatchField, _choice(MatchField), _words(MatchField)] = Field(
+        default=MatchField.SOURCE_ADDRESS,
+        description="source_address: of the family of the VIPs, IPv4 without a VIP; or ipv4_source, ipv6_source.",
+    )
+    bits: Bits = Field(
+        default="auto",
+        description="auto: as few low bits as the tolerance needs, at most 16; a number: at most so many; a list: "
+        "these bit positions, 0 the lowest, in the order in which blocks use them.",
+        examples=["auto", 8, [8, 9, 0, 1]],
+    )
+
+
+class BackendConfig(_Mapping):
+    """One server."""
+
+    name: Name = Field(description="Unique in the service.", examples=["fips2"])
+    mac: RequiredMac = Field(description="Ethernet address of the server.", examples=["02:00:5e:10:00:02"])
+    weight: Weight = Field(
+        description="Share relative to the other weights, at most 9 decimals; 0: configured, gets nothing.",
+        examples=[50, 0.5],
+    )
+    egress: Annotated[str | None, PlainValidator(fields.port_name), WithJsonSchema(_PORT_NAME)] = Field(
+        default=None, description="Port of the bridge towards it; left out: switch.egress.", examples=["pf0hpf"]
+    )
+
+
+class ServiceConfig(_Mapping):
+    """What clients connect to, and the servers that answer."""
+
+    name: Name = Field(description="Unique in the file.", examples=["dns"])
+    vip: Vips = Field(
+        default_factory=list,
+        description="Address, or addresses, that clients connect to; left out: every packet of the family that enters.",
+        examples=["192.0.2.10", ["192.0.2.10", "2001:db8::10"]],
+    )
+    protocol: Annotated[Protocol | None, _choice(Protocol), _words(Protocol)] = Field(
+        default=None, description="Left out: any."
+    )
+    ports: Ports = Field(
+        default_factory=list,
+        description="Destination ports and ranges; left out: any.",
+        examples=[[53], [80, "8000-8003"]],
+    )
+    vip_mac: MacAddress = Field(
+        default=None,
+        description="Answer ARP for the VIPs with this MAC; left out: do not answer.",
+        examples=["02:00:5e:10:00:01"],
+    )
+    match: MatchConfig = Field(default_factory=MatchConfig, description="Which bits of a packet split the clients.")
+    tolerance: Tolerance = Field(
+        default=Fraction(1, 20),
+        json_schema_extra={"default": "5%"},
+        description="How far a backend's share may be from its weight, relative to it.",
+        examples=["5%", 0.05],
+    )
+    max_flows: MaxFlows = Field(
+        default=None, description="Budget of flows for the blocks of the service; left out: none.", examples=[64]
+    )
+    rewrite_source_mac: SourceMac = Field(
+        default=False,
+        description="Rewrite the Ethernet source: true to vip_mac, or to a MAC; multiplies hardware entries by the "
+        "number of client-side MACs.",
+    )
+    strategy: Annotated[Strategy, _choice(Strategy), _words(Strategy)] = Field(
+        default=Strategy.DISJOINT,
+        description="disjoint: fewest hardware entries; lpm: fewest flows, for switches with OpenFlow in hardware.",
+    )
+    backends: list[BackendConfig] = Field(
+        min_length=1, max_length=MAX_BACKENDS, description="The servers, at least one with a weight."
+    )
+
+
+class FileConfig(_Mapping):
+    """A xenoovs config."""
+
+    version: Version = Field(description="Form of this file.")
+    switch: SwitchConfig
+    services: list[ServiceConfig] = Field(max_length=MAX_SERVICES)

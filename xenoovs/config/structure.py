@@ -1,0 +1,97 @@
+"""Checks a tree against the schema and says every mistake in our own words."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from xenoovs.config.remark import Remark
+from xenoovs.config.schema import FileConfig, ServiceConfig, SwitchConfig
+from xenoovs.config.tree import Path, Value, show
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The parts of a config that have the right form, services with their index in the file, and what is wrong."""
+
+    switch: SwitchConfig | None
+    services: tuple[tuple[int, ServiceConfig], ...]
+    remarks: tuple[Remark, ...]
+
+
+def check_structure(root: Value) -> Checked:
+    """Every key, type and range. Parts without a mistake are kept, so that they can be checked against each other."""
+    try:
+        config = FileConfig.model_validate(root)
+    except ValidationError as error:
+        remarks = tuple(_remark(item, root) for item in error.errors(include_url=False))
+        return _salvage(root, remarks)
+    return Checked(config.switch, tuple(enumerate(config.services)), ())
+
+
+def _salvage(root: Value, remarks: tuple[Remark, ...]) -> Checked:
+    broken = {remark.path[:length] for remark in remarks for length in (1, 2)}
+    tree = root if isinstance(root, dict) else {}
+    switch = _valid(SwitchConfig, tree.get("switch"))
+    services = tree.get("services")
+    if not isinstance(services, list) or any(remark.path == ("services",) for remark in remarks):
+        return Checked(switch, (), remarks)
+    sound = ((i, _valid(ServiceConfig, s)) for i, s in enumerate(services) if ("services", i) not in broken)
+    return Checked(switch, tuple((i, service) for i, service in sound if service is not None), remarks)
+
+
+def _valid(form: type[M], value: Value) -> M | None:
+    try:
+        return form.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def _remark(error: Any, root: Value) -> Remark:
+    """One error of pydantic (docs.pydantic.dev, "Validation Errors"), as a remark."""
+    path: Path = error["loc"]
+    value = error["input"]
+    match error["type"]:
+        case "value_error":
+            return Remark(path, str(error["ctx"]["error"]))
+        case "missing":
+            return Remark(path, f"this key is required; add `{path[-1]}:` here")
+        case "extra_forbidden":
+            return Remark(path, _unknown_key(str(path[-1]), path), at_key=True)
+        case "model_type":
+            return Remark(path, f"{show(value)} is not a mapping; write keys and values here: {_known(path)}")
+        case "list_type":
+            return Remark(path, f"{show(value)} is not a list; write items that start with a dash")
+        case "too_short":
+            return Remark(path, f"the list is empty; write at least {error['ctx']['min_length']}")
+        case "too_long":
+            limit = error["ctx"]["max_length"]
+            return Remark(path, f"{len(value)} items are more than the {limit} that are supported; split them")
+        case other:
+            return Remark(path, f"{show(value)} cannot be used ({other}: {error['msg']})")
+
+
+def _unknown_key(key: str, path: Path) -> str:
+    near = difflib.get_close_matches(key, list(_fields_at(path[:-1])), n=1)
+    advice = f"did you mean {near[0]}?" if near else f"known here: {_known(path[:-1])}"
+    return f"unknown key; {advice}"
+
+
+def _known(path: Path) -> str:
+    return ", ".join(_fields_at(path))
+
+
+def _fields_at(path: Path) -> Iterator[str]:
+    """The keys of the mapping at `path`."""
+    form: Any = FileConfig
+    for step in path:
+        if isinstance(step, str):
+            annotation = form.model_fields[step].annotation
+            form = next(iter(getattr(annotation, "__args__", (annotation,))))
+    return iter(form.model_fields)
