@@ -1,0 +1,74 @@
+"""Laws of the megaflow parser: what is rendered is read back, and any bytes give megaflows or a ParseError."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from xenoovs.datapath.match import match_of
+from xenoovs.datapath.megaflow import Key, Megaflow, Offloaded, render_megaflow
+from xenoovs.datapath.parse import parse_megaflow, scan_dump
+from xenoovs.errors import ParseError
+
+_WORDS = st.from_regex(r"[a-z][a-z0-9_]{0,7}", fullmatch=True)
+_OCTETS = st.integers(0, 255)
+_IPV4 = st.builds("{}.{}.{}.{}".format, _OCTETS, _OCTETS, _OCTETS, _OCTETS)
+_KEYS = st.one_of(
+    st.builds(lambda a, m: Key("ipv4", f"src={a}/{m},frag=no"), _IPV4, _IPV4),
+    st.builds(lambda n: Key("eth_type", f"0x{n:04x}"), st.integers(0, 0xFFFF)),
+    st.builds(lambda a: Key("encap", f"eth_type(0x0800),ipv4(dst={a})"), _IPV4),
+    st.builds(lambda n: Key("in_port", n), _WORDS),
+    st.builds(lambda n, v: Key(f"x_{n}", v), _WORDS, _WORDS),
+    st.just(Key("eth", "")),
+)
+_ACTIONS = st.sampled_from(["p1", "drop", "set(eth(dst=02:00:00:00:00:01))", "hash(l4(0))", "recirc(0x3)"])
+_EXTRA = st.sampled_from([("dp-extra-info", "miniflow_bits(4,2)"), ("color", "blue"), ("dp-offload-info", "a: b, c")])
+_MEGAFLOWS = st.builds(
+    Megaflow,
+    ufid=st.none() | st.uuids().map(str),
+    keys=st.lists(_KEYS, min_size=1, max_size=6).map(tuple),
+    packets=st.integers(0, 2**64 - 1),
+    bytes=st.integers(0, 2**64 - 1),
+    used_s=st.none() | st.integers(0, 10**9).map(lambda ms: ms / 1000),
+    flags=st.none() | st.sampled_from([".", "SFPR."]),
+    offloaded=st.none() | st.sampled_from(Offloaded),
+    layer=st.none() | _WORDS,
+    actions=st.lists(_ACTIONS, min_size=1, max_size=4).map(tuple),
+    extra=st.lists(_EXTRA, unique=True, max_size=3).map(lambda extra: tuple(sorted(extra))),
+)
+_LINE = (
+    "ufid:1, recirc_id(0),in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.3,frag=no),"
+    "encap(tcp(src=1)), packets:3, bytes:9, used:1.0s, flags:., offloaded:yes, dp:tc, actions:set(eth(dst=1)),p1"
+)
+
+
+@given(_MEGAFLOWS)
+def test_a_rendered_megaflow_is_read_back_as_it_was(megaflow: Megaflow) -> None:
+    assert parse_megaflow(render_megaflow(megaflow)) == megaflow
+
+
+def _assert_total(text: str) -> None:
+    for found in scan_dump(text):
+        if isinstance(found, ParseError):
+            assert found.line is not None
+            assert 0 <= found.offset <= len(found.text)
+        else:
+            match_of(found)
+            assert parse_megaflow(render_megaflow(found)) == found
+            assert (found.eth_type, found.ipv4_src, found.ipv6_src, found.recirc_id) is not None
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_megaflows_or_a_parse_error(data: bytes) -> None:
+    _assert_total(data.decode("utf-8", errors="replace"))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, len(_LINE)), st.integers(0, 4), st.text(alphabet="(),:/ 0=x.s\n", max_size=3)))
+)
+@example([(21, 8, "encap(encap(")])
+def test_a_damaged_line_is_a_megaflow_or_a_parse_error(edits: list[tuple[int, int, str]]) -> None:
+    text = _LINE
+    for at, removed, inserted in edits:
+        text = text[:at] + inserted + text[at + removed :]
+    _assert_total(text)

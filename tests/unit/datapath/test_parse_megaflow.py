@@ -1,0 +1,91 @@
+"""Lines of `dpctl/dump-flows`: what is kept, what is skipped, and where a bad line is said to be bad."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.datapath.match import match_of
+from xenoovs.datapath.megaflow import Offloaded
+from xenoovs.datapath.parse import parse_dump, parse_megaflow, scan_dump
+from xenoovs.datapath.value import MaskedValue
+from xenoovs.errors import ParseError
+
+GOOD = "in_port(p0),eth_type(0x0800),ipv4(src=1.2.3.7/0.0.0.3), packets:1, bytes:98, used:0.1s, actions:p1"
+
+
+def test_a_low_bit_mask_is_a_mask_and_no_host_mask() -> None:
+    assert parse_megaflow(GOOD).ipv4_src == MaskedValue(3, 3)
+
+
+@pytest.mark.parametrize("mask", ["0.0.0.2", "0.0.0.5", "0.255.0.1", "248.0.0.3"])
+def test_masks_that_are_no_prefix_are_taken_bit_by_bit(mask: str) -> None:
+    megaflow = parse_megaflow(GOOD.replace("0.0.0.3", mask))
+    expected = int.from_bytes(bytes(map(int, mask.split("."))), "big")
+    assert megaflow.ipv4_src == MaskedValue(0x01020307 & expected, expected)
+
+
+def test_an_address_left_out_matches_anything() -> None:
+    assert parse_megaflow(GOOD.replace("src=1.2.3.7/0.0.0.3", "frag=no")).ipv4_src == MaskedValue(0, 0)
+    assert parse_megaflow(GOOD.replace(",ipv4(src=1.2.3.7/0.0.0.3)", "")).ipv4_src is None
+
+
+def test_ipv6_masks_and_prefix_lengths() -> None:
+    line = "in_port(p0),eth_type(0x86dd),ipv6(src={}), packets:0, bytes:0, used:never, actions:drop"
+    assert parse_megaflow(line.format("2001:db8::7/::3")).ipv6_src == MaskedValue(3, 3)
+    assert parse_megaflow(line.format("8000::/1")).ipv6_src == MaskedValue(1 << 127, 1 << 127)
+    assert parse_megaflow(line.format("::1")).ipv6_src == MaskedValue(1, (1 << 128) - 1)
+
+
+def test_statistics_may_come_in_any_order() -> None:
+    head, actions = "dp:tc, bytes:9, in_port(p0), offloaded:partial, used:never, packets:3", "actions:p1"
+    megaflow = parse_megaflow(f"{head}, {actions}")
+    assert (megaflow.layer, megaflow.bytes, megaflow.packets) == ("tc", 9, 3)
+    assert megaflow.offloaded is Offloaded.PARTIAL
+
+
+def test_unknown_statistics_and_remarks_are_kept() -> None:
+    line = GOOD.replace(", actions", ", color:blue, actions") + ", dp-extra-info:a(4,2), dp-offload-info:no: x, y"
+    expected = (("color", "blue"), ("dp-extra-info", "a(4,2)"), ("dp-offload-info", "no: x, y"))
+    assert parse_megaflow(line).extra == expected
+
+
+def test_actions_are_split_outside_parentheses() -> None:
+    line = GOOD.replace("actions:p1", "actions:set(eth(src=a,dst=b)),hash(l4(0)),recirc(0x3)")
+    assert parse_megaflow(line).actions == ("set(eth(src=a,dst=b))", "hash(l4(0))", "recirc(0x3)")
+
+
+def test_the_inner_headers_behind_a_vlan_tag_count() -> None:
+    inner = "eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.3))"
+    megaflow = parse_megaflow(f"in_port(p0),{inner}, packets:3, bytes:1, used:never, actions:p1")
+    assert megaflow.eth_type == 0x0800
+    assert match_of(megaflow)["nw_src"] == MaskedValue(1, 3)
+
+
+def test_header_lines_and_empty_lines_are_skipped() -> None:
+    text = f"flow-dump from pmd on cpu core: 3\n{GOOD}\n\nflow-dump from the main thread:\n{GOOD}\n"
+    assert len(list(parse_dump(text))) == 2
+
+
+def test_a_torn_line_is_reported_in_its_place_and_the_rest_is_read() -> None:
+    first, torn, last = scan_dump([GOOD, GOOD[:40], GOOD])
+    assert first == last == parse_megaflow(GOOD)
+    assert isinstance(torn, ParseError)
+    assert (torn.line, torn.offset) == (2, 40)
+
+
+@pytest.mark.parametrize(
+    ("line", "column"),
+    [
+        (GOOD.replace("1.2.3.7", "1.2.3.700"), 1),
+        (GOOD.replace("eth_type(", "eth_type["), 13),
+        (GOOD.replace("0.0.0.3)", "0.0.0.3"), len("in_port(p0),eth_type(0x0800),ipv4(src=1.2.3.7/0.0.0.3") + 1),
+        (GOOD.replace("bytes:98", "bytes 98"), GOOD.index("bytes") + 1),
+        (GOOD.replace("bytes:98", "packets:1"), GOOD.index("bytes") + 1),
+        (GOOD.replace("used:0.1s", "used:soon"), 1),
+        (GOOD.replace("used:0.1s", "used:0.1s, offloaded:no"), 1),
+    ],
+)
+def test_a_bad_line_is_refused_with_line_and_column(line: str, column: int) -> None:
+    with pytest.raises(ParseError) as caught:
+        list(parse_dump(f"\n{line}\n"))
+    assert (caught.value.line, caught.value.offset + 1) == (2, column)

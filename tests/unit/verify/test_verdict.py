@@ -1,0 +1,34 @@
+"""Where a megaflow runs, judged by its own line."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.verify.verdict import Verdict, verdict_of
+
+LINE = "in_port(p0), packets:1, bytes:98, used:0.100s{}, actions:p1"
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        (", offloaded:yes, dp:tc", Verdict.HW),
+        (", offloaded:yes, dp:doca", Verdict.HW),
+        (", offloaded:partial, dp:ovs", Verdict.PARTIAL),
+        (", dp:tc", Verdict.TC_SW),
+        (", dp:ovs", Verdict.SW),
+        (", dp:dpdk", Verdict.SW),
+    ],
+)
+def test_the_verdict_follows_from_layer_and_offloaded(said: str, verdict: Verdict) -> None:
+    assert verdict_of(parse_megaflow(LINE.format(said))) is verdict
+
+
+def test_a_dump_without_m_gives_no_verdict() -> None:
+    assert verdict_of(parse_megaflow(LINE.format(""))) is None
+
+
+def test_verdicts_are_ordered_from_absent_to_software() -> None:
+    worst_last = sorted(Verdict, key=lambda verdict: verdict.badness)
+    assert worst_last == [Verdict.ABSENT, Verdict.HW, Verdict.PARTIAL, Verdict.TC_SW, Verdict.SW]

@@ -1,0 +1,164 @@
+"""Dumps of `ovs-appctl dpctl/dump-flows` to megaflows: OVS 2.13 to 4.0, every layer, with or without `-m`.
+
+One pass, line by line. The order of keys and statistics is free, as it differs between versions and layers; what has
+no field is kept in `Megaflow.extra`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from xenoovs.datapath.match import key_fields
+from xenoovs.datapath.megaflow import Key, KeyTextError, Megaflow, Offloaded, split_keys
+from xenoovs.datapath.value import parse_number
+from xenoovs.errors import ParseError
+
+_STATISTIC = re.compile(r"([A-Za-z][A-Za-z0-9_-]*):(.*)", re.ASCII)
+_REMARK = re.compile(r", (dp-[a-z0-9-]+):", re.ASCII)
+_COUNT = re.compile(r"[0-9]{1,20}", re.ASCII)
+_USED = re.compile(r"(-?[0-9]{1,12}\.[0-9]{1,6})s", re.ASCII)
+_HEADER = "flow-dump from "
+"""What ovs-vswitchd writes above the flows of one thread of the userspace datapath (lib/dpctl.c)."""
+
+_OFFLOADED = {"yes": Offloaded.YES, "partial": Offloaded.PARTIAL}
+
+
+def parse_dump(text: str | Iterable[str]) -> Iterator[Megaflow]:
+    """All megaflows of a dump (the whole text, or its lines), in its order. Raises ParseError with line and column."""
+    for found in scan_dump(text):
+        if isinstance(found, ParseError):
+            raise found
+        yield found
+
+
+def scan_dump(text: str | Iterable[str]) -> Iterator[Megaflow | ParseError]:
+    """As `parse_dump`, but the error of a line that cannot be read (torn while flows changed) stands in its place."""
+    lines = text.split("\n") if isinstance(text, str) else text
+    for number, raw in enumerate(lines, start=1):
+        line = raw.strip()
+        if not line or (line.startswith(_HEADER) and " actions:" not in line):
+            continue
+        try:
+            yield parse_megaflow(line, number=number)
+        except ParseError as error:
+            yield error
+
+
+def parse_megaflow(line: str, *, number: int | None = None) -> Megaflow:
+    """One line of a dump. Raises ParseError with the column, and with the line where `number` is given."""
+    head, found, tail = line.partition(" actions:")
+    if not found:
+        raise ParseError(text=line, offset=len(line), expected="' actions:'", line=number)
+    actions, *remarks = _REMARK.split(tail)
+    try:
+        keys, statistics = _split_head(head.removesuffix(","))
+        return Megaflow(
+            statistics.pop("ufid", None),
+            keys,
+            _count(statistics.pop("packets", None), "packets"),
+            _count(statistics.pop("bytes", None), "bytes"),
+            _used(statistics.pop("used", None)),
+            statistics.pop("flags", None),
+            _offloaded(statistics.pop("offloaded", None)),
+            statistics.pop("dp", None),
+            split_actions(actions),
+            (*statistics.items(), *zip(remarks[::2], remarks[1::2], strict=True)),
+        )
+    except KeyTextError as error:
+        raise ParseError(text=line, offset=error.offset, expected=error.expected, line=number) from None
+
+
+@lru_cache(maxsize=8192)
+def split_actions(text: str) -> tuple[str, ...]:
+    """Actions, split at the commas that stand in no parenthesis."""
+    if "(" not in text:
+        return tuple(text.split(","))
+    parts, depth, start = list[str](), 0, 0
+    for i, char in enumerate(text):
+        if char == "(":
+            depth += 1
+        elif char == ")":
+            depth -= 1
+        elif char == "," and depth == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    return (*parts, text[start:])
+
+
+def _split_head(head: str) -> tuple[tuple[Key, ...], dict[str, str]]:
+    """The keys and the statistics in front of the actions, which are divided by a comma and a blank."""
+    statistics: dict[str, str] = {}
+    keys: tuple[Key, ...] | None = None
+    offset = 0
+    for item in head.split(", "):
+        statistic = _STATISTIC.fullmatch(item)
+        if statistic is None:
+            if keys is not None:
+                raise KeyTextError(offset, "a statistic of the form name:value")
+            keys = _parse_keys(item, offset)
+        elif statistic[1] in statistics:
+            raise KeyTextError(offset, f"'{statistic[1]}' only once")
+        else:
+            statistics[statistic[1]] = statistic[2]
+        offset += len(item) + 2
+    if keys is None:
+        raise KeyTextError(0, "the keys that the flow matches")
+    return keys, statistics
+
+
+def _parse_keys(text: str, offset: int) -> tuple[Key, ...]:
+    flat = text[:-1].split("),")
+    try:
+        # Without nesting every part has one parenthesis, and parts recur from line to line: each is read once.
+        if text.endswith(")") and text.count("(") == len(flat) and text.count(")") == len(flat):
+            return tuple(map(_flat_key, flat))
+        keys = split_keys(text)
+        _check(keys)
+    except KeyTextError as error:
+        raise KeyTextError(offset + error.offset, error.expected) from None
+    except ValueError as error:
+        raise KeyTextError(offset, str(error)) from None
+    return keys
+
+
+@lru_cache(maxsize=65536)
+def _flat_key(text: str) -> Key:
+    keys = split_keys(f"{text})")
+    _check(keys)
+    return keys[0]
+
+
+def _check(keys: tuple[Key, ...]) -> None:
+    """Raise ValueError where a key that is given as a number is none (`Megaflow.eth_type`, `match_of` ...)."""
+    for key in keys:
+        if key.name == "encap":
+            _check(split_keys(key.inner))
+        elif key.name == "recirc_id":
+            parse_number(key.inner)
+        else:
+            key_fields(key)
+
+
+def _count(text: str | None, name: str) -> int:
+    if text is None or not _COUNT.fullmatch(text):
+        raise KeyTextError(0, f"'{name}:' and a number")
+    return int(text)
+
+
+def _used(text: str | None) -> float | None:
+    if text == "never":
+        return None
+    found = _USED.fullmatch(text or "")
+    if not found:
+        raise KeyTextError(0, "'used:never' or 'used:' and seconds")
+    return float(found[1])
+
+
+def _offloaded(text: str | None) -> Offloaded | None:
+    if text is None:
+        return None
+    if text not in _OFFLOADED:
+        raise KeyTextError(0, "'offloaded:yes' or 'offloaded:partial'")
+    return _OFFLOADED[text]
