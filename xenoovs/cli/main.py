@@ -86,7 +86,8 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
     except ConfigError as error:
         for finding in error.findings:
-            complain(str(finding))
+            # No prefix: editors jump to `file:line:column:` only at the start of a line.
+            click.echo(str(finding), err=True)
         return EXIT_FAILED
     except XenoovsError as error:
         complain(str(error))

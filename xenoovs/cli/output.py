@@ -37,6 +37,14 @@ def percent(share: Fraction | float | None) -> str:
     return f"{text} %"
 
 
+def quantity(value: float) -> str:
+    """A count or rate with an SI prefix: 1234567 is 1.23 M."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.3g} {prefix}"
+    return f"{value:.3g}"
+
+
 def is_terminal() -> bool:
     """Whether a person is looking at the output."""
     return sys.stdout.isatty()
