@@ -173,3 +173,23 @@ class FileConfig(_Mapping):
     version: Version = Field(description="Form of this file.")
     switch: SwitchConfig
     services: list[ServiceConfig] = Field(max_length=MAX_SERVICES)
+
+
+def json_schema() -> dict[str, Any]:
+    """The form as JSON Schema, draft 2020-12, for editors."""
+    form = _without_noise(FileConfig.model_json_schema())
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "xenoovs config", **form}
+
+
+def _without_noise(node: Any) -> Any:
+    """Less the titles that pydantic makes of class and key names, and the null defaults, which no file may hold."""
+    if isinstance(node, list):
+        return [_without_noise(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    noise = {
+        key
+        for key, value in node.items()
+        if (key == "title" and isinstance(value, str)) or (key == "default" and value is None)
+    }
+    return {key: _without_noise(value) for key, value in node.items() if key not in noise}

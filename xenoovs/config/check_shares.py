@@ -1,0 +1,66 @@
+"""Whether the bits of a service can meet its weights at all; the solver itself is left to the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from xenoovs.config.fields import MAX_BITS
+from xenoovs.config.remark import Remark
+from xenoovs.config.schema import ServiceConfig
+from xenoovs.config.tree import Path
+from xenoovs.model.service import Strategy
+from xenoovs.partition.windows import first_feasible_width, least_tolerance
+
+# Percentages in messages have two decimals.
+_STEP = 10_000
+
+
+def check_shares(service: ServiceConfig, path: Path) -> Iterator[Remark]:
+    """Weights, bits, tolerance and budget against each other."""
+    weights = [backend.weight for backend in service.backends if backend.weight]
+    if not weights:
+        return
+    width = _most_bits(service)
+    if service.strategy is Strategy.LPM and service.max_flows is not None:
+        yield Remark((*path, "max_flows"), "the lpm strategy has no budget; leave max_flows out, or use disjoint")
+    if len(weights) > 1 << width:
+        yield Remark(
+            (*path, "match", "bits"),
+            f"{_bits(width)} of the address make {1 << width} classes of clients for {len(weights)} backends with a "
+            f"weight; use at least {_bits((len(weights) - 1).bit_length())}",
+        )
+    elif service.max_flows is None and first_feasible_width(weights, service.tolerance, width) is None:
+        yield Remark((*path, "tolerance"), _out_of_reach(service, weights, width))
+
+
+def _most_bits(service: ServiceConfig) -> int:
+    match service.match.bits:
+        case tuple() as positions:
+            return len(positions)
+        case int() as number:
+            return number
+        case _:
+            return MAX_BITS
+
+
+def _out_of_reach(service: ServiceConfig, weights: list[Fraction], width: int) -> str:
+    least = least_tolerance(weights, width)
+    smallest = min((backend for backend in service.backends if backend.weight), key=lambda backend: backend.weight)
+    problem = f"{_percent(service.tolerance)} cannot be met with {_bits(width)} of the address"
+    remedies = [f"raise the smallest weight (backend {smallest.name}) or set it to 0"]
+    if width < MAX_BITS:
+        remedies.append("use more bits")
+    if least is None or least > 1:
+        return f"{problem}, nor can any tolerance up to 100%; {', or '.join(remedies)}"
+    # Rounded up, so that it works when it is typed in.
+    rounded = Fraction(-(-least.numerator * _STEP // least.denominator), _STEP)
+    return f"{problem}; write {_percent(rounded)}, the least that can, or {', or '.join(remedies)}"
+
+
+def _bits(number: int) -> str:
+    return f"{number} bit" if number == 1 else f"{number} bits"
+
+
+def _percent(value: Fraction) -> str:
+    return f"{float(value * 100):.12g}%"

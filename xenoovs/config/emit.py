@@ -1,0 +1,107 @@
+"""A Balancer to the one normal form of its config: every default written out, one way to write each value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+
+from xenoovs.config.scalar import parse_plain_scalar
+from xenoovs.model.address import Family
+from xenoovs.model.backend import Backend
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.service import Claim, Service, SourceBits
+
+# Text of these characters is one plain scalar anywhere, also between the brackets of a list.
+_PLAIN = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.:+@~^-]*", re.ASCII)
+
+
+def render_config(balancer: Balancer) -> str:
+    """YAML that parses to an equal Balancer.
+
+    Raises ValueError for what no config can say: weights or tolerances without a finite decimal form, and a service
+    without VIPs for both families.
+    """
+    return "\n".join(_lines(balancer)) + "\n"
+
+
+def _lines(balancer: Balancer) -> Iterator[str]:
+    uplinks = balancer.uplinks
+    yield "version: 1"
+    yield "switch:"
+    yield f"  bridge: {_text(uplinks.bridge)}"
+    yield f"  ingress: {_list(map(_text, uplinks.ingress))}"
+    yield f"  egress: {_text(uplinks.egress)}"
+    yield f"  other_traffic: {uplinks.other_traffic.value}"
+    yield "services:" if balancer.services else "services: []"
+    for service in balancer.services:
+        for index, line in enumerate(_service(service)):
+            yield f"  {'-' if index == 0 else ' '} {line}"
+
+
+def _service(service: Service) -> Iterator[str]:
+    yield f"name: {_text(service.name)}"
+    yield from _claim(service.claim)
+    if service.vip_mac is not None:
+        yield f"vip_mac: {service.vip_mac}"
+    yield f"match: {{field: {_field(service.claim)}, bits: {_bits(service.source_bits)}}}"
+    yield f"tolerance: {_decimal(service.tolerance * 100)}%"
+    if service.max_flows is not None:
+        yield f"max_flows: {service.max_flows}"
+    yield f"rewrite_source_mac: {service.source_mac or 'false'}"
+    yield f"strategy: {service.strategy.value}"
+    yield "backends:"
+    yield from map(_backend, service.backends)
+
+
+def _claim(claim: Claim) -> Iterator[str]:
+    if claim.vips:
+        yield f"vip: {_list(map(_text, map(str, claim.vips)))}"
+    if claim.protocol is not None:
+        yield f"protocol: {claim.protocol.value}"
+    if claim.ports:
+        yield f"ports: {_list(map(str, claim.ports))}"
+
+
+def _backend(backend: Backend) -> str:
+    return (
+        f"  - {{name: {_text(backend.name)}, mac: {backend.mac}, "
+        f"weight: {_decimal(backend.weight)}, egress: {_text(backend.egress)}}}"
+    )
+
+
+def _field(claim: Claim) -> str:
+    match tuple(claim.families):
+        case (Family.IPV4,):
+            return "ipv4_source"
+        case (Family.IPV6,):
+            return "ipv6_source"
+    if not claim.vips:
+        raise ValueError("no config can say: every packet of both families; make two services")
+    return "source_address"
+
+
+def _bits(bits: SourceBits) -> str:
+    if bits.positions is not None:
+        return _list(map(str, bits.positions))
+    return "auto" if bits.width is None else str(bits.width)
+
+
+def _list(items: Iterator[str]) -> str:
+    return f"[{', '.join(items)}]"
+
+
+def _text(text: str) -> str:
+    """Without quotes where it then still is text. Names hold nothing that quotes would have to escape."""
+    return text if _PLAIN.fullmatch(text) and parse_plain_scalar(text) == text else f'"{text}"'
+
+
+def _decimal(value: Fraction) -> str:
+    """Exact: 5, 22.5. Raises ValueError for 1/3."""
+    digits = next((digits for digits in range(12) if (value * 10**digits).denominator == 1), None)
+    if digits is None:
+        raise ValueError(f"{value} has no decimal form of at most 11 digits")
+    if digits == 0:
+        return str(value.numerator)
+    whole, part = divmod(int(value * 10**digits), 10**digits)
+    return f"{whole}.{part:0{digits}}"

@@ -1,0 +1,29 @@
+"""The example configs that ship with xenoovs."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+_SUFFIX = ".yaml"
+
+
+def template_names() -> tuple[str, ...]:
+    """Names for `read_template`, sorted."""
+    entries = (entry.name for entry in _folder().iterdir())
+    return tuple(sorted(name.removesuffix(_SUFFIX) for name in entries if name.endswith(_SUFFIX)))
+
+
+def read_template(name: str) -> str:
+    """The text of a template. Raises KeyError for a name that is not among `template_names`."""
+    if name not in template_names():
+        raise KeyError(name)
+    return (_folder() / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
+
+
+def _folder() -> Traversable:
+    """In a wheel inside the package, in a checkout beside it."""
+    package = files("xenoovs")
+    installed = package / "templates"
+    return installed if installed.is_dir() else Path(str(package)).parent / "templates"
