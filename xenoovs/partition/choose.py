@@ -83,13 +83,14 @@ def partition(
 def _within_tolerance(weights: tuple[int, ...], tolerance: Fraction, widths: _Widths) -> Partition:
     first = first_feasible_width(weights, tolerance, widths.most)
     if first is None:
-        raise _unreachable(weights, tolerance, widths.most)
+        raise unreachable(weights, tolerance, widths.most)
     spaces = _fewest_blocks(weights, tolerance, _Widths(max(first, widths.least), widths.most))
     width = sum(spaces).bit_length() - 1
     return Partition(layout(spaces, width), tolerance, deviation(weights, spaces))
 
 
-def _unreachable(weights: Sequence[int], tolerance: Fraction, width: int) -> ToleranceUnreachable:
+def unreachable(weights: Sequence[int], tolerance: Fraction, width: int) -> ToleranceUnreachable:
+    """The error for windows that cannot be met up to `width`, with what would help."""
     smallest = min((weight, index) for index, weight in enumerate(weights) if weight)[1]
     least = least_tolerance(weights, width)
     return ToleranceUnreachable(tolerance=tolerance, least=least, smallest=smallest, max_width=width)
@@ -117,7 +118,7 @@ def _within_budget(weights: tuple[int, ...], max_flows: int, widths: _Widths) ->
     served = sum(1 for weight in weights if weight)
     low = least_tolerance(weights, widths.most)
     if low is None:
-        raise _unreachable(weights, Fraction(0), widths.most)
+        raise unreachable(weights, Fraction(0), widths.most)
     if max_flows < served:
         raise BudgetUnreachable(max_flows=max_flows, least=served)
     best = _within_tolerance(weights, low, widths)
