@@ -32,7 +32,7 @@ class BackendTraffic:
 
 @dataclass(frozen=True, slots=True)
 class TrafficReport:
-    """All backends in the order of the config. `missing`: flows not there as they should be. `foreign`: ours, but unasked."""
+    """All backends in the order of the config. `missing`: flows not there as wanted; `foreign`: ours, but unasked."""
 
     backends: tuple[BackendTraffic, ...]
     missing: int
