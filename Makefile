@@ -27,7 +27,7 @@ check: setup ## Lint, types, and who may import whom
 	$(BIN)/lint-imports
 
 bench: setup ## Measure speed as ratios in one run, on a real Open vSwitch
-	$(AS_ROOT) $(BIN)/python scripts/bench.py
+	$(AS_ROOT) $(BIN)/python scripts/bench
 
 docs: setup ## Write the generated pages of docs/reference anew
 	$(BIN)/python scripts/reference.py

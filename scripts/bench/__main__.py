@@ -1,0 +1,38 @@
+"""`make bench`: speed as ratios measured in one run, beside the bound that each should keep. Nothing here fails."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from scripts.bench import apply, compiling, megaflows, solver, startup
+from scripts.bench.measure import Row
+
+_PARTS = {
+    "startup": startup.rows,
+    "solver": solver.rows,
+    "compile": compiling.rows,
+    "apply": apply.rows,
+    "megaflows": megaflows.rows,
+}
+
+
+def main() -> None:
+    """Run all parts, or those named on the command line."""
+    print(f"{'MEASURED':<66}  {'VALUE':>12}  {'BOUND':>12}")
+    for name, rows in _PARTS.items():
+        if len(sys.argv) > 1 and name not in sys.argv[1:]:
+            continue
+        for row in rows():
+            print(_line(row), flush=True)
+
+
+def _line(row: Row) -> str:
+    bound = "" if row.bound is None else f"<= {row.bound:g}"
+    verdict = "" if row.bound is None else "  ok" if row.value <= row.bound else "  OVER"
+    return f"{row.name:<66}  {row.value:>8.4g} {row.unit:<3}  {bound:>12}{verdict}"
+
+
+main()

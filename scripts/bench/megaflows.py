@@ -1,0 +1,88 @@
+"""Nine backends, 2,000 random clients, on a real ovs-vswitchd (dummy datapath): how many entries a NIC would hold."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from scripts.bench.measure import Row
+from tests.ovs.dummy import DummyOvs, running_dummy_ovs, udp_packet
+from xenoovs.compile.pipeline import BLOCK_PRIORITY, Stage
+from xenoovs.compile.program import compile_program
+from xenoovs.config.load import parse_config
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.service import Strategy
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.render import render_flow
+
+_CLIENTS = 2000
+_WEIGHTS = (128, 64, 32, 16, 8, 4, 2, 1, 1)
+_MACS = [f"02:00:00:00:00:{i:02x}" for i in range(1, len(_WEIGHTS) + 1)]
+_CONFIG = "\n".join(
+    [
+        "version: 1",
+        "switch: {bridge: ovsbr1, ingress: [p0], egress: p1, other_traffic: leave}",
+        "services:",
+        "  - name: nine",
+        "    backends:",
+        *(f"      - {{name: b{mac[-2:]}, mac: {mac}, weight: {w}}}" for mac, w in zip(_MACS, _WEIGHTS, strict=True)),
+    ]
+)
+
+
+def rows() -> Iterator[Row]:
+    """Megaflows of the same split done in five ways, each on a fresh bridge, with the same packets."""
+    balancer = parse_config(_CONFIG, file="nine backends")
+    source = random.Random(1)
+    packets = [udp_packet(str(IPv4Address(source.getrandbits(32)))) for _ in range(_CLIENTS)]
+    flows = compile_program(balancer).flows
+    ways = (
+        ("xenoovs: disjoint blocks, short masks first", _text(flows), None, len(_WEIGHTS)),
+        ("the same blocks, long masks first", _text(map(_reversed, flows)), None, None),
+        ("longest match", _text(compile_program(_longest_match(balancer)).flows), None, None),
+        ("select group, dp_hash", "ip,in_port=p0 actions=group:1", _group(""), None),
+        ("select group, hash over ip_src", "ip,in_port=p0 actions=group:1", _group(_HASH), None),
+    )
+    with tempfile.TemporaryDirectory() as name, running_dummy_ovs(Path(name) / "ovs") as ovs:
+        for title, program, group, bound in ways:
+            yield Row(f"megaflows, 9 backends: {title}", _count(ovs, program, group, packets), "", bound)
+
+
+def _count(ovs: DummyOvs, program: str, group: str | None, packets: list[str]) -> int:
+    with ovs.bridge() as bridge:
+        if group is not None:
+            bridge.ofctl("add-group", group, version="OpenFlow15")
+        bridge.add_flows(program)
+        bridge.settle()
+        bridge.send("p0", packets)
+        ovs.ovs.appctl("revalidator/wait")
+        return ovs.ovs.appctl("dpctl/dump-flows", "-m").count("eth_type(0x0800)")
+
+
+def _text(flows: Iterator[Flow] | tuple[Flow, ...]) -> str:
+    return "".join(f"{render_flow(flow)}\n" for flow in flows)
+
+
+def _reversed(flow: Flow) -> Flow:
+    if flow.table != Stage.BALANCE.table:
+        return flow
+    return replace(flow, key=replace(flow.key, priority=2 * BLOCK_PRIORITY - flow.priority))
+
+
+def _longest_match(balancer: Balancer) -> Balancer:
+    return replace(balancer, services=(replace(balancer.services[0], strategy=Strategy.LPM),))
+
+
+_HASH = ",selection_method=hash,fields(ip_src)"
+
+
+def _group(method: str) -> str:
+    buckets = (
+        f"bucket=weight:{weight},actions=mod_dl_dst:{mac},output:p1"
+        for mac, weight in zip(_MACS, _WEIGHTS, strict=True)
+    )
+    return f"group_id=1,type=select{method},{','.join(buckets)}"
