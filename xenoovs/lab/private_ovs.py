@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
 from xenoovs.errors import LabError
+from xenoovs.lab.processes import environment_of, kill_and_wait, stop_and_wait
 from xenoovs.switch.process import run
 
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
-_STOP_TIMEOUT_S = 5.0
+_DAEMONS = ("ovs-vswitchd", "ovsdb-server")
 
 
 class Datapath(Enum):
@@ -27,9 +26,13 @@ class Datapath(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PrivateOvs:
-    """Where a private Open vSwitch lives. `directory` holds sockets, pid files, logs and the database."""
+    """Where a private Open vSwitch lives. `directory` holds sockets, pid files, logs and the database.
+
+    `marks`: further environment of its daemons, by which their owner finds them again.
+    """
 
     directory: Path
+    marks: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def db(self) -> str:
@@ -57,11 +60,17 @@ class PrivateOvs:
 
     def pids(self) -> tuple[int, ...]:
         """Process ids of the daemons that run: ovs-vswitchd, then ovsdb-server."""
-        found = (_read_pid(self.directory / f"{daemon}.pid") for daemon in ("ovs-vswitchd", "ovsdb-server"))
-        return tuple(pid for pid in found if pid is not None and _alive(pid))
+        found = (_read_pid(self.directory / f"{daemon}.pid") for daemon in _DAEMONS)
+        return tuple(pid for pid in found if pid is not None and self._owns(pid))
+
+    def _owns(self, pid: int) -> bool:
+        # A pid file outlives a crash, and then its number may be another process by now.
+        return environment_of(pid).get("OVS_RUNDIR") == str(self.directory)
 
 
-def start_private_ovs(directory: Path, *, datapath: Datapath, netns: str | None = None) -> PrivateOvs:
+def start_private_ovs(
+    directory: Path, *, datapath: Datapath, netns: str | None = None, marks: Mapping[str, str] | None = None
+) -> PrivateOvs:
     """Start ovsdb-server and ovs-vswitchd in `directory` (made anew, mode 0700), inside network namespace `netns`.
 
     Raises LabError when Open vSwitch is not installed or does not start; nothing stays running then.
@@ -69,9 +78,9 @@ def start_private_ovs(directory: Path, *, datapath: Datapath, netns: str | None 
     if not _SCHEMA.exists():
         raise LabError(f"{_SCHEMA} is missing: install Open vSwitch (Debian: `apt-get install openvswitch-switch`)")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    ovs = PrivateOvs(directory)
+    ovs = PrivateOvs(directory, marks or {})
     try:
-        start_database(ovs)
+        start_database(ovs, netns=netns)
         start_vswitchd(ovs, datapath=datapath, netns=netns)
     except BaseException:
         stop_private_ovs(ovs)
@@ -79,21 +88,21 @@ def start_private_ovs(directory: Path, *, datapath: Datapath, netns: str | None 
     return ovs
 
 
-def start_database(ovs: PrivateOvs) -> None:
+def start_database(ovs: PrivateOvs, *, netns: str | None = None) -> None:
     """Start ovsdb-server; an existing database is used on."""
     conf = ovs.directory / "conf.db"
     if not conf.exists():
-        run(["ovsdb-tool", "create", str(conf), str(_SCHEMA)], env=ovs.env)
-    run(["ovsdb-server", str(conf), f"--remote=p{ovs.db}", *_daemon_options(ovs, "ovsdb-server")], env=ovs.env)
+        _run_daemon(ovs, ["ovsdb-tool", "create", str(conf), str(_SCHEMA)])
+    options = [str(conf), f"--remote=p{ovs.db}", *_daemon_options(ovs, "ovsdb-server")]
+    _run_daemon(ovs, ["ovsdb-server", *options], netns=netns)
     ovs.vsctl("--no-wait", "init")
 
 
 def start_vswitchd(ovs: PrivateOvs, *, datapath: Datapath, netns: str | None = None) -> None:
     """Start ovs-vswitchd. The userspace datapath needs its own namespace: each has room for one tap `ovs-netdev`."""
-    inside = ["ip", "netns", "exec", netns] if netns else []
     dummy = ["--enable-dummy=override"] if datapath is Datapath.DUMMY else []
-    options = ["--disable-system", *dummy, *_daemon_options(ovs, "ovs-vswitchd")]
-    run([*inside, "ovs-vswitchd", ovs.db, *options], env=ovs.env)
+    options = [ovs.db, "--disable-system", *dummy, *_daemon_options(ovs, "ovs-vswitchd")]
+    _run_daemon(ovs, ["ovs-vswitchd", *options], netns=netns)
 
 
 def stop_private_ovs(ovs: PrivateOvs) -> None:
@@ -105,13 +114,13 @@ def stop_private_ovs(ovs: PrivateOvs) -> None:
 
 def stop_process(pid: int) -> None:
     """SIGTERM, and SIGKILL after some seconds."""
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + _STOP_TIMEOUT_S
-        while _alive(pid) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        if _alive(pid):
-            os.kill(pid, signal.SIGKILL)
+    if not stop_and_wait([pid]):
+        kill_and_wait([pid])
+
+
+def _run_daemon(ovs: PrivateOvs, argv: list[str], *, netns: str | None = None) -> None:
+    inside = ["ip", "netns", "exec", netns] if netns else []
+    run([*inside, *argv], env={**ovs.env, **ovs.marks})
 
 
 def _daemon_options(ovs: PrivateOvs, daemon: str) -> list[str]:
@@ -129,10 +138,3 @@ def _read_pid(path: Path) -> int | None:
     with suppress(FileNotFoundError, ValueError):
         return int(path.read_text())
     return None
-
-
-def _alive(pid: int) -> bool:
-    # A zombie is no longer at work; its parent merely has not read its status yet.
-    with suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False

@@ -1,0 +1,117 @@
+"""A lab as a value, and the file in its directory that remembers it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from xenoovs.errors import LabError
+from xenoovs.lab.names import check_name
+from xenoovs.lab.private_ovs import PrivateOvs
+from xenoovs.lab.topology import Topology
+
+MARK = "XENOOVS_LAB"
+"""Environment variable of every process of a lab; its value is the lab's directory."""
+
+DIRECTORY_VARIABLE = "XENOOVS_LAB_DIRECTORY"
+DEFAULT_DIRECTORY = Path("/run/xenoovs/lab")
+
+_STATE = "lab.json"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is remembered. `complete`: `up` came to its end."""
+
+    complete: bool
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """A lab. `directory` is its own one, mode 0700: state, logs, and below `ovs` what the private OVS keeps."""
+
+    directory: Path
+    topology: Topology
+
+    @property
+    def name(self) -> str:
+        return self.topology.name
+
+    @property
+    def marks(self) -> dict[str, str]:
+        return marks_of(self.directory)
+
+    @property
+    def ovs(self) -> PrivateOvs:
+        return PrivateOvs(self.directory / "ovs", self.marks)
+
+
+def marks_of(directory: Path) -> dict[str, str]:
+    """The environment that every process of the lab in `directory` carries."""
+    return {MARK: str(directory)}
+
+
+def directory_of(name: str, directory: Path | None) -> Path:
+    """Where lab `name` lives: below `directory`, else below $XENOOVS_LAB_DIRECTORY, else below /run/xenoovs/lab.
+
+    Raises LabError when the name is not usable.
+    """
+    check_name(name)
+    base = directory if directory is not None else Path(os.environ.get(DIRECTORY_VARIABLE) or DEFAULT_DIRECTORY)
+    return base.absolute() / name
+
+
+def open_lab(name: str, *, directory: Path | None = None) -> Lab:
+    """A lab that is up. Raises LabError when there is none, or only the ruin of one."""
+    place = directory_of(name, directory)
+    state = read_state(place)
+    if state is None:
+        raise LabError(f"there is no lab {name} ({place}); make it with `xenoovs lab up --name {name}`")
+    if not state.complete:
+        raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --name {name}`")
+    return Lab(place, state.topology)
+
+
+def read_state(place: Path) -> State | None:
+    """What the lab in `place` remembers; None when there is no lab. Raises LabError when it cannot be read."""
+    try:
+        return TypeAdapter(State).validate_json((place / _STATE).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError:
+        raise LabError(f"{place} belongs to root: run the same command with `sudo`") from None
+    except ValidationError:
+        raise LabError(
+            f"{place / _STATE} is not readable as the state of a lab; `xenoovs lab down --name {place.name}` removes it"
+        ) from None
+
+
+def write_state(place: Path, state: State) -> None:
+    """Remember, so that a crash in the middle leaves the old state or the new one."""
+    draft = place / f"{_STATE}.new"
+    draft.write_bytes(TypeAdapter(State).dump_json(state, indent=1))
+    draft.replace(place / _STATE)
+
+
+@contextmanager
+def sole_owner(place: Path) -> Iterator[None]:
+    """Hold the lock of a lab's directory; the kernel lets go of it when the holder dies (flock(2)).
+
+    Raises LabError when somebody else builds or removes this lab now.
+    """
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LabError(f"lab {place.name} is being built or removed at this moment; try again") from None
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,71 @@
+"""Sockets that name the address a packet goes from or came to (ip(7) and ipv6(7): IP_PKTINFO, IPV6_PKTINFO).
+
+Needs nothing but the standard library, for the helper programs of the lab start often.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable
+
+Ancillary = list[tuple[int, int, bytes]]
+
+ECHOED_BYTES = 64
+"""How much of a UDP request comes back in front of the answer."""
+
+# linux/in.h and linux/in6.h; Python 3.11 does not name these.
+_IP_PKTINFO = 8
+_IP_FREEBIND = 15
+_IPV6_FREEBIND = 78
+_SO_RCVBUFFORCE = 33
+
+_BUFFER_BYTES = 4 << 20
+
+# struct in_pktinfo: interface, local address, destination of the header; struct in6_pktinfo: address, interface.
+_PKTINFO4 = struct.Struct("=I4s4s")
+_PKTINFO6 = struct.Struct("=16sI")
+
+
+def udp_socket(family: socket.AddressFamily) -> socket.socket:
+    """A UDP socket that does not block, for packets from and to any local address."""
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    prepare(sock)
+    return sock
+
+
+def prepare(sock: socket.socket) -> None:
+    """Make a datagram or raw socket of IPv4 or IPv6 fit for `from_address`, with room for bursts, not blocking."""
+    sock.settimeout(0)
+    sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+    allow_any_local(sock)
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+    else:
+        sock.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
+
+
+def allow_any_local(sock: socket.socket) -> None:
+    """Let a socket use addresses that are local by a route alone; IPv6 looks for them on interfaces otherwise."""
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_FREEBIND, 1)
+    else:
+        sock.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)
+
+
+def from_address(source: bytes) -> Ancillary:
+    """Control message of sendmsg(2): send from this address (4 or 16 bytes)."""
+    if len(source) == 4:
+        return [(socket.IPPROTO_IP, _IP_PKTINFO, _PKTINFO4.pack(0, source, bytes(4)))]
+    return [(socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, _PKTINFO6.pack(source, 0))]
+
+
+def destination_of(ancillary: Iterable[tuple[int, int, bytes]]) -> bytes:
+    """The address a received packet came to, from the control messages of recvmsg(2). Raises OSError without any."""
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.IPPROTO_IP, _IP_PKTINFO):
+            return bytes(_PKTINFO4.unpack(data)[2])
+        if (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO):
+            return bytes(_PKTINFO6.unpack(data)[0])
+    raise OSError("the kernel did not say to which address the packet came")
