@@ -56,6 +56,10 @@ class ParseError(XenoovsError):
         super().__init__(f"{at}: expected {expected}, found {seen!r} in: {text[:200]!r}")
 
 
+class UnknownTableName(ParseError):
+    """A dump calls a table by a name (Flow_Table of ovs-vswitchd.conf.db(5)) whose number the reader was not told."""
+
+
 class ToleranceUnreachable(XenoovsError):
     """Weights that no split over the given number of bits meets. `least`: the least tolerance that can be met, or None.
 
@@ -87,6 +91,14 @@ class CompileError(XenoovsError):
     def __init__(self, *, service: str, reason: str) -> None:
         self.service, self.reason = service, reason
         super().__init__(f"service {service}: {reason}")
+
+
+class SimulateError(XenoovsError):
+    """A flow that cannot be simulated: it matches or does something that xenoovs never writes. `unknown`: its text."""
+
+    def __init__(self, *, flow: str, unknown: str) -> None:
+        self.flow, self.unknown = flow, unknown
+        super().__init__(f"{flow}: {unknown} cannot be simulated; ask the switch with `ovs-appctl ofproto/trace`")
 
 
 class SwitchError(XenoovsError):

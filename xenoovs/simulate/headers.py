@@ -1,0 +1,131 @@
+"""A packet as Open vSwitch looks at it: header fields with the registers beside them (`struct flow`, lib/flow.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from xenoovs.model.address import Family
+from xenoovs.model.packet import Packet
+from xenoovs.openflow.field import ETH_ARP, ETH_IPV4, ETH_IPV6, Field
+
+ICMP_PROTOCOLS = (1, 58)
+_PORT_PROTOCOLS = (6, 17, 132)
+"""Assigned Internet Protocol Numbers (IANA): ICMP and its successor; TCP, UDP, SCTP."""
+
+_SLOTS: Mapping[Field, Field] = {
+    Field.ARP_SPA: Field.NW_SRC,
+    Field.ARP_TPA: Field.NW_DST,
+    Field.ARP_OP: Field.NW_PROTO,
+    Field.ICMP_TYPE: Field.TP_SRC,
+    Field.ICMP_CODE: Field.TP_DST,
+}
+"""Fields that share their place in `struct flow`, so that an ARP flow and an IP flow meet in one prefix trie."""
+
+
+class Stage(IntEnum):
+    """The segments in which the classifier looks at a packet (FLOW_SEGMENT_*, include/openvswitch/flow.h)."""
+
+    METADATA = 0
+    L2 = 1
+    L3 = 2
+    L4 = 3
+
+
+_STAGES: Mapping[Field, Stage] = {
+    Field.DL_SRC: Stage.L2,
+    Field.DL_DST: Stage.L2,
+    Field.DL_TYPE: Stage.L2,
+    Field.NW_SRC: Stage.L3,
+    Field.NW_DST: Stage.L3,
+    Field.IPV6_SRC: Stage.L3,
+    Field.IPV6_DST: Stage.L3,
+    Field.NW_PROTO: Stage.L3,
+    Field.ARP_SHA: Stage.L4,
+    Field.ARP_THA: Stage.L4,
+    Field.TP_SRC: Stage.L4,
+    Field.TP_DST: Stage.L4,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """Ingress port and the value of each slot; a slot that is not there is 0, as in `struct flow`."""
+
+    in_port: str
+    values: Mapping[Field, int]
+
+    def get(self, field: Field) -> int:
+        return self.values.get(slot_of(field), 0)
+
+    def with_value(self, field: Field, value: int) -> Headers:
+        return Headers(self.in_port, {**self.values, slot_of(field): value})
+
+    def has(self, field: Field) -> bool:
+        """Whether the packet has this field, so that an action can read or set it (ovs-fields(7), "Prerequisites")."""
+        dl_type, protocol = self.get(Field.DL_TYPE), self.get(Field.NW_PROTO)
+        match field:
+            case Field.NW_SRC | Field.NW_DST:
+                return dl_type == ETH_IPV4
+            case Field.IPV6_SRC | Field.IPV6_DST:
+                return dl_type == ETH_IPV6
+            case Field.NW_PROTO:
+                return dl_type in (ETH_IPV4, ETH_IPV6)
+            case Field.TP_SRC | Field.TP_DST:
+                return dl_type in (ETH_IPV4, ETH_IPV6) and protocol in _PORT_PROTOCOLS
+            case Field.ICMP_TYPE | Field.ICMP_CODE:
+                return (dl_type, protocol) in ((ETH_IPV4, 1), (ETH_IPV6, 58))
+            case Field.ARP_SPA | Field.ARP_TPA | Field.ARP_OP | Field.ARP_SHA | Field.ARP_THA:
+                return dl_type == ETH_ARP
+            case _:
+                return True
+
+
+def slot_of(field: Field) -> Field:
+    """The field under whose name a value is kept."""
+    return _SLOTS.get(field, field)
+
+
+def stage_of(slot: Field) -> Stage:
+    """The segment of a slot; registers, metadata and marks lie in the first."""
+    return _STAGES.get(slot, Stage.METADATA)
+
+
+def field_of(slot: Field, headers: Headers) -> Field:
+    """The field that a slot means for this packet: the inverse of `slot_of`."""
+    return next((field for field, kept in _SLOTS.items() if kept is slot and headers.has(field)), slot)
+
+
+def headers_of(packet: Packet) -> Headers:
+    """The headers of a client's packet."""
+    is_ipv4 = packet.family is Family.IPV4
+    return Headers(
+        packet.in_port,
+        {
+            Field.DL_SRC: packet.dl_src.value,
+            Field.DL_DST: packet.dl_dst.value,
+            Field.DL_TYPE: ETH_IPV4 if is_ipv4 else ETH_IPV6,
+            (Field.NW_SRC if is_ipv4 else Field.IPV6_SRC): int(packet.source),
+            (Field.NW_DST if is_ipv4 else Field.IPV6_DST): int(packet.destination),
+            Field.NW_PROTO: packet.protocol,
+            Field.TP_SRC: packet.sport,
+            Field.TP_DST: packet.dport,
+        },
+    )
+
+
+def arp_request(in_port: str, *, sender_mac: int, sender: int, target: int) -> Headers:
+    """Who has `target`? Addresses as integers, the Ethernet destination is broadcast (RFC 826)."""
+    return Headers(
+        in_port,
+        {
+            Field.DL_SRC: sender_mac,
+            Field.DL_DST: Field.DL_DST.all_ones,
+            Field.DL_TYPE: ETH_ARP,
+            Field.NW_SRC: sender,
+            Field.NW_DST: target,
+            Field.NW_PROTO: 1,
+            Field.ARP_SHA: sender_mac,
+        },
+    )

@@ -1,0 +1,145 @@
+"""Which megaflows ovs-vswitchd installs for given flows and packets: what a NIC will have to hold, before any traffic.
+
+Beyond the classifier: what the translation itself looks at (ofproto/ofproto-dpif-xlate.c: xlate_wc_init,
+xlate_wc_finish, commit_odp_actions in lib/odp-util.c). recirc_id, packet type and fragment state are matched always and
+are the same for all packets here (0, Ethernet, none), so they are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from xenoovs.datapath.value import MaskedValue
+from xenoovs.model.packet import Packet
+from xenoovs.openflow.field import Field
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.match import Masked
+from xenoovs.openflow.value import render_mac
+from xenoovs.simulate.classifier import PREFIX_FIELDS_2_X, Classifier, classifier_of
+from xenoovs.simulate.headers import Headers, field_of, headers_of, slot_of
+from xenoovs.simulate.table import check_known
+from xenoovs.simulate.walk import Copy, Outcome, walk
+from xenoovs.simulate.wildcards import Wildcards
+
+_NO_HEADER = frozenset({Field.REG0, Field.REG1, Field.REG2, Field.REG3, Field.METADATA})
+_L4 = (Field.TP_SRC, Field.TP_DST, Field.ICMP_TYPE, Field.ICMP_CODE)
+_MACS = (Field.DL_SRC, Field.DL_DST)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedMegaflow:
+    """One megaflow. `actions`: as the datapath prints them; empty where MAC learning decides (NORMAL).
+
+    `match`: in the order of `Field`; value bits outside a mask are 0.
+    """
+
+    in_port: str
+    match: tuple[Masked, ...]
+    actions: tuple[str, ...]
+
+    def fields(self) -> dict[str, MaskedValue]:
+        """The match as `datapath.match.match_of` gives it for a megaflow that was read."""
+        return {masked.field.ovs_name: MaskedValue(masked.value, masked.mask) for masked in self.match}
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """All tables as classifiers; build it with `pipeline_of`."""
+
+    tables: dict[int, Classifier]
+
+    def predict(self, packet: Packet | Headers) -> tuple[PredictedMegaflow, Outcome]:
+        """The megaflow that this packet makes the switch install, and what becomes of the packet."""
+        headers = headers_of(packet) if isinstance(packet, Packet) else packet
+        translation = _Translation(headers)
+        outcome = walk(headers, lambda table, now: self.lookup(table, now, translation.wildcards), translation)
+        return translation.megaflow(outcome), outcome
+
+    def lookup(self, table: int, headers: Headers, wildcards: Wildcards) -> Flow | None:
+        classifier = self.tables.get(table)
+        return None if classifier is None else classifier.lookup(headers, wildcards)
+
+
+def predict_megaflows(
+    flows: Iterable[Flow],
+    packets: Iterable[Packet | Headers],
+    *,
+    prefix_fields: Iterable[Field] = PREFIX_FIELDS_2_X,
+) -> tuple[PredictedMegaflow, ...]:
+    """The set of megaflows for a set of packets, sorted. `flows`: all tables, in the order the switch got them.
+
+    Raises SimulateError for a condition or an action that this simulation does not know.
+    """
+    pipeline = pipeline_of(flows, prefix_fields=prefix_fields)
+    return tuple(sorted({pipeline.predict(packet)[0] for packet in packets}, key=_sort_key))
+
+
+def pipeline_of(flows: Iterable[Flow], *, prefix_fields: Iterable[Field] = PREFIX_FIELDS_2_X) -> Pipeline:
+    """Build the classifiers once for many packets. Raises SimulateError for a condition it does not know."""
+    tables: dict[int, list[Flow]] = {}
+    for flow in flows:
+        check_known(flow)
+        tables.setdefault(flow.table, []).append(flow)
+    tries = tuple(prefix_fields)
+    return Pipeline({table: classifier_of(tables[table], prefix_fields=tries) for table in sorted(tables)})
+
+
+@dataclass(slots=True)
+class _Translation:
+    """Collects the mask and the datapath actions of one packet. `base`: the packet as the last output left it."""
+
+    headers: Headers
+    base: Headers = field(init=False)
+    wildcards: Wildcards = field(default_factory=Wildcards)
+    actions: list[str] = field(default_factory=list)
+    slow: bool = False
+
+    def __post_init__(self) -> None:
+        self.base = self.headers
+        self.touched(Field.DL_TYPE)
+
+    def touched(self, touched: Field) -> None:
+        self.wildcards.add(slot_of(touched), touched.all_ones & slot_of(touched).all_ones)
+        if touched in _L4:
+            # Whether there is such a field depends on the protocol (mf_are_prereqs_ok, lib/meta-flow.c).
+            self.wildcards.add(Field.NW_PROTO, Field.NW_PROTO.all_ones)
+
+    def sent(self, copy: Copy) -> None:
+        if any(copy.headers.get(mac) != self.base.get(mac) for mac in _MACS):
+            # One action sets both addresses, each as far as the mask covers it (commit_set_ether_action).
+            masked = (mac for mac in _MACS if self.wildcards.holds(mac, mac.all_ones))
+            inner = ",".join(
+                f"{mac.ovs_name.removeprefix('dl_')}={render_mac(copy.headers.get(mac))}" for mac in masked
+            )
+            self.actions.append(f"set(eth({inner}))")
+        self.slow = self.slow or any(self._is_arp_change(slot, copy) for slot in copy.headers.values)
+        self.base = copy.headers
+        self.actions.append(copy.port or "NORMAL")
+
+    def megaflow(self, outcome: Outcome) -> PredictedMegaflow:
+        masks = {field_of(slot, self.headers): mask for slot, mask in self.wildcards.masks.items()}
+        match = (
+            Masked(name, self.headers.get(name) & bits, bits)
+            for name, mask in masks.items()
+            if name not in _NO_HEADER and (bits := mask & name.all_ones)
+        )
+        ordered = tuple(sorted(match, key=lambda masked: masked.field.rank))
+        return PredictedMegaflow(self.headers.in_port, ordered, self._actions(outcome))
+
+    def _actions(self, outcome: Outcome) -> tuple[str, ...]:
+        if any(copy.port is None for copy in outcome.copies):
+            return ()
+        # The datapath cannot rewrite ARP: ovs-vswitchd does it itself for each packet (commit_set_arp_action).
+        if self.slow:
+            return ("userspace(slow_path(action))",)
+        return tuple(self.actions) if outcome.copies else ("drop",)
+
+    def _is_arp_change(self, slot: Field, copy: Copy) -> bool:
+        name = field_of(slot, self.headers)
+        return name.ovs_name.startswith("arp_") and copy.headers.get(slot) != self.headers.get(slot)
+
+
+def _sort_key(megaflow: PredictedMegaflow) -> tuple[object, ...]:
+    match = tuple((masked.field.rank, masked.mask, masked.value) for masked in megaflow.match)
+    return megaflow.in_port, len(match), match, megaflow.actions
