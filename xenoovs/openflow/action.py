@@ -6,10 +6,15 @@ from dataclasses import dataclass
 
 from xenoovs.openflow.field import Field
 
+LOCAL = "LOCAL"
+"""The bridge's own port, which ovs-ofctl never calls by its name (OpenFlow 1.4.0, 7.2.1: OFPP_LOCAL)."""
+
+_WIDEST_LOAD = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Send a copy out of the port of this name."""
+    """Send a copy out of the port of this name, or of `LOCAL`."""
 
     port: str
 
@@ -26,10 +31,17 @@ class Normal:
 
 @dataclass(frozen=True, slots=True)
 class SetField:
-    """Overwrite a whole field of the packet or a register."""
+    """Overwrite a whole field of the packet or a register.
+
+    Raises ValueError for a field of more than 64 bits: Open vSwitch would show two actions (NXAST_REG_LOAD).
+    """
 
     field: Field
     value: int
+
+    def __post_init__(self) -> None:
+        if self.field.width > _WIDEST_LOAD:
+            raise ValueError(f"{self.field.ovs_name} has more than {_WIDEST_LOAD} bits and cannot be set at once")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from xenoovs.openflow.action import Action
 from xenoovs.openflow.match import Match
 
+DEFAULT_PRIORITY = 0x8000
+"""What ovs-ofctl leaves out of a dump (OFP_DEFAULT_PRIORITY, lib/match.c)."""
+
 MAX_PRIORITY = 0xFFFF
 MAX_TABLE = 254
 """OpenFlow 1.4.0, 7.3.4.1: priorities are 16 bits; table 255 means all tables (OFPTT_ALL)."""
@@ -23,11 +26,16 @@ class FlowKey:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One rule. `actions` empty: drop."""
+    """One rule. `actions` empty: drop.
+
+    options: timeouts, flags and importance as ovs-ofctl writes them (`idle_timeout=10`, `send_flow_rem`), in its order.
+    xenoovs sets none. They are content: only adding the flow anew changes them (OpenFlow 1.4.0, 6.4).
+    """
 
     key: FlowKey
     cookie: int
     actions: tuple[Action, ...]
+    options: tuple[str, ...] = ()
 
     @property
     def table(self) -> int:

@@ -16,6 +16,9 @@ PROTOCOL_KEYWORDS: dict[str, tuple[int, int | None]] = {
     "udp6": (ETH_IPV6, 17),
     "sctp6": (ETH_IPV6, 132),
     "arp": (ETH_ARP, None),
+    "rarp": (0x8035, None),
+    "mpls": (0x8847, None),
+    "mplsm": (0x8848, None),
 }
 """Keyword -> (EtherType, IP protocol or None). `ip` is IPv4 alone (ovs-fields(7), "Prerequisites")."""
 

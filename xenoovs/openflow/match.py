@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from xenoovs.openflow.field import Field
 
@@ -44,13 +45,20 @@ class Match:
 
 
 def match_of(conditions: Iterable[Masked], *, in_port: str | None = None, foreign: Iterable[str] = ()) -> Match:
-    """The canonical match of `conditions`: masks of 0 are dropped. Raises ValueError for a value outside its mask."""
-    kept = tuple(sorted((c for c in conditions if c.mask), key=_rank))
+    """The canonical match of `conditions`: masks of 0 are dropped.
+
+    Raises ValueError for a value outside its mask and for two conditions on one field.
+    """
+    kept = sorted((c for c in conditions if c.mask), key=_rank)
+    before: Field | None = None
     for condition in kept:
-        if condition.value & ~condition.mask or condition.mask > condition.field.all_ones:
-            raise ValueError(f"{condition.field.ovs_name}: value {condition.value:#x} outside mask {condition.mask:#x}")
-    return Match(in_port, kept, tuple(sorted(foreign)))
+        field, value, mask = condition.field, condition.value, condition.mask
+        if value & ~mask or mask > field.all_ones:
+            raise ValueError(f"{field.ovs_name}: value {value:#x} outside mask {mask:#x}")
+        if field is before:
+            raise ValueError(f"{field.ovs_name} is matched twice")
+        before = field
+    return Match(in_port, tuple(kept), tuple(sorted(foreign)))
 
 
-def _rank(condition: Masked) -> int:
-    return condition.field.rank
+_rank = attrgetter("field.rank")

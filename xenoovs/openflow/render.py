@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import assert_never
 
-from xenoovs.openflow.action import Action, Foreign, Move, Normal, Output, OutputInPort, Resubmit, SetField
+from xenoovs.openflow.action import LOCAL, Action, Foreign, Move, Normal, Output, OutputInPort, Resubmit, SetField
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.field import Field, Format
-from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.flow import DEFAULT_PRIORITY, Flow
 from xenoovs.openflow.keyword import KEYWORD_OF
 from xenoovs.openflow.match import Masked, Match
-from xenoovs.openflow.value import render_mask, render_value
+from xenoovs.openflow.text import render_name
+from xenoovs.openflow.value import render_hex, render_mask, render_value
 
-_PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
+_LAST_MARK, _LAST_REGISTER = Field.PKT_MARK.rank, Field.METADATA.rank
 _MOD_DL = {Field.DL_SRC: "mod_dl_src", Field.DL_DST: "mod_dl_dst"}
 
 
@@ -22,17 +22,22 @@ def render_flow(flow: Flow) -> str:
     """One flow without counters, as one line of a dump (whose leading blank is left out)."""
     cookie = f"cookie={flow.cookie:#x}, " if flow.cookie else ""
     table = f"table={flow.table}, " if flow.table else ""
-    return f"{cookie}{table}{_render_key(flow)} actions={render_actions(flow.actions)}"
+    options = "".join(f"{option}, " if "=" in option else f"{option} " for option in flow.options)
+    key = _render_key(flow)
+    return f"{cookie}{table}{options}{key}{' ' if key else ''}actions={render_actions(flow.actions)}"
 
 
 def render_flow_mod(mod: FlowMod) -> str:
     """One line of a flow file for `ovs-ofctl add-flows` (ovs-ofctl(8): lines that start with a command)."""
-    key = f"table={mod.flow.table},{_render_key(mod.flow)}"
+    flow = mod.flow
+    match_text = render_match(flow.match)
+    key = f"table={flow.table},priority={flow.priority}{',' if match_text else ''}{match_text}"
     match mod.command:
         case Command.ADD:
-            return f"add cookie={mod.flow.cookie:#x},{key} actions={render_actions(mod.flow.actions)}"
+            options = "".join(f",{option}" for option in flow.options)
+            return f"add cookie={flow.cookie:#x}{options},{key} actions={render_actions(flow.actions)}"
         case Command.MODIFY:
-            return f"modify_strict {key} actions={render_actions(mod.flow.actions)}"
+            return f"modify_strict {key} actions={render_actions(flow.actions)}"
         case Command.DELETE:
             return f"delete_strict {key}"
         case _:
@@ -44,11 +49,6 @@ def render_bundle(bundle: Bundle) -> str:
     return "".join(f"{render_flow_mod(mod)}\n" for mod in bundle.mods)
 
 
-def render_port(name: str) -> str:
-    """A port name, quoted where ovs-ofctl would read something else (lib/ofp-port.c)."""
-    return name if _PLAIN_NAME.fullmatch(name) else f'"{name}"'
-
-
 @lru_cache(maxsize=4096)
 def render_actions(actions: tuple[Action, ...]) -> str:
     """The text behind `actions=`."""
@@ -56,30 +56,32 @@ def render_actions(actions: tuple[Action, ...]) -> str:
 
 
 def render_match(match: Match) -> str:
-    """The conditions, with the protocol keyword first; empty for a match of everything."""
-    keyword, used = _keyword(match)
-    first = [keyword] if keyword else []
-    metadata = [_render_masked(m) for m in match.masked if m.field.rank <= Field.METADATA.rank]
-    in_port = [] if match.in_port is None else [f"in_port={render_port(match.in_port)}"]
-    header = [_render_masked(m) for m in match.masked if m.field.rank > Field.METADATA.rank and m.field not in used]
-    return ",".join((*first, *metadata, *in_port, *header, *match.foreign))
+    """The conditions in the order of match_format() in lib/match.c; empty for a match of everything."""
+    keyword, told = _keyword(match)
+    marks, registers, headers = list[str](), list[str](), list[str]()
+    for masked in match.masked:
+        rank = masked.field.rank
+        if masked.field not in told:
+            group = marks if rank <= _LAST_MARK else registers if rank <= _LAST_REGISTER else headers
+            group.append(_render_masked(masked))
+    in_port = () if match.in_port is None else (f"in_port={render_name(match.in_port)}",)
+    return ",".join((*marks, *keyword, *registers, *in_port, *headers, *match.foreign))
 
 
 def _render_key(flow: Flow) -> str:
-    conditions = render_match(flow.match)
-    return f"priority={flow.priority},{conditions}" if conditions else f"priority={flow.priority}"
+    priority = "" if flow.priority == DEFAULT_PRIORITY else f"priority={flow.priority}"
+    return ",".join(filter(None, (priority, render_match(flow.match))))
 
 
-def _keyword(match: Match) -> tuple[str | None, tuple[Field, ...]]:
+def _keyword(match: Match) -> tuple[tuple[str, ...], tuple[Field, ...]]:
+    """The protocol keyword, if there is one, and the fields that it stands for."""
     dl_type, nw_proto = match.get(Field.DL_TYPE), match.get(Field.NW_PROTO)
     if dl_type is None or not dl_type.is_exact:
-        return None, ()
-    if nw_proto is not None and nw_proto.is_exact:
-        keyword = KEYWORD_OF.get((dl_type.value, nw_proto.value))
-        if keyword is not None:
-            return keyword, (Field.DL_TYPE, Field.NW_PROTO)
+        return (), ()
+    if nw_proto is not None and nw_proto.is_exact and (both := KEYWORD_OF.get((dl_type.value, nw_proto.value))):
+        return (both,), (Field.DL_TYPE, Field.NW_PROTO)
     keyword = KEYWORD_OF.get((dl_type.value, None))
-    return keyword, (Field.DL_TYPE,) if keyword else ()
+    return ((keyword,), (Field.DL_TYPE,)) if keyword else ((), ())
 
 
 @lru_cache(maxsize=65536)
@@ -93,8 +95,10 @@ def _render_masked(masked: Masked) -> str:
 
 def _render_action(action: Action) -> str:
     match action:
+        case Output(port) if port == LOCAL:
+            return LOCAL
         case Output(port):
-            return f"output:{render_port(port)}"
+            return f"output:{render_name(port)}"
         case OutputInPort():
             return "IN_PORT"
         case Normal():
@@ -102,7 +106,7 @@ def _render_action(action: Action) -> str:
         case SetField(field, value):
             if field in _MOD_DL:
                 return f"{_MOD_DL[field]}:{render_value(field, value)}"
-            return f"load:{value:#x}->{field.nxm}[]"
+            return f"load:{render_hex(value)}->{field.nxm}[]"
         case Move(source, target):
             return f"move:{source.nxm}[]->{target.nxm}[]"
         case Resubmit(table):

@@ -19,7 +19,8 @@ def render_value(field: Field, value: int) -> str:
         case Format.DECIMAL | Format.L4_PORT:
             return str(value)
         case Format.HEX:
-            return f"{value:#x}"
+            # OVS writes EtherTypes with four digits and all other numbers without leading zeros (lib/match.c).
+            return f"0x{value:04x}" if field is Field.DL_TYPE else render_hex(value)
         case Format.MAC:
             return render_mac(value)
         case Format.IPV4:
@@ -73,6 +74,11 @@ def prefix_length(mask: int, width: int) -> int | None:
     """The length of a CIDR mask; None for a mask that is not one (such as 0.0.0.3)."""
     inverse = mask ^ ((1 << width) - 1)
     return width - inverse.bit_length() if inverse & (inverse + 1) == 0 else None
+
+
+def render_hex(value: int) -> str:
+    """As printf(3) does with `%#x`: zero has no prefix."""
+    return f"{value:#x}" if value else "0"
 
 
 def render_mac(value: int) -> str:

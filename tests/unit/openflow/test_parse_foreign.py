@@ -1,0 +1,80 @@
+"""Flows that others wrote, as ovs-ofctl 3.1.0 dumped them: what xenoovs does not know is kept word for word."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.openflow.action import Foreign, Normal, Output, Resubmit, SetField
+from xenoovs.openflow.field import Field
+from xenoovs.openflow.match import exact
+from xenoovs.openflow.parse import parse_flow, parse_observed
+from xenoovs.openflow.render import render_flow
+
+_OF14 = " cookie=0x0, duration=0.009s, table=0, n_packets=3, n_bytes=294, "
+_LEARN = (
+    "learn(table=1,idle_timeout=10,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],"
+    "load:NXM_OF_IN_PORT[]->NXM_NX_REG0[0..15],output:NXM_OF_IN_PORT[])"
+)
+_CT = "ct(commit,zone=5,exec(load:0x1->NXM_NX_CT_MARK[],nat(src=10.0.0.1-10.0.0.9:1-20)))"
+
+
+def test_timeouts_flags_and_importance_are_content() -> None:
+    seen = parse_observed(
+        f"{_OF14}idle_timeout=60, hard_timeout=70, send_flow_rem check_overlap importance=7, priority=103 actions=drop"
+    )
+    assert seen.flow.options == (
+        *("idle_timeout=60", "hard_timeout=70", "send_flow_rem", "check_overlap", "importance=7"),
+    )
+    assert seen.flow.match == parse_flow("priority=103 actions=drop").match
+    assert (seen.packets, seen.bytes, seen.duration_s) == (3, 294, 0.009)
+
+
+def test_ages_of_openflow_1_0_are_left_out() -> None:
+    assert parse_flow(f"{_OF14}idle_age=5, hard_age=65534, priority=1 actions=drop").options == ()
+
+
+def test_nested_commas_do_not_divide_actions() -> None:
+    flow = parse_flow(f"{_OF14}priority=1,tcp actions={_LEARN},{_CT},resubmit(,1)")
+    assert flow.actions == (Foreign(_LEARN), Foreign(_CT), Resubmit(1))
+
+
+def test_quoted_names_may_hold_syntax() -> None:
+    flow = parse_flow(f'{_OF14}in_port="a,(b" actions=output:"x\\"y",clone(output:"a)b"),output:"actions="')
+    assert flow.match.in_port == "a,(b"
+    assert flow.actions == (Output('x"y'), Foreign('clone(output:"a)b")'), Output("actions="))
+
+
+def test_unknown_conditions_stay() -> None:
+    flow = parse_flow(f"{_OF14}priority=1,ct_state=+est+trk,tcp,tcp_flags=+syn-ack actions=NORMAL")
+    assert flow.match.foreign == ("ct_state=+est+trk", "tcp_flags=+syn-ack")
+    assert flow.match.get(Field.NW_PROTO) == exact(Field.NW_PROTO, 6)
+    assert flow.actions == (Normal(),)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "output:NXM_NX_REG0[0..15]",
+        "output(port=p0,max_len=100)",
+        "load:0x5->NXM_NX_REG1[0..7]",
+        "set_field:0x5/0xff->reg1",
+        "resubmit(1,2)",
+        "resubmit(p0,)",
+        "CONTROLLER:65535",
+        "note:00.01.00.00.00.00",
+        "check_pkt_larger(1500)->NXM_NX_REG0[0]",
+        "multipath(symmetric_l4,1024,modulo_n,16,0,NXM_NX_REG1[0..3])",
+        "group:7",
+        "FLOOD",
+    ],
+)
+def test_unknown_actions_stay(action: str) -> None:
+    flow = parse_flow(f"priority=1 actions={action},output:p1")
+    assert flow.actions == (Foreign(action), Output("p1"))
+    assert render_flow(flow) == f"priority=1 actions={action},output:p1"
+
+
+def test_both_spellings_of_a_set_are_one_value() -> None:
+    old = parse_flow("ip actions=mod_dl_dst:c6:46:7a:33:32:b5,load:0x5->NXM_NX_REG0[]")
+    new = parse_flow("ip actions=set_field:c6:46:7a:33:32:b5->eth_dst,set_field:0x5->reg0")
+    assert old.actions == new.actions == (SetField(Field.DL_DST, 0xC6467A3332B5), SetField(Field.REG0, 5))
