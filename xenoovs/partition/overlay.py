@@ -15,7 +15,7 @@ from xenoovs.partition.minplus import solve_min_plus
 from xenoovs.partition.realise import fill, keep_set
 from xenoovs.partition.repair import strict_windows
 from xenoovs.partition.table import Piece, Table
-from xenoovs.partition.update import Goal
+from xenoovs.partition.update import Goal, renumbered
 from xenoovs.partition.windows import Weight, Window, first_feasible_width, windows
 
 _WIDTHS_TRIED = 3
@@ -39,33 +39,40 @@ class _Parts:
         return _Parts(self.width, self.planned, (), (*self.free, *self.lent))
 
 
-def overlay(plan: Assignment, live: Assignment, goal: Goal, down: Collection[int]) -> Assignment:
+def overlay(
+    plan: Assignment,
+    live: Assignment,
+    *,
+    goal: Goal,
+    down: Collection[int],
+    owners: Sequence[int | None] | None = None,
+) -> Assignment:
     """The assignment to use while the backends `down` serve nothing.
 
-    `plan`: made for `goal`, with all backends. `live`: in use now, the plan itself at first. Addresses whose plan owner
-    is up are its own; others stay with the owner they have if the shares of the rest allow it. With nobody down the
-    result is the plan. More bits than the plan's are used where the tolerance needs them; if no width up to the goal's
-    keeps the plan within the tolerance, the least tolerance that does is used. ValueError: no weight is left.
+    `plan`: made for `goal`, with all backends. `live`: in use now, the plan itself at first; its backend i is
+    `owners[i]` of the plan (None: gone; left out: indices are the same). Addresses whose plan owner is up are its own;
+    others stay with the owner they have if the shares of the rest allow it. With nobody down the result is the plan.
+
+    More bits than the plan's are used where the tolerance needs them. If no width up to the goal's keeps the plan and
+    the tolerance, the least tolerance that does is used. ValueError: no weight is left.
     """
     if not any(owner in down for _, owner in plan.blocks):
         return plan
     weights = tuple(0 if index in down else weight for index, weight in enumerate(goal.weights))
-    least = max(plan.width, live.width)
-    first = first_feasible_width(weights, goal.tolerance, goal.max_width) or 0
-    width = max(least, first)
-    while True:
-        parts = _parts(plan, live, down, width)
+    first = first_feasible_width(weights, goal.tolerance, goal.max_width)
+    least = max(plan.width, live.width, goal.max_width if first is None else first)
+    most = max(least, min(least + _WIDTHS_TRIED - 1, goal.max_width))
+    known = renumbered(live, plan.backends, owners)
+    for width in range(least, most + 1):
+        parts = _parts(plan, Table.of(live, width, known), {*down, plan.backends})
         result = _within(parts, windows(weights, width, goal.tolerance))
         if result is not None:
             return result.assignment(plan.backends)
-        if width >= min(goal.max_width, max(least, first) + _WIDTHS_TRIED - 1):
-            break
-        width += 1
     return _widened(parts.without_loans(), weights, goal.tolerance).assignment(plan.backends)
 
 
-def _parts(plan: Assignment, live: Assignment, down: Collection[int], width: int) -> _Parts:
-    now = Table.of(live, width)
+def _parts(plan: Assignment, live: Table, down: Collection[int]) -> _Parts:
+    width = live.width
     planned: list[Piece] = []
     lent: list[Piece] = []
     free: list[Piece] = []
@@ -73,7 +80,7 @@ def _parts(plan: Assignment, live: Assignment, down: Collection[int], width: int
         if piece.owner not in down:
             planned.append(piece)
             continue
-        for part in now.within(piece.start, piece.size):
+        for part in live.within(piece.start, piece.size):
             (free if part.owner in down else lent).append(part)
     return _Parts(width, _coalesced(width, planned), _coalesced(width, lent), tuple(free))
 

@@ -12,12 +12,12 @@ from xenoovs.partition.update import Goal, start
 from xenoovs.partition.windows import Window
 
 
-def repair(old: Assignment, goal: Goal, owners: Sequence[int | None] | None = None) -> Assignment:
+def repair(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> Assignment:
     """An assignment within the goal's windows that moves exactly `least_possible_moved`, in few blocks.
 
     `owners` as in `update.start`. Raises ToleranceUnreachable. Repeated repairs make the number of blocks drift up.
     """
-    begin = start(old, goal, owners)
+    begin = start(old, goal, owners=owners)
     held = begin.table.by_owner(len(begin.spaces))
     ranges = strict_windows(begin.spaces, begin.allowed, [0] * len(held))
     options = [

@@ -54,7 +54,7 @@ class Start:
         return max(over, under)
 
 
-def start(old: Assignment, goal: Goal, owners: Sequence[int | None] | None = None) -> Start:
+def start(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> Start:
     """`owners[i]`: new index of old backend i, None if it is gone; left out: indices stay.
 
     The width grows where the goal needs it. Raises ToleranceUnreachable.
@@ -64,14 +64,18 @@ def start(old: Assignment, goal: Goal, owners: Sequence[int | None] | None = Non
     if width is None:
         raise unreachable(whole_weights(goal.weights), goal.tolerance, goal.max_width)
     width = max(width, min(old.width, goal.max_width), *(block.depth for block, _ in old.blocks))
-    kept = range(old.backends) if owners is None else owners
-    known = [index if index is not None and index < backends else backends for index in kept]
-    table = Table.of(old, width, known)
+    table = Table.of(old, width, renumbered(old, backends, owners))
     allowed = (*windows(goal.weights, width, goal.tolerance), Window(0, 0))
     return Start(table, tuple(table.spaces(backends + 1)), allowed)
 
 
-def update(old: Assignment, goal: Goal, owners: Sequence[int | None] | None = None) -> Assignment:
+def renumbered(old: Assignment, backends: int, owners: Sequence[int | None] | None) -> list[int]:
+    """The new index of every old backend; `backends`, which is none of them, for those that are gone."""
+    kept = range(old.backends) if owners is None else owners
+    return [index if index is not None and index < backends else backends for index in kept]
+
+
+def update(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> Assignment:
     """An assignment within the goal's windows that costs little: units moved plus the price of its blocks.
 
     `owners` as in `start`. Nothing changes if the old assignment is optimal for the goal. If the old one uses more bits
@@ -79,16 +83,23 @@ def update(old: Assignment, goal: Goal, owners: Sequence[int | None] | None = No
     """
     if any(block.depth > goal.max_width for block, _ in old.blocks):
         return partition(goal.weights, tolerance=goal.tolerance, max_width=goal.max_width).assignment
-    begin = start(old, goal, owners)
-    price = goal.price(begin.table.width)
+    begin = start(old, goal, owners=owners)
+    return cheapest_change(begin, goal.price(begin.table.width)).assignment(len(goal.weights))
+
+
+def cheapest_change(begin: Start, price: Fraction) -> Table:
+    """A table within the windows for which units moved + `price` * blocks is small: the best spaces, then exchanges.
+
+    ValueError: the windows cannot be met.
+    """
     result = realise(begin.table, _cheapest_spaces(begin, price))
     compact(result, begin.table, price)
-    return result.assignment(len(goal.weights))
+    return result
 
 
-def least_possible_moved(old: Assignment, goal: Goal, owners: Sequence[int | None] | None = None) -> int:
+def least_possible_moved(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> int:
     """The units that any assignment within the goal's windows moves, in the width that `start` gives."""
-    return start(old, goal, owners).least_moved
+    return start(old, goal, owners=owners).least_moved
 
 
 def _cheapest_spaces(begin: Start, price: Fraction) -> tuple[int, ...]:

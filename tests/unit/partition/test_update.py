@@ -1,0 +1,122 @@
+"""Changes of weights and backends: known costs, renumbered backends and growing widths."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cache
+from math import ceil, floor
+from random import Random
+
+import pytest
+
+from xenoovs.errors import ToleranceUnreachable
+from xenoovs.partition.block import Assignment
+from xenoovs.partition.choose import partition
+from xenoovs.partition.layout import layout
+from xenoovs.partition.repair import repair
+from xenoovs.partition.solve import solve
+from xenoovs.partition.table import Table, moved
+from xenoovs.partition.update import Goal, Start, cheapest_change, least_possible_moved, update
+from xenoovs.partition.windows import Window, windows
+
+TEN_PERCENT = Fraction(1, 10)
+UNITS = 1 << 10
+
+
+def hundredth_around(weights: list[str]) -> tuple[Window, ...]:
+    slack = Fraction("0.01")
+    return tuple(
+        Window(ceil((Fraction(weight) - slack) * UNITS), floor((Fraction(weight) + slack) * UNITS))
+        for weight in weights
+    )
+
+
+@pytest.mark.parametrize(
+    ("price", "blocks", "units"),
+    [(1, 18, 296), (UNITS // 128, 13, 304), (UNITS // 64, 11, 320), (UNITS // 16, 11, 320), (UNITS // 8, 9, 432)],
+)
+def test_the_update_of_the_niagara_authors(price: int, blocks: int, units: int) -> None:
+    # weights .2 .4 .1 .3 -> .33 .11 .24 .32 within .01: https://github.com/knx1029/niagara-load-balancer
+    old = layout(solve(hundredth_around([".2", ".4", ".1", ".3"]), UNITS), 10)
+    begin = Start(Table.of(old, 10), old.spaces(), hundredth_around([".33", ".11", ".24", ".32"]))
+    new = cheapest_change(begin, Fraction(price)).assignment(4)
+    assert (len(new.blocks), moved(old, new)) == (blocks, units)
+
+
+def exact_cost(old: Assignment, lo: int, hi: int, price: int) -> int:
+    """Least units moved + price * blocks over all tables of two owners in which the first has `lo..hi` units."""
+    owners = [owner for piece in Table.of(old, old.width) for owner in [piece.owner] * piece.size]
+
+    @cache
+    def least(start: int, size: int, units: int) -> int:
+        if units == 0:
+            return price + owners[start : start + size].count(0)
+        if units == size:
+            return price + owners[start : start + size].count(1)
+        half = size // 2
+        return min(
+            least(start, half, left) + least(start + half, half, units - left)
+            for left in range(max(0, units - half), min(half, units) + 1)
+        )
+
+    return min(least(0, 1 << old.width, units) for units in range(lo, hi + 1))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_two_backends_change_at_the_least_cost_of_all(seed: int) -> None:
+    random = Random(seed)
+    spaces = random.randint(1, 31)
+    old = layout([spaces, 32 - spaces], 5)
+    goal = Goal((random.randint(1, 9), random.randint(1, 9)), Fraction(1, 4), 5, Fraction(random.choice([1, 2, 4, 8])))
+    new = update(old, goal)
+    first, second = windows(goal.weights, 5, goal.tolerance)
+    lo, hi = max(first.lo, 32 - second.hi), min(first.hi, 32 - second.lo)
+    cost = moved(old, new) + goal.price(5) * len(new.blocks)
+    assert cost == exact_cost(old, lo, hi, int(goal.price(5)))
+
+
+def test_a_removed_backend_gives_all_it_has_and_the_others_keep_theirs() -> None:
+    old = partition([4, 2, 1, 1], tolerance=TEN_PERCENT, width=8).assignment
+    goal = Goal((4, 2, 1), TEN_PERCENT)
+    new = update(old, goal, owners=[0, None, 1, 2])
+    allowed = windows((4, 2, 1), new.width, TEN_PERCENT)
+    assert new.backends == 3
+    assert all(lo <= space <= hi for space, (lo, hi) in zip(new.spaces(), allowed, strict=True))
+    assert least_possible_moved(old, goal, owners=[0, None, 1, 2]) >= old.spaces()[1]
+
+
+def test_a_new_backend_takes_only_its_share() -> None:
+    old = partition([1] * 4, tolerance=TEN_PERCENT, width=8).assignment
+    goal = Goal((1,) * 5, TEN_PERCENT)
+    assert moved(old, repair(old, goal)) == least_possible_moved(old, goal) == windows([1] * 5, 8, TEN_PERCENT)[4].lo
+
+
+def test_swapped_names_move_nothing() -> None:
+    old = partition([3, 1], tolerance=TEN_PERCENT).assignment
+    new = update(old, Goal((1, 3), TEN_PERCENT), owners=[1, 0])
+    assert new.blocks == tuple((block, 1 - owner) for block, owner in old.blocks)
+
+
+def test_the_width_grows_where_the_new_weights_need_it() -> None:
+    old = partition([1, 1], tolerance=TEN_PERCENT).assignment
+    new = update(old, Goal((1, 1, 1), TEN_PERCENT))
+    assert (old.width, new.width) == (1, 5)
+
+
+def test_fewer_bits_than_the_old_blocks_have_start_afresh() -> None:
+    old = partition([1, 1, 1], tolerance=Fraction(1, 100)).assignment
+    new = update(old, Goal((1, 1, 1), Fraction(1, 2), max_width=2))
+    assert new == partition([1, 1, 1], tolerance=Fraction(1, 2), max_width=2).assignment
+
+
+def test_weights_out_of_reach_are_refused() -> None:
+    old = partition([1, 1], tolerance=TEN_PERCENT).assignment
+    with pytest.raises(ToleranceUnreachable) as caught:
+        update(old, Goal((1, 10**6), TEN_PERCENT))
+    assert caught.value.smallest == 0
+
+
+def test_the_price_of_a_block_is_a_quarter_of_a_mean_share() -> None:
+    assert Goal((5, 0, 2), TEN_PERCENT).price(10) == 128
+    assert Goal((1,) * 1000, TEN_PERCENT).price(10) == 1
+    assert Goal((1,), TEN_PERCENT, block_price=Fraction(3)).price(10) == 3
