@@ -1,0 +1,129 @@
+"""`xenoovs trace`: the way of one client's packet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from xenoovs.cli.options import Output, config_argument, connect, load, output_option, switch_options
+from xenoovs.cli.output import print_json
+from xenoovs.cli.trace_packet import address, packet_of
+from xenoovs.model.address import Mac
+from xenoovs.model.intent import service_of
+from xenoovs.model.service import Protocol
+
+if TYPE_CHECKING:
+    from xenoovs.model.balancer import Balancer
+    from xenoovs.model.packet import Packet
+    from xenoovs.simulate.walk import Outcome
+
+_SOURCE_PORT = 40000
+
+
+@click.command("trace")
+@config_argument
+@click.option("--src", required=True, type=address, help="The client's address.")
+@click.option("--dst", type=address, help="Destination. Default: the first VIP of the client's IP version.")
+@click.option("--protocol", type=click.Choice([p.value for p in Protocol]), help="Default: that of the service.")
+@click.option("--sport", type=click.IntRange(0, 65535), default=_SOURCE_PORT, show_default=True)
+@click.option("--dport", type=click.IntRange(0, 65535), help="Default: the first port of the service.")
+@click.option("--in-port", help="Where the packet enters. Default: the first ingress port.")
+@click.option("--offline", is_flag=True, help="Do not ask a switch.")
+@switch_options
+@output_option
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    config: Path,
+    *,
+    db: str | None,
+    lab: str | None,
+    offline: bool,
+    output: Output,
+    **packet: Any,
+) -> None:
+    """Show which backend and which flows a client's packet meets.
+
+    The answer is computed from the config FILE. Where a switch can be reached, it is asked too (ofproto/trace), and
+    exit status 2 says that it answered otherwise.
+    """
+    from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
+    from xenoovs.compile.program import compile_program
+    from xenoovs.simulate.table import tables_of
+
+    balancer = load(config)
+    asked = packet_of(balancer, **packet)
+    outcome = tables_of(compile_program(balancer).flows).run(asked)
+    check = None if offline else _ask_switch(balancer, asked, outcome, db=db, lab=lab)
+    _show(balancer, asked, outcome, check, output=output)
+    context.exit(EXIT_DIFFERS if check is not None and check.agrees is False else EXIT_OK)
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchCheck:
+    """What the switch said. `agrees` None: it could not be asked or does not know, and `text` says why."""
+
+    agrees: bool | None
+    text: str
+
+
+def _ask_switch(
+    balancer: Balancer, packet: Packet, outcome: Outcome, *, db: str | None, lab: str | None
+) -> SwitchCheck:
+    from xenoovs.errors import SwitchError
+    from xenoovs.verify.trace import agrees, parse_trace, render_packet
+
+    bridge = balancer.uplinks.bridge
+    try:
+        answer = parse_trace(connect(db, lab).trace(bridge, render_packet(packet)))
+    except SwitchError as error:
+        # A switch that was named must answer; the host's own one is only asked where there is one.
+        if db or lab:
+            raise
+        return SwitchCheck(agrees=None, text=f"not asked: {error}")
+    told = f"{answer.dl_dst or 'the same MAC'} by {', '.join(answer.ports)}" if answer.ports else "drop"
+    wanted = [(str(Mac(copy.dl_dst)), copy.port) for copy in outcome.copies]
+    verdict = agrees(packet, wanted, answer)
+    if verdict is None:
+        return SwitchCheck(agrees=None, text=f"MAC learning decides (NORMAL); ofproto/trace says {told}")
+    if verdict:
+        return SwitchCheck(agrees=True, text=f"ofproto/trace says the same; megaflow: {answer.megaflow}")
+    return SwitchCheck(agrees=False, text=f"ofproto/trace says {told}; see `xenoovs plan`")
+
+
+def _show(balancer: Balancer, packet: Packet, outcome: Outcome, check: SwitchCheck | None, *, output: Output) -> None:
+    from xenoovs.openflow.render import render_flow
+
+    service = service_of(balancer, packet)
+    backend = _backend(balancer, packet, outcome)
+    copies = [{"dl_dst": str(Mac(copy.dl_dst)), "port": copy.port} for copy in outcome.copies]
+    flows = [render_flow(flow) for flow in outcome.flows]
+    if output is Output.JSON:
+        answer = None if check is None else {"agrees": check.agrees, "text": check.text}
+        name = service.name if service else None
+        print_json({"service": name, "backend": backend, "copies": copies, "flows": flows, "switch": answer})
+        return
+    click.echo(f"{packet.source} -> {packet.destination}, IP protocol {packet.protocol}, port {packet.dport}")
+    click.echo("".join(f"  {flow}\n" for flow in flows), nl=False)
+    leaves = ", ".join(f"{copy['dl_dst']} by {copy['port'] or 'NORMAL'}" for copy in copies) or "dropped"
+    if service is None:
+        click.echo(f"no service's packet: {leaves}")
+    else:
+        chosen = click.style(backend or "none", bold=True, fg="green")
+        click.echo(f"service {click.style(service.name, bold=True)} -> backend {chosen} ({leaves})")
+    if check is not None:
+        colour = {True: "green", False: "red", None: "yellow"}[check.agrees]
+        click.echo(f"switch: {click.style(check.text, fg=colour)}")
+
+
+def _backend(balancer: Balancer, packet: Packet, outcome: Outcome) -> str | None:
+    service = service_of(balancer, packet)
+    if service is None or not outcome.copies:
+        return None
+    left = outcome.copies[0]
+    found = (b.name for b in service.backends if (b.mac.value, b.egress) == (left.dl_dst, left.port))
+    return next(found, None)

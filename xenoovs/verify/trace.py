@@ -1,0 +1,67 @@
+"""The switch's own word on one packet: the question and the answer of ofproto/trace (ovs-vswitchd(8))."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from xenoovs.errors import ParseError
+from xenoovs.model.packet import Packet
+from xenoovs.openflow.parse import split_outside_parentheses
+
+_ACTIONS = re.compile(r"^Datapath actions: (.*)$", re.MULTILINE)
+_MEGAFLOW = re.compile(r"^Megaflow: (.*)$", re.MULTILINE)
+_ETH_DST = re.compile(r"set\(eth\([^)]*\bdst=([0-9a-f:]{17})", re.ASCII)
+_L4_NAMES = {6: "tcp", 17: "udp", 132: "sctp"}
+
+
+@dataclass(frozen=True, slots=True)
+class TraceAnswer:
+    """`dl_dst`: the MAC written into the packet, None when it stays. `ports`: where it leaves. `megaflow`: as text."""
+
+    dl_dst: str | None
+    ports: tuple[str, ...]
+    megaflow: str
+
+
+def render_packet(packet: Packet) -> str:
+    """The packet as ofproto/trace takes it (ovs-fields(7))."""
+    name = _L4_NAMES.get(packet.protocol)
+    six = "6" if packet.source.version == 6 else ""
+    addresses = ("ipv6_src", "ipv6_dst") if six else ("nw_src", "nw_dst")
+    ports = (f"{name}_src", f"{name}_dst") if name else ("icmp_type", "icmp_code")
+    parts = {
+        "in_port": packet.in_port,
+        "dl_src": packet.dl_src,
+        "dl_dst": packet.dl_dst,
+        f"{name or 'icmp'}{six}": None,
+        addresses[0]: packet.source,
+        addresses[1]: packet.destination,
+        "nw_ttl": packet.ttl,
+        ports[0]: packet.sport,
+        ports[1]: packet.dport,
+    }
+    return ",".join(key if value is None else f"{key}={value}" for key, value in parts.items())
+
+
+def parse_trace(text: str) -> TraceAnswer:
+    """The end of a trace (with --names). Raises ParseError where it has none."""
+    actions, megaflow = _ACTIONS.search(text), _MEGAFLOW.search(text)
+    if actions is None or megaflow is None:
+        raise ParseError(text=text, offset=len(text), expected="'Megaflow:' and 'Datapath actions:' of ofproto/trace")
+    parts = split_outside_parentheses(actions[1])
+    written = _ETH_DST.search(actions[1])
+    ports = tuple(part for part in parts if "(" not in part and part not in ("drop", ""))
+    return TraceAnswer(written[1] if written else None, ports, megaflow[1])
+
+
+def agrees(packet: Packet, wanted: Iterable[tuple[str, str | None]], answer: TraceAnswer) -> bool | None:
+    """Whether the switch sends the packet as `wanted`: pairs of dl_dst and port; None where MAC learning decides.
+
+    A port of None stands for the learning switch (NORMAL).
+    """
+    copies = list(wanted)
+    if any(port is None for _, port in copies):
+        return None
+    return copies == [(answer.dl_dst or str(packet.dl_dst), port) for port in answer.ports]
