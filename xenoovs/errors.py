@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 
 
@@ -68,13 +69,19 @@ class ToleranceUnreachable(XenoovsError):
 
     def __init__(self, *, tolerance: Fraction, least: Fraction | None, smallest: int, max_width: int) -> None:
         self.tolerance, self.least, self.smallest, self.max_width = tolerance, least, smallest, max_width
-        wanted = f"a tolerance of {float(tolerance):.4%} cannot be met with {max_width} bits"
+        wanted = f"a tolerance of {_percent(tolerance)} cannot be met with {max_width} bits"
         super().__init__(
-            f"{wanted}: there are more backends than the {1 << max_width} classes of addresses; use more bits"
+            f"{wanted}, which make {1 << max_width} classes of addresses, fewer than the backends; allow more bits"
             if least is None
-            else f"{wanted}; the least that can is {float(least):.4%}: raise the tolerance, use more bits "
-            f"or raise the smallest weight (backend {smallest})"
+            else f"{wanted}; the least that can is {_percent(least)}: raise the tolerance "
+            f"or the smallest weight (backend {smallest}), or allow more bits where they are limited"
         )
+
+
+def _percent(share: Fraction) -> str:
+    """Rounded up at the fourth digit, so that a tolerance typed from the text is large enough."""
+    context = Context(prec=4, rounding=ROUND_CEILING)
+    return f"{context.divide(Decimal(100 * share.numerator), Decimal(share.denominator)):g}%"
 
 
 class BudgetUnreachable(XenoovsError):
