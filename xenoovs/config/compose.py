@@ -20,6 +20,8 @@ from xenoovs.errors import ConfigError, Finding
 
 MAX_DEPTH = 16
 MAX_VALUES = 500_000
+MAX_KEYS = 100
+MAX_DUPLICATES = 100
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -51,6 +53,7 @@ class _Composer:
     values: dict[Path, Place] = field(default_factory=dict)
     keys: dict[Path, Place] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    count: int = 0
 
     def document(self) -> Document:
         self.next_event()  # the start of the stream
@@ -65,6 +68,7 @@ class _Composer:
         return Document(root, Places(self.values, self.keys), tuple(self.findings))
 
     def _value(self, event: Any, path: Path) -> Value:
+        self._refuse_excess(event, path, depth=len(path))
         mark = event.start_mark
         self.values[path] = Place(mark.line + 1, mark.column + 1)
         if isinstance(event, yaml.AliasEvent):
@@ -72,7 +76,6 @@ class _Composer:
         self._refuse_decoration(event, path)
         if isinstance(event, yaml.ScalarEvent):
             return parse_plain_scalar(event.value) if event.implicit[0] else str(event.value)
-        self._refuse_excess(event, path)
         return self._sequence(path) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(path)
 
     def _sequence(self, path: Path) -> list[Value]:
@@ -85,6 +88,8 @@ class _Composer:
         pairs: dict[str, Value] = {}
         while not isinstance(event := self.next_event(), yaml.MappingEndEvent):
             key = self._key(event, path)
+            if len(pairs) >= MAX_KEYS:
+                self._stop(event, path, f"one mapping holds more than {MAX_KEYS} keys; is this a xenoovs config?")
             if key not in pairs:
                 child = (*path, key)
                 self.keys[child] = Place(event.start_mark.line + 1, event.start_mark.column + 1)
@@ -104,8 +109,22 @@ class _Composer:
         self.findings.append(
             self._finding(event, path, f"the key stands here a second time, first in line {first.line}; remove one")
         )
-        scratch = _Composer(self.next_event, self.file)
-        scratch._value(self.next_event(), path)
+        if len(self.findings) >= MAX_DUPLICATES:
+            raise ConfigError(self.findings)
+        self._skip(path)
+
+    def _skip(self, path: Path) -> None:
+        """Past one value, without keeping anything of it."""
+        depth = len(path)
+        while True:
+            event = self.next_event()
+            self._refuse_excess(event, path, depth=depth)
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth == len(path):
+                return
 
     def _refuse_decoration(self, event: Any, path: Path) -> None:
         if event.anchor is not None:
@@ -115,10 +134,11 @@ class _Composer:
         if event.tag is not None:
             self._stop(event, path, f"tags ({show(event.tag)}) are not supported; remove it")
 
-    def _refuse_excess(self, event: Any, path: Path) -> None:
-        if len(path) >= MAX_DEPTH:
+    def _refuse_excess(self, event: Any, path: Path, *, depth: int) -> None:
+        self.count += 1
+        if depth > MAX_DEPTH:
             self._stop(event, path, f"lists and mappings are nested deeper than {MAX_DEPTH}; a config needs 5 levels")
-        if len(self.values) > MAX_VALUES:
+        if self.count > MAX_VALUES:
             self._stop(event, path, f"the file holds more than {MAX_VALUES} values; split it over several bridges")
 
     def _stop(self, event: Any, path: Path, message: str) -> NoReturn:

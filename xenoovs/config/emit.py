@@ -12,8 +12,8 @@ from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.service import Claim, Service, SourceBits
 
-# Text of these characters is one plain scalar anywhere, also between the brackets of a list.
-_PLAIN = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.:+@~^-]*", re.ASCII)
+# Text of these characters is one plain scalar anywhere; a colon at the end is not, between the brackets of a list.
+_PLAIN = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_.:+@~^-]*[A-Za-z0-9_.+@~^-])?", re.ASCII)
 
 
 def render_config(balancer: Balancer) -> str:

@@ -12,6 +12,7 @@ from fractions import Fraction
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import TypeGuard, TypeVar
 
+from xenoovs.config.scalar import parse_plain_scalar
 from xenoovs.config.tree import Number, show
 from xenoovs.model.address import IPAddress, Mac, parse_mac
 from xenoovs.model.service import PortRange
@@ -127,8 +128,8 @@ def ports(value: object) -> PortRange:
 
 def weight(value: object) -> Fraction:
     """0 to 10^9, at most 9 decimals, exactly."""
-    hint = "write it without quotes" if isinstance(value, str) else f"write one from 0 to {MAX_WEIGHT}"
-    number = _number(value, hint)
+    quoted = isinstance(value, str) and not isinstance(parse_plain_scalar(value), str)
+    number = _number(value, "write it without quotes" if quoted else f"write one from 0 to {MAX_WEIGHT}")
     if number < 0:
         raise ValueError(f"{show(value)} is below 0; write 0 for a backend that gets nothing")
     if number > MAX_WEIGHT:
@@ -189,9 +190,8 @@ def version(value: object) -> int:
 def one_or_many(value: object) -> list[object]:
     """A single value stands for a list of one."""
     if value is None or value == []:
-        raise ValueError(
-            f"{'an empty list' if value == [] else show(value)} says nothing; leave the key out or fill it"
-        )
+        empty = show(value) if value is None else "an empty list"
+        raise ValueError(f"{empty} says nothing; write a value or, where the key is optional, leave it out")
     return value if isinstance(value, list) else [value]
 
 

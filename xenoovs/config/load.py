@@ -62,7 +62,8 @@ def _balancer(document: Document, file: str) -> Balancer:
     checked = check_structure(document.root)
     remarks = (*checked.remarks, *check_parts(checked))
     if remarks or document.findings or checked.switch is None:
-        raise ConfigError(_capped((*document.findings, *_findings(remarks, document.places, file))))
+        findings = {*document.findings, *_findings(remarks, document.places, file)}
+        raise ConfigError(_capped(findings, omitted=checked.omitted))
     return build_balancer(checked.switch, checked.services)
 
 
@@ -73,15 +74,14 @@ def _findings(remarks: Iterable[Remark], places: Places, file: str) -> Iterable[
         yield Finding(file, place.line, place.column, render_path(path), remark.message)
 
 
-def _capped(findings: Iterable[Finding]) -> list[Finding]:
+def _capped(findings: Iterable[Finding], *, omitted: int) -> list[Finding]:
     """The first in the file; a wrong file would otherwise fill the screen."""
-    ordered = sorted(set(findings))
-    if len(ordered) <= MAX_FINDINGS:
-        return ordered
+    ordered = sorted(findings)
     shown, rest = ordered[:MAX_FINDINGS], ordered[MAX_FINDINGS:]
-    first = rest[0]
-    more = f"and {len(rest)} more mistakes from here on; correct those above first"
-    return [*shown, Finding(first.file, first.line, first.column, "", more)]
+    if not rest:
+        return shown
+    more = f"and {len(rest) + omitted} more mistakes, the next one here; correct those above first"
+    return [*shown, Finding(rest[0].file, rest[0].line, rest[0].column, "", more)]
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -13,16 +13,22 @@ from xenoovs.config.remark import Remark
 from xenoovs.config.schema import FileConfig, ServiceConfig, SwitchConfig
 from xenoovs.config.tree import Path, Value, show
 
+MAX_REMARKS = 1_000
+
 M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The parts of a config that have the right form, services with their index in the file, and what is wrong."""
+    """The parts of a config that have the right form, services with their index in the file, and what is wrong.
+
+    `omitted`: mistakes beyond those that anybody reads.
+    """
 
     switch: SwitchConfig | None
     services: tuple[tuple[int, ServiceConfig], ...]
-    remarks: tuple[Remark, ...]
+    remarks: tuple[Remark, ...] = ()
+    omitted: int = 0
 
 
 def check_structure(root: Value) -> Checked:
@@ -30,20 +36,21 @@ def check_structure(root: Value) -> Checked:
     try:
         config = FileConfig.model_validate(root)
     except ValidationError as error:
-        remarks = tuple(_remark(item, root) for item in error.errors(include_url=False))
-        return _salvage(root, remarks)
-    return Checked(config.switch, tuple(enumerate(config.services)), ())
+        return _salvage(root, error.errors(include_url=False))
+    return Checked(config.switch, tuple(enumerate(config.services)))
 
 
-def _salvage(root: Value, remarks: tuple[Remark, ...]) -> Checked:
-    broken = {remark.path[:length] for remark in remarks for length in (1, 2)}
+def _salvage(root: Value, errors: Sequence[Any]) -> Checked:
+    remarks = tuple(map(_remark, errors[:MAX_REMARKS]))
+    omitted = len(errors) - len(remarks)
+    broken = {error["loc"][:2] for error in errors}
     tree = root if isinstance(root, dict) else {}
     switch = _valid(SwitchConfig, tree.get("switch"))
     services = tree.get("services")
-    if not isinstance(services, list) or any(remark.path == ("services",) for remark in remarks):
-        return Checked(switch, (), remarks)
+    if not isinstance(services, list) or ("services",) in broken:
+        return Checked(switch, (), remarks, omitted)
     sound = ((i, _valid(ServiceConfig, s)) for i, s in enumerate(services) if ("services", i) not in broken)
-    return Checked(switch, tuple((i, service) for i, service in sound if service is not None), remarks)
+    return Checked(switch, tuple((i, service) for i, service in sound if service is not None), remarks, omitted)
 
 
 def _valid(form: type[M], value: Value) -> M | None:
@@ -53,7 +60,7 @@ def _valid(form: type[M], value: Value) -> M | None:
         return None
 
 
-def _remark(error: Any, root: Value) -> Remark:
+def _remark(error: Any) -> Remark:
     """One error of pydantic (docs.pydantic.dev, "Validation Errors"), as a remark."""
     path: Path = error["loc"]
     value = error["input"]

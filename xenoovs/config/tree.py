@@ -38,9 +38,9 @@ def show(value: object) -> str:
         case Number():
             return _shorten(value.text)
         case list():
-            return f"a list of {len(value)}"
+            return f"a list of {len(value)} {'item' if len(value) == 1 else 'items'}"
         case dict():
-            return f"a mapping of {len(value)} keys"
+            return f"a mapping of {len(value)} {'key' if len(value) == 1 else 'keys'}"
         case _:
             return repr(_shorten(str(value)))
 

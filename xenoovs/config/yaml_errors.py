@@ -10,6 +10,7 @@ from xenoovs.errors import Finding
 _REMEDIES = (
     ("cannot start any token", "indent with spaces, never tabs, and put text that starts with @ ` or % in quotes"),
     ("mapping values are not allowed", "put text with a colon and a space in quotes, and check the indentation above"),
+    ("found unexpected ':'", "put text that ends in a colon, such as the address 2001:db8::, in quotes"),
     ("could not find expected ':'", "a key needs a colon and a space after it, as in `name: value`"),
     ("did not find expected key", "check the indentation, and the quotes and brackets above"),
     ("did not find expected '-' indicator", "list items that belong together start in one column"),

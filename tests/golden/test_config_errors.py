@@ -1,0 +1,37 @@
+"""Every kind of mistake in a config, with exactly what is said about it.
+
+Run this file as a program to write the messages anew after a change of wording; then read the difference.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from xenoovs.config.load import parse_config
+from xenoovs.errors import ConfigError
+
+CASES = Path(__file__).parent / "config_errors"
+NAMES = sorted(path.stem for path in CASES.glob("*.yaml"))
+
+
+def messages(name: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_config((CASES / f"{name}.yaml").read_bytes(), file=f"{name}.yaml")
+    return f"{caught.value}\n"
+
+
+def test_cases_and_messages_belong_together() -> None:
+    assert NAMES
+    assert sorted(path.stem for path in CASES.glob("*.txt")) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_messages(name: str) -> None:
+    assert messages(name) == (CASES / f"{name}.txt").read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for case in NAMES:
+        (CASES / f"{case}.txt").write_text(messages(case), encoding="utf-8")

@@ -1,0 +1,94 @@
+"""What `render_config` writes is read back as the same Balancer, in one form only."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from ipaddress import IPv4Address, IPv6Address
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xenoovs.config.emit import render_config
+from xenoovs.config.load import parse_config
+from xenoovs.config.templates import read_template, template_names
+from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.backend import Backend
+from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.service import Claim, PortRange, Protocol, Service, SourceBits, Strategy
+
+# Names that YAML could take for something else.
+NAMES = st.sampled_from(["1e5", "0x1F", "true", "null", "53", "no", "22.30", "web", "a.b-c_d", "9e", "1_0", "0o7"])
+EGRESS = st.sampled_from(["p1", "pf0hpf", "0x7", "vxlan-10.0.0.1", "_x", "e@1", "1e3"])
+MACS = st.integers(1, 2**40 - 1).map(lambda low: Mac(2 << 40 | low))
+
+
+@st.composite
+def decimals(draw: st.DrawFn) -> Fraction:
+    return Fraction(draw(st.integers(1, 500)), 10 ** draw(st.integers(0, 2)))
+
+
+@st.composite
+def bits(draw: st.DrawFn) -> SourceBits:
+    order = tuple(draw(st.permutations(range(32)))[: draw(st.integers(14, 16))])
+    return draw(st.sampled_from([SourceBits(), SourceBits(width=16), SourceBits(positions=order)]))
+
+
+@st.composite
+def services(draw: st.DrawFn, *, index: int) -> Service:
+    """`index` keeps the VIPs of several services apart."""
+    v4, v6 = IPv4Address(0xC0000200 + index), IPv6Address((0x20010DB8 << 96) + index)
+    forms: list[tuple[IPAddress, ...]] = [(v4,), (v6,), (v4, v6), (v6, v4)]
+    vips = draw(st.sampled_from(forms))
+    protocol = draw(st.none() | st.sampled_from(Protocol))
+    edges = sorted(draw(st.sets(st.integers(0, 65535), max_size=6)))
+    ports = tuple(PortRange(first, last) for first, last in zip(edges[::2], edges[1::2], strict=False))
+    macs = draw(st.lists(MACS, min_size=1, max_size=4, unique=True))
+    names = draw(st.lists(NAMES, min_size=len(macs), max_size=len(macs), unique=True))
+    budget = draw(st.none() | st.integers(4, 64))
+    return Service(
+        name=f"{draw(NAMES)}-{index}",
+        claim=Claim(frozenset(map(family_of, vips)), vips, protocol, ports if protocol and protocol.has_ports else ()),
+        backends=tuple(
+            Backend(name, mac, draw(decimals()), draw(EGRESS)) for name, mac in zip(names, macs, strict=True)
+        ),
+        source_bits=draw(bits()),
+        tolerance=draw(st.sampled_from([Fraction(1), Fraction(1, 4), Fraction(7, 16), Fraction(123456789, 10**9)])),
+        max_flows=budget,
+        vip_mac=draw(st.none() | MACS),
+        source_mac=draw(st.none() | MACS),
+        strategy=draw(st.sampled_from(Strategy)) if budget is None else Strategy.DISJOINT,
+    )
+
+
+@st.composite
+def balancers(draw: st.DrawFn) -> Balancer:
+    uplinks = Uplinks(
+        bridge=draw(st.sampled_from(["ovsbr1", "br-int", "0x1", "true"])),
+        ingress=draw(st.sampled_from([("p0",), ("1e9",), ("null",)])),
+        egress=draw(EGRESS),
+        other_traffic=draw(st.sampled_from(OtherTraffic)),
+    )
+    return Balancer(uplinks, tuple(draw(services(index=index)) for index in range(draw(st.integers(0, 3)))))
+
+
+@given(balancers())
+@settings(max_examples=300, deadline=None)
+def test_read_back(balancer: Balancer) -> None:
+    text = render_config(balancer)
+    assert parse_config(text, file="c.yaml") == balancer
+    assert render_config(parse_config(text, file="c.yaml")) == text
+
+
+@pytest.mark.parametrize("name", template_names())
+def test_templates_keep_their_meaning(name: str) -> None:
+    balancer = parse_config(read_template(name), file=name)
+    assert parse_config(render_config(balancer), file=name) == balancer
+
+
+@pytest.mark.parametrize("change", [{"tolerance": Fraction(1, 3)}, {"claim": Claim(frozenset(Family))}])
+def test_what_no_config_can_say(change: dict[str, object]) -> None:
+    backend = Backend("a", Mac(2 << 40), Fraction(1), "p1")
+    service = Service(**{"name": "web", "claim": Claim(frozenset({Family.IPV4})), "backends": (backend,), **change})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"no config can say|no decimal form"):
+        render_config(Balancer(Uplinks("br0", ("p0",), "p1", OtherTraffic.DROP), (service,)))

@@ -1,0 +1,49 @@
+"""YAML to a tree with places."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.config.compose import MAX_DEPTH, compose
+from xenoovs.config.tree import Place, Value
+from xenoovs.errors import ConfigError
+
+
+def tree(text: str) -> Value:
+    return compose(text, file="c.yaml").root
+
+
+def test_values() -> None:
+    assert tree("a: [1, '2', {b: no}]\nc:\n") == {"a": [1, "2", {"b": "no"}], "c": None}
+
+
+def test_keys_are_text_as_written() -> None:
+    assert tree("1: a\ntrue: b\n") == {"1": "a", "true": "b"}
+
+
+def test_line_ends_of_any_system() -> None:
+    assert tree("a: 1\r\nb: 2\rc: 3\n") == {"a": 1, "b": 2, "c": 3}
+
+
+def test_places_count_from_one_and_in_characters() -> None:
+    places = compose("é: ü\nb:\n  - {c: 7}\n", file="c.yaml").places
+    assert places.of_value(("é",)) == Place(1, 4)
+    assert places.of_value(("b", 0, "c")) == Place(3, 9)
+    assert places.of_key(("b", 0, "c")) == Place(3, 6)
+
+
+def test_a_missing_value_is_at_what_is_around_it() -> None:
+    places = compose("a:\n  - b: 1\n", file="c.yaml").places
+    assert places.of_value(("a", 0, "missing", "deeper")) == Place(2, 5)
+
+
+def test_a_duplicate_key_keeps_the_first_value_and_reads_on() -> None:
+    document = compose("a: 1\nb: 2\na: {x: [1, {y: 2}]}\nb: 3\n", file="c.yaml")
+    assert document.root == {"a": 1, "b": 2}
+    assert [(finding.line, finding.column) for finding in document.findings] == [(3, 1), (4, 1)]
+
+
+def test_depth_up_to_the_bound() -> None:
+    assert tree("[" * MAX_DEPTH + "]" * MAX_DEPTH) is not None
+    with pytest.raises(ConfigError):
+        tree("[" * (MAX_DEPTH + 2) + "]" * (MAX_DEPTH + 2))

@@ -1,0 +1,94 @@
+"""Texts made to hurt: each is refused, with a place, before it takes memory or time."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from xenoovs.config.compose import MAX_VALUES
+from xenoovs.config.load import load_config, parse_config
+from xenoovs.config.text import MAX_SIZE_BYTES
+from xenoovs.errors import ConfigError
+
+MEGABYTE = 1_000_000
+PREFIX = "version: 1\nswitch: {ingress: [p0], egress: p1}\nservices:\n"
+
+
+def refused(text: str | bytes) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, file="c.yaml")
+    assert all(finding.line >= 1 and finding.column >= 1 for finding in caught.value.findings)
+    return caught.value
+
+
+def test_a_bomb_of_aliases() -> None:
+    levels = "".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]\n" for i in range(1, 12))
+    tracemalloc.start()
+    error = refused(f"l0: &l0 [x, x, x]\n{levels}")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "anchors" in str(error)
+    assert peak < 10 * MEGABYTE
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? ", "{", "[{a: ", "!", "&a ", '"', ":", "%", "|\n ", "\t"])
+def test_ten_megabytes_of_one_sign(opening: str) -> None:
+    refused(opening * (10 * MEGABYTE // len(opening)))
+
+
+def test_deep_nesting_below_a_duplicate_key() -> None:
+    error = refused("a: 1\na: " + "[" * MEGABYTE)
+    assert "nested deeper" in str(error)
+
+
+def test_ten_megabytes_of_random_bytes() -> None:
+    assert len(refused(random.Random(1).randbytes(10 * MEGABYTE)).findings) == 1
+
+
+def test_ten_megabytes_of_random_letters() -> None:
+    letters = random.Random(1).choices(b"abcdefgh: -\n", k=10 * MEGABYTE)
+    refused(bytes(letters))
+
+
+def test_more_values_than_any_config_has() -> None:
+    assert f"more than {MAX_VALUES} values" in str(refused("a: [" + "1," * (MAX_VALUES + 1) + "]"))
+
+
+def test_more_values_hidden_under_a_duplicate_key() -> None:
+    assert f"more than {MAX_VALUES} values" in str(refused("a: 1\na: [" + "1," * (MAX_VALUES + 1) + "]"))
+
+
+def test_more_keys_than_any_mapping_has() -> None:
+    assert "more than 100 keys" in str(refused("".join(f"k{i}: 1\n" for i in range(100_000))))
+
+
+def test_thousands_of_duplicate_keys() -> None:
+    assert len(refused("k: 1\n" * 100_000).findings) == 100
+
+
+def test_larger_than_any_config() -> None:
+    assert "larger than 32 MiB" in str(refused(b"#" * (MAX_SIZE_BYTES + 1)))
+
+
+def test_an_endless_file() -> None:
+    with pytest.raises(ConfigError, match="larger than 32 MiB"):
+        load_config(Path("/dev/zero"))
+
+
+def test_thousands_of_mistakes_are_counted_not_listed() -> None:
+    backends = "".join(f"      - {{nam: b{i}}}\n" for i in range(1000))
+    error = refused(f"{PREFIX}  - name: web\n    backends:\n{backends}")
+    assert len(error.findings) == 101
+    assert error.findings[-1].message.startswith("and 3900 more mistakes")
+
+
+def test_a_number_with_a_million_digits() -> None:
+    weights = f"[{{name: a, mac: 02:00:00:00:00:01, weight: 0.{'1' * MEGABYTE}}}]"
+    assert "more than 9 decimals" in str(refused(f"{PREFIX}  - name: web\n    backends: {weights}\n"))
+
+
+def test_a_lone_surrogate() -> None:
+    assert "U+D800" in str(refused("version: \ud800"))

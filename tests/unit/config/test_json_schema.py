@@ -1,0 +1,80 @@
+"""The JSON Schema and the loader say the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+
+from xenoovs.config.compose import compose
+from xenoovs.config.load import parse_config
+from xenoovs.config.schema import FileConfig, json_schema
+from xenoovs.config.templates import read_template, template_names
+from xenoovs.config.tree import Number
+from xenoovs.errors import ConfigError
+
+CASES = Path(__file__).parents[2] / "golden" / "config_errors"
+
+# Mistakes of form that a JSON Schema can see too, and the loader's answer to them is in the golden files.
+FORM = [
+    "bad_macs", "bad_names", "bad_ports", "bad_tolerances", "bits_out_of_range",
+    "empty_values", "match_field_unknown", "missing_keys", "no_backends", "not_a_mapping", "port_names",
+    "protocol_unknown", "reserved_keys_of_later", "strategy_unknown", "unknown_keys", "wrong_types", "wrong_version",
+]  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    """The tree as a JSON reader would have it."""
+    if isinstance(value, Number):
+        return float(value.text.replace(".nan", "nan"))
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return {key: plain(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def errors(text: str | bytes) -> list[str]:
+    checker = jsonschema.Draft202012Validator(json_schema())
+    return [error.message for error in checker.iter_errors(plain(compose(text, file="c.yaml").root))]
+
+
+def test_it_is_a_json_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(json_schema())
+
+
+@pytest.mark.parametrize("name", template_names())
+def test_templates_are_valid(name: str) -> None:
+    assert errors(read_template(name)) == []
+
+
+@pytest.mark.parametrize("name", FORM)
+def test_mistakes_of_form_are_seen_by_both(name: str) -> None:
+    text = (CASES / f"{name}.yaml").read_bytes()
+    assert errors(text)
+    with pytest.raises(ConfigError):
+        parse_config(text, file=name)
+
+
+def test_every_key_has_a_description_and_examples_or_a_choice() -> None:
+    for form in [json_schema(), *json_schema()["$defs"].values()]:
+        for name, key in form["properties"].items():
+            if "$ref" in key or key.get("items", {}).get("$ref"):
+                continue
+            assert key["description"], name
+            assert {"examples", "enum", "const", "default"} & set(key), name
+
+
+def test_examples_and_defaults_are_accepted() -> None:
+    for form in json_schema()["$defs"].values():
+        for key in form["properties"].values():
+            if "$ref" not in key:
+                checker = jsonschema.Draft202012Validator(key)
+                examples = [*key.get("examples", []), *([key["default"]] if "default" in key else [])]
+                assert [error.message for example in examples for error in checker.iter_errors(example)] == []
+
+
+def test_the_keys_are_those_of_the_loader() -> None:
+    assert list(json_schema()["properties"]) == list(FileConfig.model_fields)
+    assert json_schema()["required"] == ["version", "switch", "services"]
+    assert json_schema()["additionalProperties"] is False

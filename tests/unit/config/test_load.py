@@ -1,0 +1,140 @@
+"""From a file to the model."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+
+import pytest
+
+from xenoovs.config.load import load_config, load_located, parse_config
+from xenoovs.config.tree import Place
+from xenoovs.errors import ConfigUnreadable
+from xenoovs.model.address import Family, parse_mac
+from xenoovs.model.backend import Backend
+from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.service import Claim, PortRange, Protocol, Service, SourceBits, Strategy
+
+FULL = """
+version: 1
+switch:
+  bridge: br-int
+  ingress: [p0, pf0vf0]
+  egress: p1
+  other_traffic: leave
+services:
+  - name: dns
+    vip: [10.3.10.45, "2001:db8::45"]
+    protocol: udp
+    ports: [53, "8000-8003"]
+    vip_mac: C4:70:BD:A0:56:AC
+    match: {field: source_address, bits: [4, 0, 1]}
+    tolerance: 12.5%
+    max_flows: 64
+    rewrite_source_mac: true
+    strategy: disjoint
+    backends:
+      - {name: fips2, mac: 10:20:30:40:50:51, weight: 70}
+      - {name: fips3, mac: "e8:eb:d3:9c:71:ac", weight: 0.3, egress: pf0hpf}
+      - {name: spare, mac: 02:00:00:00:00:01, weight: 0}
+"""
+
+
+def minimal(service: str = "", weight: str = "1") -> Service:
+    text = (
+        "version: 1\nswitch: {ingress: p0, egress: p1}\nservices:\n  - name: web\n"
+        f"    backends: [{{name: a, mac: 02:00:00:00:00:01, weight: {weight}}}]\n{service}"
+    )
+    return parse_config(text, file="c.yaml").services[0]
+
+
+def test_everything_said() -> None:
+    vip_mac = parse_mac("c4:70:bd:a0:56:ac")
+    assert parse_config(FULL, file="c.yaml") == Balancer(
+        Uplinks("br-int", ("p0", "pf0vf0"), "p1", OtherTraffic.LEAVE),
+        (
+            Service(
+                name="dns",
+                claim=Claim(
+                    frozenset(Family),
+                    (IPv4Address("10.3.10.45"), IPv6Address("2001:db8::45")),
+                    Protocol.UDP,
+                    (PortRange(53, 53), PortRange(8000, 8003)),
+                ),
+                backends=(
+                    Backend("fips2", parse_mac("10:20:30:40:50:51"), Fraction(70), "p1"),
+                    Backend("fips3", parse_mac("e8:eb:d3:9c:71:ac"), Fraction(3, 10), "pf0hpf"),
+                    Backend("spare", parse_mac("02:00:00:00:00:01"), Fraction(0), "p1"),
+                ),
+                source_bits=SourceBits(positions=(4, 0, 1)),
+                tolerance=Fraction(1, 8),
+                max_flows=64,
+                vip_mac=vip_mac,
+                source_mac=vip_mac,
+                strategy=Strategy.DISJOINT,
+            ),
+        ),
+    )
+
+
+def test_defaults() -> None:
+    balancer = parse_config("version: 1\nswitch: {ingress: p0, egress: p1}\nservices: []\n", file="c.yaml")
+    assert balancer == Balancer(Uplinks("ovsbr1", ("p0",), "p1", OtherTraffic.PASSTHROUGH), ())
+    service = minimal()
+    assert service.claim == Claim(frozenset({Family.IPV4}))
+    assert (service.source_bits, service.tolerance, service.max_flows) == (SourceBits(), Fraction(1, 20), None)
+    assert (service.vip_mac, service.source_mac, service.strategy) == (None, None, Strategy.DISJOINT)
+
+
+@pytest.mark.parametrize(
+    ("text", "tolerance"), [("5%", "1/20"), ("0.05", "1/20"), ("100%", "1"), ("1", "1"), ("'2.5 %'", "1/40")]
+)
+def test_forms_of_tolerance(text: str, tolerance: str) -> None:
+    assert minimal(f"    tolerance: {text}\n").tolerance == Fraction(tolerance)
+
+
+@pytest.mark.parametrize(("text", "weight"), [("0.1", "1/10"), ("1e3", "1000"), ("1000000000", "1000000000")])
+def test_weights_are_exact(text: str, weight: str) -> None:
+    assert minimal(weight=text).weights == (Fraction(weight),)
+
+
+@pytest.mark.parametrize(
+    ("match", "bits"),
+    [("{bits: auto}", SourceBits()), ("{bits: 3}", SourceBits(width=3)), ("{bits: [9]}", SourceBits(positions=(9,)))],
+)
+def test_forms_of_bits(match: str, bits: SourceBits) -> None:
+    assert minimal(f"    match: {match}\n").source_bits == bits
+
+
+def test_a_service_without_vip_for_ipv6() -> None:
+    assert minimal("    match: {field: ipv6_source}\n").claim == Claim(frozenset({Family.IPV6}))
+
+
+def test_a_source_mac_of_its_own() -> None:
+    assert minimal("    rewrite_source_mac: 02:00:00:00:00:09\n").source_mac == parse_mac("02:00:00:00:00:09")
+
+
+def test_the_places_of_services(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(FULL, encoding="utf-8")
+    located = load_located(path)
+    assert located.services == (Place(9, 5),)
+    assert located.file == str(path)
+    assert located.balancer == load_config(path)
+
+
+def test_the_same_mac_on_two_ports_is_two_servers() -> None:
+    text = (
+        "version: 1\nswitch: {ingress: p0, egress: p1}\nservices:\n  - name: web\n    backends:\n"
+        "      - {name: a, mac: 02:00:00:00:00:01, weight: 1}\n"
+        "      - {name: b, mac: 02:00:00:00:00:01, weight: 1, egress: pf0hpf}\n"
+    )
+    assert len(parse_config(text, file="c.yaml").services[0].backends) == 2
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", ".", "a\0b"])
+def test_a_file_that_cannot_be_read(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigUnreadable) as caught:
+        load_config(tmp_path / name)
+    assert "cannot read the config" in str(caught.value)

@@ -1,0 +1,23 @@
+"""The configs that ship with xenoovs."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.config.load import parse_config
+from xenoovs.config.templates import read_template, template_names
+
+
+def test_names() -> None:
+    assert template_names() == ("bluefield-host", "ipv6", "many-services", "quickstart", "thesis", "weighted")
+
+
+@pytest.mark.parametrize("name", template_names())
+def test_every_template_is_a_config(name: str) -> None:
+    assert parse_config(read_template(name), file=name).services
+
+
+@pytest.mark.parametrize("name", ["nothing", "../pyproject", ""])
+def test_no_such_template(name: str) -> None:
+    with pytest.raises(KeyError):
+        read_template(name)
