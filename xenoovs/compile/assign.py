@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from xenoovs.model.service import Service, Strategy
+from xenoovs.model.service import Service, SourceBits, Strategy
 from xenoovs.partition.bits import spread
 from xenoovs.partition.block import MAX_WIDTH, Block
 from xenoovs.partition.choose import Partition, partition
@@ -45,8 +45,7 @@ class ServiceAssignment:
 
 def assign(service: Service) -> ServiceAssignment:
     """The fewest rules that split the clients by weight. Raises ToleranceUnreachable or BudgetUnreachable."""
-    positions, width = service.source_bits.positions, service.source_bits.width
-    most = MAX_WIDTH if positions is None else min(MAX_WIDTH, len(positions))
+    positions, most = service.source_bits.positions, _most_bits(service.source_bits)
     chosen: Partition | LpmPartition
     match service.strategy:
         case Strategy.DISJOINT:
@@ -54,14 +53,18 @@ def assign(service: Service) -> ServiceAssignment:
                 service.weights,
                 tolerance=service.tolerance,
                 max_width=most,
-                width=width,
                 max_flows=service.max_flows,
             )
             blocks, used = chosen.assignment.blocks, chosen.assignment.width
         case Strategy.LPM:
-            chosen = lpm_partition(service.weights, tolerance=service.tolerance, max_width=most, width=width)
+            chosen = lpm_partition(service.weights, tolerance=service.tolerance, max_width=most)
             blocks, used = chosen.rules, chosen.width
     return ServiceAssignment(_source_rules(blocks, positions), used, chosen.spaces, chosen.tolerance)
+
+
+def _most_bits(bits: SourceBits) -> int:
+    limits = (bits.width, None if bits.positions is None else len(bits.positions))
+    return min((limit for limit in limits if limit is not None), default=MAX_WIDTH)
 
 
 def _source_rules(blocks: Iterable[tuple[Block, int]], positions: tuple[int, ...] | None) -> tuple[SourceRule, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -53,12 +54,23 @@ class PortRange:
         return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
 
+def merge_ports(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
+    """The same ports in the fewest ranges, sorted: those that overlap or follow each other become one."""
+    merged: list[PortRange] = []
+    for ports in sorted(ranges):
+        if merged and ports.first <= merged[-1].last + 1:
+            merged[-1] = PortRange(merged[-1].first, max(merged[-1].last, ports.last))
+        else:
+            merged.append(ports)
+    return tuple(merged)
+
+
 @dataclass(frozen=True, slots=True)
 class SourceBits:
     """Which bits of the source address split clients.
 
     positions: bit numbers, lowest bit of the address = 0, in the order in which blocks use them; None: 0, 1, 2, ...
-    width:     how many of them at most; None: as few as the tolerance needs.
+    width:     how many of them at most, 0..16; None: 16. As few are used as the tolerance needs.
     """
 
     positions: tuple[int, ...] | None = None
@@ -67,12 +79,21 @@ class SourceBits:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The packets a service is for. No vips: every packet of `families`. No protocol: any. No ports: any."""
+    """The packets a service is for. No vips: every packet of `families`. No protocol: any. No ports: any.
+
+    Ports stand only beside a protocol that has some. With vips, a family that none of them has gets no packet.
+    """
 
     families: frozenset[Family]
     vips: tuple[IPAddress, ...] = ()
     protocol: Protocol | None = None
     ports: tuple[PortRange, ...] = ()
+
+    @property
+    def served_families(self) -> tuple[Family, ...]:
+        """The IP versions of which some packet is claimed, IPv4 first."""
+        served = (family for family in self.families if not self.vips or self.vips_of(family))
+        return tuple(sorted(served, key=lambda family: family.bits))
 
     def vips_of(self, family: Family) -> tuple[IPAddress, ...]:
         return tuple(vip for vip in self.vips if family_of(vip) is family)
