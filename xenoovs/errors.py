@@ -100,6 +100,17 @@ class CompileError(XenoovsError):
         super().__init__(f"service {service}: {reason}")
 
 
+class FlowTaken(XenoovsError):
+    """A flow of somebody else has the table, priority and match of one that is wanted. `flow`: theirs, as text."""
+
+    def __init__(self, *, flow: str) -> None:
+        self.flow = flow
+        super().__init__(
+            f"a flow that is not of xenoovs stands where one of xenoovs has to be: {flow}; "
+            "remove it or give it another priority; nothing was changed"
+        )
+
+
 class SimulateError(XenoovsError):
     """A flow that cannot be simulated: it matches or does something that xenoovs never writes. `unknown`: its text."""
 

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from xenoovs.compile.program import ServiceProgram
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.flow import Flow
+from xenoovs.model.service import Strategy
 
 
 def hardware_entries(service: ServiceProgram) -> int:
-    """Megaflows of a service: for each IP family, its flows in `classify` times its blocks.
+    """Megaflows of a service: its flows in `classify` times the classes of its clients.
 
-    Every ingress port, VIP and port mask is matched exactly, so each multiplies the blocks. Counted for one client-side
-    MAC (`rewrite_source_mac` needs as many again for each further one) and, where neighbour discovery has to be told
-    from a service that takes any IPv6 protocol, for one IP protocol.
+    Every ingress port, VIP and port mask is matched exactly, so each multiplies the classes. A class is a block; for
+    strategy lpm it is a value of all bits that any rule looks at, since a packet is compared with the longest masks
+    first. Counted for one client-side MAC (`rewrite_source_mac` needs as many again for each further one) and, where
+    neighbour discovery has to be told from a service that takes any IPv6 protocol, for one IP protocol.
     """
-    classify = Counter(map(_family, service.classify))
-    blocks = Counter(_family(block.flow) for block in service.blocks)
-    return sum(classify[family] * blocks[family] for family in classify)
+    return len(service.classify) * _classes(service)
 
 
-def _family(flow: Flow) -> int | None:
-    dl_type = flow.match.get(Field.DL_TYPE)
-    return None if dl_type is None else dl_type.value
+def _classes(service: ServiceProgram) -> int:
+    rules = service.assignment.rules
+    match service.service.strategy:
+        case Strategy.DISJOINT:
+            return len(rules)
+        case Strategy.LPM:
+            return 1 << max(rule.depth for rule in rules)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2s
 
-from xenoovs.model.service import Claim
+from xenoovs.model.service import Claim, merge_ports
 
 _ID_MASK = 0xFFFFFFFF
 
@@ -24,8 +24,8 @@ def service_ids(claims: Iterable[Claim]) -> dict[Claim, int]:
 
 
 def _canonical(claim: Claim) -> str:
-    families = sorted(family.name for family in claim.families)
+    families = [family.name for family in claim.served_families]
     vips = sorted(str(vip) for vip in claim.vips)
-    ports = sorted(str(ports) for ports in claim.ports)
+    ports = map(str, merge_ports(claim.ports))
     protocol = claim.protocol.value if claim.protocol else "any"
     return f"{','.join(families)} {','.join(vips)} {protocol} {','.join(ports)}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations
 
 from xenoovs.compile.matching import SOURCE_FIELD
 from xenoovs.compile.pipeline import Stage
@@ -56,7 +57,7 @@ def pieces(flows: Iterable[Flow]) -> tuple[Piece, ...]:
     first = by_family[min(by_family)] if by_family else []
     rules = sorted(((flow.priority, *_source(flow), _destination(flow)) for flow in first), key=lambda r: -r[0])
     made = tuple(Piece(value, mask, destination) for _, value, mask, destination in rules)
-    return made if sum(piece.size for piece in made) <= 1 else _resolve_overlaps(made)
+    return made if _are_disjoint(made) else tuple(_resolve_overlaps(made, value=0, mask=0))
 
 
 def shares(parts: Iterable[Piece]) -> Mapping[Destination, Fraction]:
@@ -70,27 +71,30 @@ def shares(parts: Iterable[Piece]) -> Mapping[Destination, Fraction]:
 
 def moved(before: Iterable[Piece], after: Iterable[Piece]) -> Fraction:
     """The share of the address space that had a destination and gets another one. Both sets are disjoint."""
-    old, new = _by_mask(before), _by_mask(after)
-    stays = sum(
-        (
-            _overlap(mine, theirs, old_mask, new_mask)
-            for old_mask, mine in old.items()
-            for new_mask, theirs in new.items()
-        ),
-        Fraction(0),
-    )
-    return sum((piece.size for group in old.values() for piece in group), Fraction(0)) - stays
+    served = [piece for piece in before if piece.destination is not None]
+    old, new = _by_mask(served), _by_mask(after)
+    stays = (_stays(mine, theirs) for mine in old.values() for theirs in new.values())
+    return sum((piece.size for piece in served), Fraction(0)) - sum(stays, Fraction(0))
 
 
-def _overlap(old: list[Piece], new: list[Piece], old_mask: int, new_mask: int) -> Fraction:
-    common = old_mask & new_mask
-    index = defaultdict[int, list[Piece]](list)
-    for piece in old:
-        index[piece.value & common].append(piece)
-    same = sum(
-        mine.destination == theirs.destination for theirs in new for mine in index.get(theirs.value & common, ())
-    )
-    return Fraction(same, 1 << (old_mask | new_mask).bit_count())
+def _stays(old: list[Piece], new: list[Piece]) -> Fraction:
+    """What pieces of one mask and pieces of another have in common, with the same destination."""
+    common = old[0].mask & new[0].mask
+    counts = Counter((piece.value & common, piece.destination) for piece in old)
+    pairs = sum(counts[piece.value & common, piece.destination] for piece in new)
+    return Fraction(pairs, 1 << (old[0].mask | new[0].mask).bit_count())
+
+
+def _are_disjoint(parts: tuple[Piece, ...]) -> bool:
+    groups = _by_mask(parts)
+    if any(len({piece.value for piece in group}) < len(group) for group in groups.values()):
+        return False
+    return all(_are_apart(one, other) for one, other in combinations(groups.values(), 2))
+
+
+def _are_apart(one: list[Piece], other: list[Piece]) -> bool:
+    common = one[0].mask & other[0].mask
+    return {piece.value & common for piece in one}.isdisjoint(piece.value & common for piece in other)
 
 
 def _by_mask(parts: Iterable[Piece]) -> dict[int, list[Piece]]:
@@ -100,21 +104,25 @@ def _by_mask(parts: Iterable[Piece]) -> dict[int, list[Piece]]:
     return dict(found)
 
 
-def _resolve_overlaps(rules: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """Rules by falling priority to disjoint units of all bits that any of them looks at (at most 16: 65,536 units)."""
-    everything = 0
-    for rule in rules:
-        everything |= rule.mask
-    found: list[Piece] = []
-    unit = 0
-    while True:
-        owner = next((rule for rule in rules if unit & rule.mask == rule.value), None)
-        if owner is not None:
-            found.append(Piece(unit, everything, owner.destination))
-        # The next number among those whose bits lie in the mask; 0 again after the last.
-        unit = (unit - everything) & everything
-        if unit == 0:
-            return tuple(found)
+def _resolve_overlaps(rules: Sequence[Piece], *, value: int, mask: int) -> Iterator[Piece]:
+    """Disjoint pieces of the space under (value, mask) for overlapping rules by falling priority.
+
+    The space is halved at the bit that most rules look at, until its first rule holds for all of it.
+    """
+    if not rules:
+        return
+    free = rules[0].mask & ~mask
+    if not free:
+        yield Piece(value, mask, rules[0].destination)
+        return
+    bit = max(_bits_of(free), key=lambda bit: sum(bool(rule.mask & bit) for rule in rules))
+    for side in (0, bit):
+        inside = [rule for rule in rules if not rule.mask & bit or rule.value & bit == side]
+        yield from _resolve_overlaps(inside, value=value | side, mask=mask | bit)
+
+
+def _bits_of(mask: int) -> list[int]:
+    return [1 << position for position in range(mask.bit_length()) if mask >> position & 1]
 
 
 def _source(flow: Flow) -> tuple[int, int]:

@@ -4,17 +4,17 @@ Nobody else writes a table number, a priority or a register. The laws behind the
 - In `balance`, priority falls with the depth of a block, from one base that all services share. A packet then visits
   the masks of its service from short to long and stops at its own: one megaflow a block.
 - In `classify`, priority falls as a claim gets more specific, for the same reason.
+- In `longest_match`, priority rises with depth, so that the longest mask wins. It is a table of its own, because in
+  `balance` these priorities would widen the megaflows of all services of strategy disjoint.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-from xenoovs.errors import CompileError
-from xenoovs.model.service import Claim
+from xenoovs.model.service import Claim, Strategy
 from xenoovs.openflow.cookie import Cookie
 from xenoovs.openflow.field import Field
-from xenoovs.openflow.flow import MAX_TABLE
 
 GENERATION = 1
 """Version of this layout. Flows of another generation are ours, and are replaced."""
@@ -32,7 +32,8 @@ class Stage(Enum):
     PIN = 2
     """Reserved for blocks that are being drained."""
     LONGEST_MATCH = 3
-    """Services of strategy lpm, one table each from here on: their priorities would widen the megaflows of others."""
+    """Stands in place of BALANCE for the services of strategy lpm, all in one table: the service's id keeps them
+    apart, and as depth alone decides the priority, they agree on the order of masks."""
 
     @property
     def table(self) -> int:
@@ -43,6 +44,9 @@ PLUMBING_PRIORITY = 2000
 """ARP for a VIP, and neighbour discovery that no service may swallow: above all services."""
 
 SERVICE_PRIORITY = 1000
+_VIP_STEP = 64
+"""More than all other conditions together take: 1 for the protocol and 2 for each of 16 bits of the port."""
+
 BLOCK_PRIORITY = 1000
 
 OTHER_PRIORITY = 1
@@ -52,11 +56,13 @@ OTHER_PRIORITY = 1
 def service_priority(claim: Claim, *, port_bits: int) -> int:
     """Priority of a claim's flow in `classify`; `port_bits`: bits of the destination port that it matches, 0..16.
 
-    Claims never overlap, so the order is free for the choice that widens no megaflow: fewer conditions first. Two flows
-    of unlike conditions never share a priority, because Open vSwitch leaves the order of equal ones undefined.
+    Claims never overlap, so the order is free for the choice that widens megaflows least: claims without a VIP first,
+    or their packets would be matched by destination, of which clients have as many as they like; then fewer conditions
+    first. Two flows of unlike conditions never share a priority, because Open vSwitch leaves the order of equal ones
+    undefined.
     """
     has_protocol, has_vip = claim.protocol is not None, bool(claim.vips)
-    return SERVICE_PRIORITY - has_protocol - 2 * has_vip - 4 * port_bits
+    return SERVICE_PRIORITY - has_protocol - 2 * port_bits - _VIP_STEP * has_vip
 
 
 def block_priority(depth: int) -> int:
@@ -69,16 +75,9 @@ def longest_match_priority(depth: int) -> int:
     return BLOCK_PRIORITY + depth
 
 
-def longest_match_table(index: int, *, service: str) -> int:
-    """Table of the `index`-th service of strategy lpm. Raises CompileError when the tables are used up."""
-    table = Stage.LONGEST_MATCH.table + index
-    if table >= MAX_TABLE:
-        most = MAX_TABLE - Stage.LONGEST_MATCH.table
-        raise CompileError(
-            service=service,
-            reason=f"strategy lpm takes an OpenFlow table a service and there are {most}; use strategy disjoint",
-        )
-    return table
+def stage_of(strategy: Strategy) -> Stage:
+    """The stage that splits the clients of a service."""
+    return Stage.LONGEST_MATCH if strategy is Strategy.LPM else Stage.BALANCE
 
 
 def cookie_of(stage: Stage, service_id: int = 0) -> int:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from xenoovs.errors import FlowTaken
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.openflow.cookie import is_ours
 from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.render import render_flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Flows to add, change and remove; `unchanged`: how many stay as they are."""
+    """Flows to add, change and remove, all of them ours; `unchanged`: how many stay as they are."""
 
     added: tuple[Flow, ...]
     changed: tuple[Change, ...]
@@ -36,7 +39,10 @@ class Plan:
 
 
 def plan(desired: Iterable[Flow], observed: Iterable[Flow]) -> Plan:
-    """The difference, in the order of `desired`. Both hold each flow key at most once."""
+    """The difference, in the order of `desired`. Both hold each flow key at most once.
+
+    Flows of others among `observed` are left alone; FlowTaken is raised for one that has the key of a desired flow.
+    """
     have = {flow.key: flow for flow in observed}
     added, changed, unchanged = list[Flow](), list[Change](), 0
     for flow in desired:
@@ -45,19 +51,42 @@ def plan(desired: Iterable[Flow], observed: Iterable[Flow]) -> Plan:
             added.append(flow)
         elif before == flow:
             unchanged += 1
+        elif not is_ours(before.cookie):
+            raise FlowTaken(flow=render_flow(before))
         else:
             changed.append(Change(before, flow))
-    return Plan(tuple(added), tuple(changed), tuple(have.values()), unchanged)
+    removed = sorted((flow for flow in have.values() if is_ours(flow.cookie)), key=_order)
+    return Plan(tuple(added), tuple(changed), tuple(removed), unchanged)
 
 
 def bundle_of(difference: Plan) -> Bundle:
-    """The flow-mods of a plan: adds, then changes, then deletes."""
-    adds = (FlowMod(Command.ADD, flow) for flow in difference.added)
+    """The flow-mods of a plan: adds, then changes, then deletes; no packet meets a hole or a third backend.
+
+    Adds go from the last table to the first: no packet is sent to blocks that are not there yet. In a table they go by
+    falling priority: of overlapping rules the one that decides comes before those that it shall override. Deletes go
+    the other way round.
+    """
+    adds = (FlowMod(Command.ADD, flow) for flow in sorted(difference.added, key=_before))
     changes = (FlowMod(_command(change), change.after) for change in difference.changed)
-    deletes = (FlowMod(Command.DELETE, flow) for flow in difference.removed)
+    deletes = (FlowMod(Command.DELETE, flow) for flow in sorted(difference.removed, key=_after))
     return Bundle((*adds, *changes, *deletes))
 
 
+def _before(flow: Flow) -> tuple[int, int]:
+    return -flow.table, -flow.priority
+
+
+def _after(flow: Flow) -> tuple[int, int]:
+    return flow.table, flow.priority
+
+
+def _order(flow: Flow) -> tuple[int, int, str]:
+    return flow.table, -flow.priority, render_flow(flow)
+
+
 def _command(change: Change) -> Command:
-    # A modify keeps counters and megaflow but cannot give a new cookie (OpenFlow 1.4.0, 6.4); an add replaces the flow.
-    return Command.MODIFY if change.before.cookie == change.after.cookie else Command.ADD
+    # A modify keeps counters and megaflow but cannot give a new cookie or timeout (OpenFlow 1.4.0, 6.4); an add
+    # replaces the flow.
+    before, after = change.before, change.after
+    only_actions = (before.cookie, before.options) == (after.cookie, after.options)
+    return Command.MODIFY if only_actions else Command.ADD

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from xenoovs.model.service import PortRange
+from xenoovs.model.service import PortRange, merge_ports
 
 PORT_BITS = 16
 
@@ -23,8 +23,8 @@ class PortMask:
 
 
 def port_masks(ranges: Iterable[PortRange]) -> tuple[PortMask, ...]:
-    """The fewest prefixes that cover each range exactly; none for no range."""
-    return tuple(sorted(mask for ports in ranges for mask in _cover(ports.first, ports.last)))
+    """The fewest prefixes that cover the ranges exactly, none of them twice; none for no range."""
+    return tuple(sorted(mask for ports in merge_ports(ranges) for mask in _cover(ports.first, ports.last)))
 
 
 def _cover(first: int, last: int) -> Iterator[PortMask]:

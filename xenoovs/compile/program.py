@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from xenoovs.compile.assign import ServiceAssignment, SourceRule, assign
 from xenoovs.compile.ids import service_ids
-from xenoovs.compile.pipeline import Stage, longest_match_table
 from xenoovs.compile.stages.balance import block_flows
-from xenoovs.compile.stages.classify import arp_flows, other_flows, plumbing_flows, service_flows
+from xenoovs.compile.stages.classify import arp_flows, neighbour_discovery_flows, other_flows, service_flows
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.service import Service, Strategy
+from xenoovs.model.service import Service
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.render import render_flow
 
@@ -34,13 +33,12 @@ class ServiceProgram:
     service_id: int
     assignment: ServiceAssignment
     classify: tuple[Flow, ...]
-    arp: tuple[Flow, ...]
     blocks: tuple[BlockFlow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """All flows of a balancer. `shared`: those that belong to no service."""
+    """All flows of a balancer, no two with one key. `shared`: those that belong to no service."""
 
     services: tuple[ServiceProgram, ...]
     shared: tuple[Flow, ...]
@@ -49,9 +47,7 @@ class Program:
     def flows(self) -> tuple[Flow, ...]:
         """In the order of the config."""
         own = (
-            flow
-            for service in self.services
-            for flow in (*service.arp, *service.classify, *(block.flow for block in service.blocks))
+            flow for service in self.services for flow in (*service.classify, *(block.flow for block in service.blocks))
         )
         return (*self.shared, *own)
 
@@ -59,12 +55,11 @@ class Program:
 def compile_program(balancer: Balancer) -> Program:
     """Balancer to flows. Raises ToleranceUnreachable, BudgetUnreachable, CompileError."""
     ids = service_ids(service.claim for service in balancer.services)
-    tables = _tables(balancer.services)
+    ingress = balancer.uplinks.ingress
     services = tuple(
-        _compile_service(service, balancer, service_id=ids[service.claim], table=table)
-        for service, table in zip(balancer.services, tables, strict=True)
+        _compile_service(service, service_id=ids[service.claim], ingress=ingress) for service in balancer.services
     )
-    return Program(services, (*plumbing_flows(balancer), *other_flows(balancer)))
+    return Program(services, (*arp_flows(balancer), *neighbour_discovery_flows(balancer), *other_flows(balancer)))
 
 
 def sorted_flows(flows: Iterable[Flow]) -> tuple[Flow, ...]:
@@ -78,25 +73,13 @@ def render_program(program: Program) -> str:
     return "".join(f"{line}\n" for _, _, line in lines)
 
 
-def _compile_service(service: Service, balancer: Balancer, *, service_id: int, table: int) -> ServiceProgram:
+def _compile_service(service: Service, *, service_id: int, ingress: tuple[str, ...]) -> ServiceProgram:
     assignment = assign(service)
-    ingress = balancer.uplinks.ingress
-    flows = block_flows(service, assignment, service_id=service_id, table=table)
+    flows = block_flows(service, assignment, service_id=service_id)
     return ServiceProgram(
         service=service,
         service_id=service_id,
         assignment=assignment,
-        classify=tuple(service_flows(service, service_id=service_id, next_table=table, ingress=ingress)),
-        arp=tuple(arp_flows(service, service_id=service_id, ingress=ingress)),
+        classify=tuple(service_flows(service, service_id=service_id, ingress=ingress)),
         blocks=tuple(BlockFlow(flow, rule, service.backends[rule.owner]) for flow, rule in flows),
     )
-
-
-def _tables(services: tuple[Service, ...]) -> Iterable[int]:
-    longest_match_services = 0
-    for service in services:
-        if service.strategy is Strategy.LPM:
-            yield longest_match_table(longest_match_services, service=service.name)
-            longest_match_services += 1
-        else:
-            yield Stage.BALANCE.table

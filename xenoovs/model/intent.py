@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from xenoovs.model.address import Family
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.packet import Packet
-from xenoovs.model.service import Claim, Service
+from xenoovs.model.service import Claim, Protocol, Service
 
 # Neighbour discovery (RFC 4861, section 4: types 133 to 137) keeps the link alive and is nobody's client traffic.
 NEIGHBOUR_DISCOVERY = range(133, 138)
@@ -15,11 +16,16 @@ def claims(claim: Claim, packet: Packet) -> bool:
     """Whether the packet is one of those that `claim` describes."""
     if packet.family not in claim.families or (claim.vips and packet.destination not in claim.vips):
         return False
-    if packet.protocol == 58 and packet.sport in NEIGHBOUR_DISCOVERY:
+    if _is_neighbour_discovery(packet):
         return False
     if claim.protocol is not None and packet.protocol != claim.protocol.number(packet.family):
         return False
     return not claim.ports or any(packet.dport in ports for ports in claim.ports)
+
+
+def _is_neighbour_discovery(packet: Packet) -> bool:
+    is_icmpv6 = packet.family is Family.IPV6 and packet.protocol == Protocol.ICMP.number(Family.IPV6)
+    return is_icmpv6 and packet.sport in NEIGHBOUR_DISCOVERY
 
 
 def service_of(balancer: Balancer, packet: Packet) -> Service | None:

@@ -22,8 +22,13 @@ class Cookie:
         return OWNER << 48 | self.generation << 40 | self.stage << 32 | self.service
 
 
+def is_ours(value: int) -> bool:
+    """Whether a cookie is of xenoovs."""
+    return value & OWNER_MASK == OWNER << 48
+
+
 def decode_cookie(value: int) -> Cookie | None:
     """The parts of a cookie of ours; None for a cookie of somebody else."""
-    if value & OWNER_MASK != OWNER << 48:
+    if not is_ours(value):
         return None
     return Cookie(value >> 40 & 0xFF, value >> 32 & 0xFF, value & 0xFFFFFFFF)

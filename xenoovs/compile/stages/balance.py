@@ -8,10 +8,10 @@ from xenoovs.compile.assign import ServiceAssignment, SourceRule
 from xenoovs.compile.matching import SOURCE_FIELD, family_is
 from xenoovs.compile.pipeline import (
     SERVICE_ID,
-    Stage,
     block_priority,
     cookie_of,
     longest_match_priority,
+    stage_of,
 )
 from xenoovs.model.backend import Backend
 from xenoovs.model.service import Service, Strategy
@@ -22,19 +22,19 @@ from xenoovs.openflow.match import Masked, exact, match_of
 
 
 def block_flows(
-    service: Service, assignment: ServiceAssignment, *, service_id: int, table: int
+    service: Service, assignment: ServiceAssignment, *, service_id: int
 ) -> Iterator[tuple[Flow, SourceRule]]:
     """One flow for each rule and IP family of the service, beside the rule that it stands for."""
-    longest_match = service.strategy is Strategy.LPM
-    cookie = cookie_of(Stage.LONGEST_MATCH if longest_match else Stage.BALANCE, service_id)
-    priority_of = longest_match_priority if longest_match else block_priority
+    stage = stage_of(service.strategy)
+    cookie = cookie_of(stage, service_id)
+    priority_of = longest_match_priority if service.strategy is Strategy.LPM else block_priority
     actions = [_actions(service, backend) for backend in service.backends]
     mine = exact(SERVICE_ID, service_id)
-    for family in sorted(service.claim.families, key=lambda family: family.bits):
+    for family in service.claim.served_families:
         family_condition, source = family_is(family), SOURCE_FIELD[family]
         for rule in assignment.rules:
             match = match_of((mine, family_condition, Masked(source, rule.value, rule.mask)))
-            yield Flow(FlowKey(table, priority_of(rule.depth), match), cookie, actions[rule.owner]), rule
+            yield Flow(FlowKey(stage.table, priority_of(rule.depth), match), cookie, actions[rule.owner]), rule
 
 
 def _actions(service: Service, backend: Backend) -> tuple[Action, ...]:

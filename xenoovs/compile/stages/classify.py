@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 
 from xenoovs.compile.matching import destination_is, family_is
@@ -13,8 +13,10 @@ from xenoovs.compile.pipeline import (
     Stage,
     cookie_of,
     service_priority,
+    stage_of,
 )
 from xenoovs.compile.port_masks import PortMask, port_masks
+from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Balancer, OtherTraffic
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
@@ -29,9 +31,9 @@ _ARP_REQUEST, _ARP_REPLY = 1, 2
 """RFC 826, ar$op."""
 
 
-def service_flows(service: Service, *, service_id: int, next_table: int, ingress: tuple[str, ...]) -> Iterator[Flow]:
+def service_flows(service: Service, *, service_id: int, ingress: tuple[str, ...]) -> Iterator[Flow]:
     """One flow for each ingress port, VIP and port mask of the service: remember whose packet it is and go on."""
-    actions = (SetField(SERVICE_ID, service_id), Resubmit(next_table))
+    actions = (SetField(SERVICE_ID, service_id), Resubmit(stage_of(service.strategy).table))
     cookie = cookie_of(Stage.CLASSIFY, service_id)
     for in_port, (conditions, port_bits) in product(ingress, _conditions(service.claim)):
         key = FlowKey(
@@ -40,20 +42,19 @@ def service_flows(service: Service, *, service_id: int, next_table: int, ingress
         yield Flow(key, cookie, actions)
 
 
-def arp_flows(service: Service, *, service_id: int, ingress: tuple[str, ...]) -> Iterator[Flow]:
-    """Answers ARP requests for the IPv4 VIPs with the VIP's MAC, inside the switch (RFC 826)."""
-    if service.vip_mac is None:
-        return
-    for in_port, vip in product(ingress, service.claim.vips_of(Family.IPV4)):
-        match = match_of(
-            (exact(Field.DL_TYPE, ETH_ARP), exact(Field.ARP_OP, _ARP_REQUEST), exact(Field.ARP_TPA, int(vip))),
-            in_port=in_port,
-        )
-        key = FlowKey(_TABLE, PLUMBING_PRIORITY, match)
-        yield Flow(key, cookie_of(Stage.CLASSIFY, service_id), _arp_reply(service.vip_mac, int(vip)))
+def arp_flows(balancer: Balancer) -> Iterator[Flow]:
+    """Answers ARP requests for the IPv4 VIPs with the VIP's MAC, inside the switch (RFC 826).
+
+    Services can share a VIP (DNS over UDP and over TCP), so that an answer belongs to none of them. Raises CompileError
+    for two MACs of one VIP.
+    """
+    for in_port, (vip, mac) in product(balancer.uplinks.ingress, sorted(_vip_macs(balancer.services).items())):
+        conditions = (exact(Field.DL_TYPE, ETH_ARP), exact(Field.ARP_OP, _ARP_REQUEST), exact(Field.ARP_TPA, vip))
+        key = FlowKey(_TABLE, PLUMBING_PRIORITY, match_of(conditions, in_port=in_port))
+        yield Flow(key, cookie_of(Stage.CLASSIFY), _arp_reply(mac, vip))
 
 
-def plumbing_flows(balancer: Balancer) -> Iterator[Flow]:
+def neighbour_discovery_flows(balancer: Balancer) -> Iterator[Flow]:
     """Keeps neighbour discovery out of a service that would take every IPv6 packet (RFC 4861)."""
     if not any(_swallows_neighbour_discovery(service.claim) for service in balancer.services):
         return
@@ -93,7 +94,7 @@ def _other_actions(balancer: Balancer, in_port: str) -> tuple[Action, ...] | Non
 
 def _conditions(claim: Claim) -> Iterator[tuple[tuple[Masked, ...], int]]:
     masks: tuple[PortMask | None, ...] = port_masks(claim.ports) or (None,)
-    for family in sorted(claim.families, key=lambda family: family.bits):
+    for family in claim.served_families:
         first = [family_is(family)]
         if claim.protocol is not None:
             first.append(exact(Field.NW_PROTO, claim.protocol.number(family)))
@@ -104,7 +105,21 @@ def _conditions(claim: Claim) -> Iterator[tuple[tuple[Masked, ...], int]]:
 
 
 def _swallows_neighbour_discovery(claim: Claim) -> bool:
-    return Family.IPV6 in claim.families and claim.protocol in (None, Protocol.ICMP)
+    return Family.IPV6 in claim.served_families and claim.protocol in (None, Protocol.ICMP)
+
+
+def _vip_macs(services: Iterable[Service]) -> dict[int, Mac]:
+    found: dict[int, Mac] = {}
+    for service in services:
+        mac = service.vip_mac
+        if mac is None:
+            continue
+        for vip in service.claim.vips_of(Family.IPV4):
+            other = found.setdefault(int(vip), mac)
+            if other != mac:
+                reason = f"{mac} cannot answer for {vip}, for which {other} answers; write one vip_mac for one address"
+                raise CompileError(service=service.name, reason=reason)
+    return found
 
 
 def _arp_reply(mac: Mac, vip: int) -> tuple[Action, ...]:
