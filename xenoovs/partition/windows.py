@@ -37,12 +37,18 @@ def whole_weights(weights: Iterable[Weight]) -> tuple[int, ...]:
 def windows(weights: Sequence[Weight], width: int, tolerance: Fraction) -> tuple[Window, ...]:
     """The window of every backend in a space of `2**width` units. Weight 0 gets `(0, 0)`."""
     whole = whole_weights(weights)
+    return _windows(whole, sum(whole), width, tolerance)
+
+
+def _windows(weights: Sequence[int], goal: int, width: int, tolerance: Fraction) -> tuple[Window, ...]:
+    """As `windows`, for some of the weights whose sum is `goal`."""
     part, unit = tolerance.numerator, tolerance.denominator
-    below, above, scale = (unit - part) << width, (unit + part) << width, sum(whole) * unit
-    total = 1 << width
+    below, above, scale, total = (unit - part) << width, (unit + part) << width, goal * unit, 1 << width
     return tuple(
-        Window(max(1, -(-weight * below // scale)), min(total, weight * above // scale)) if weight else Window(0, 0)
-        for weight in whole
+        Window(-(-weight * below // scale) if weight * below > scale else 1, min(total, weight * above // scale))
+        if weight
+        else Window(0, 0)
+        for weight in weights
     )
 
 
@@ -70,9 +76,12 @@ def feasible(allowed: Sequence[Window], total: int) -> bool:
 def first_feasible_width(weights: Sequence[Weight], tolerance: Fraction, max_width: int) -> int | None:
     """The smallest width at which the windows can be met, at most `max_width`; None if there is none."""
     whole = whole_weights(weights)
-    served = sum(1 for weight in whole if weight)
-    for width in range((served - 1).bit_length(), max_width + 1):
-        if feasible(windows(whole, width, tolerance), 1 << width):
+    goal, served = sum(whole), [weight for weight in whole if weight]
+    smallest = min(served)
+    for width in range((len(served) - 1).bit_length(), max_width + 1):
+        # a small weight has the narrowest window, and that is what fails at most widths
+        [narrowest] = _windows([smallest], goal, width, tolerance)
+        if narrowest.lo <= narrowest.hi and feasible(_windows(served, goal, width, tolerance), 1 << width):
             return width
     return None
 
