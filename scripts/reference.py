@@ -1,0 +1,28 @@
+"""Writes docs/reference from the code, so that it cannot drift: `make docs`. A test compares what is committed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from scripts.reference_pages import cli_page, config_page, pipeline_page
+
+REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
+
+
+def pages() -> dict[str, str]:
+    """File name -> text of every generated page."""
+    return {"cli.md": cli_page(), "config.md": config_page(), "pipeline.md": pipeline_page()}
+
+
+def main() -> None:
+    """Write all pages."""
+    REFERENCE.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
