@@ -1,0 +1,46 @@
+"""What is said about the bits of clients."""
+
+from __future__ import annotations
+
+from random import Random
+from statistics import fmean
+
+import pytest
+
+from xenoovs.partition.analyse import analyse
+
+
+def test_clients_spread_evenly_over_the_selected_bits_have_no_spread() -> None:
+    report = analyse({address << 8: 5 for address in range(16)}, [8, 9, 10, 11])
+    assert [row.selected for row in report.depths] == [0, 0, 0, 0]
+    assert [row.entropy for row in report.depths] == [1, 2, 3, 4]
+    assert report.ones == (0.5,) * 4
+
+
+def test_bits_that_never_change_put_all_load_on_one_block() -> None:
+    report = analyse({address << 8: 5 for address in range(16)}, [8, 9])
+    assert [row.low for row in report.depths] == [1, pytest.approx(3**0.5)]
+
+
+def test_the_ideal_is_what_random_blocks_give_on_average() -> None:
+    random = Random(1)
+    load = {address: random.randint(1, 50) for address in range(300)}
+    drawn = []
+    for _ in range(200):
+        hashed = {(random.getrandbits(3) | address << 3): count for address, count in load.items()}
+        drawn.append(analyse(hashed, [0, 1, 2]).depths[2].selected ** 2)
+    assert analyse(load, [0, 1, 2]).depths[2].ideal ** 2 == pytest.approx(fmean(drawn), rel=0.1)
+
+
+def test_a_heavy_client_is_named_as_the_limit() -> None:
+    load = {0: 300, **dict.fromkeys(range(1, 701), 1)}
+    report = analyse(load, [0, 1, 2, 3])
+    assert report.top1 == 0.3
+    assert report.top10 == pytest.approx(0.309)
+    assert report.clients_decide_from == 2
+    assert analyse(dict.fromkeys(range(64), 1), [0, 1, 2]).clients_decide_from is None
+
+
+def test_no_traffic_cannot_be_judged() -> None:
+    with pytest.raises(ValueError, match="sent anything"):
+        analyse({}, [0])
