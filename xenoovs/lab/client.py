@@ -1,0 +1,32 @@
+"""The program that sends as the clients: `python -m xenoovs.lab.client`, flights on stdin, a tally on stdout.
+
+Needs nothing but the standard library, for it starts often.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from xenoovs.lab.client_icmp import IcmpChannel
+from xenoovs.lab.client_tcp import connect_all
+from xenoovs.lab.client_udp import UdpChannel
+from xenoovs.lab.datagrams import exchange_all
+from xenoovs.lab.tally import Tally, packets_of, parse_flights, render_tally
+
+
+def main() -> int:
+    """Send everything, wait for the answers, tell."""
+    flights = parse_flights(sys.stdin.read())
+    tally = Tally([0] * len(flights))
+    if packets := list(packets_of(flights, "udp")):
+        exchange_all(UdpChannel(flights), packets, tally)
+    if packets := list(packets_of(flights, "icmp")):
+        exchange_all(IcmpChannel(flights), packets, tally)
+    if packets := list(packets_of(flights, "tcp")):
+        connect_all(flights, packets, tally)
+    print(render_tally(tally))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

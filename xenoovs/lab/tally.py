@@ -1,0 +1,60 @@
+"""What a round of traffic is made of and what came of it, as the helper program and its caller exchange it in JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """Packets to one destination; `sources`: the client of each of them. protocol: udp, tcp (connections) or icmp."""
+
+    protocol: str
+    destination: str
+    port: int
+    sources: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of a round. sent: packets for each flight. answers: (flight, source, who answered) -> packets.
+
+    who: the label of a machine, or for ICMP the MAC that the answer came from. duplicates: second answers to a packet.
+    failures: why the kernel refused to send -> packets.
+    """
+
+    sent: list[int]
+    answers: Counter[tuple[int, str, str]] = field(default_factory=Counter)
+    duplicates: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+
+
+def packets_of(flights: Sequence[Flight], protocol: str) -> Iterator[tuple[int, str]]:
+    """Flight number and source of each packet of this protocol, in order."""
+    for number, flight in enumerate(flights):
+        if flight.protocol == protocol:
+            yield from ((number, source) for source in flight.sources)
+
+
+def render_flights(flights: Sequence[Flight]) -> str:
+    return json.dumps([asdict(flight) for flight in flights])
+
+
+def parse_flights(text: str) -> list[Flight]:
+    return [Flight(**{**fields, "sources": tuple(fields["sources"])}) for fields in json.loads(text)]
+
+
+def render_tally(tally: Tally) -> str:
+    answers = [[*key, count] for key, count in tally.answers.items()]
+    return json.dumps(
+        {"sent": tally.sent, "answers": answers, "duplicates": tally.duplicates, "failures": tally.failures}
+    )
+
+
+def parse_tally(text: str) -> Tally:
+    facts = json.loads(text)
+    answers = Counter({(number, source, who): count for number, source, who, count in facts["answers"]})
+    return Tally(facts["sent"], answers, facts["duplicates"], Counter(facts["failures"]))
