@@ -8,7 +8,7 @@ from math import ceil
 from xenoovs.partition.bitset import MAX_LEVELS, solve_bitset
 from xenoovs.partition.bounds import lb1, lb2
 from xenoovs.partition.minplus import Option, solve_min_plus
-from xenoovs.partition.windows import Window
+from xenoovs.partition.windows import Window, feasible
 
 _FEW = 4 * MAX_LEVELS
 """Backends below which the optimum is surely close enough to its bound for the first solver to be tried unasked."""
@@ -26,7 +26,7 @@ def proves_optimal(count: int, allowed: Sequence[Window], total: int) -> bool:
 
 def solve(allowed: Sequence[Window], total: int) -> tuple[int, ...]:
     """Spaces within feasible windows that sum to `total`, with the least number of blocks. ValueError: infeasible."""
-    if len(allowed) < _FEW or ceil(lb2(allowed, total)) - lb1(allowed) < MAX_LEVELS:
+    if feasible(allowed, total) and _near_bound(allowed, total):
         spaces = solve_bitset(allowed, total)
         if spaces is not None:
             return spaces
@@ -35,6 +35,11 @@ def solve(allowed: Sequence[Window], total: int) -> tuple[int, ...]:
     if spaces is None:
         raise ValueError(f"no spaces within the windows sum to {total}")
     return spaces
+
+
+def _near_bound(allowed: Sequence[Window], total: int) -> bool:
+    """Whether the first solver is likely to reach the optimum within its levels."""
+    return len(allowed) < _FEW or ceil(lb2(allowed, total)) - lb1(allowed) < MAX_LEVELS
 
 
 def _popcounts(window: Window) -> list[Option]:
