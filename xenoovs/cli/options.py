@@ -59,9 +59,10 @@ def switch_options(command: Command) -> Command:
 def load(config: Path) -> Balancer:
     """The balancer of a config file, or of standard input. Raises ConfigError."""
     from xenoovs.config.load import load_config, parse_config
+    from xenoovs.config.text import MAX_SIZE_BYTES
 
     if str(config) == "-":
-        return parse_config(sys.stdin.buffer.read(), file="<stdin>")
+        return parse_config(sys.stdin.buffer.read(MAX_SIZE_BYTES + 1), file="<stdin>")
     return load_config(config)
 
 
@@ -73,7 +74,7 @@ def connect(db: str | None, lab: str | None) -> LiveSwitch:
     if db and lab:
         raise click.UsageError("--db and --lab exclude each other.")
     if lab:
-        from xenoovs.lab.status import lab_db
+        from xenoovs.lab.lab import open_lab
 
-        db = lab_db(lab)
+        db = open_lab(lab).ovs.db
     return LiveSwitch(find_endpoint(db))

@@ -1,0 +1,153 @@
+"""`xenoovs lab`: a whole test network on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from xenoovs.cli.options import Output, load, output_option
+from xenoovs.cli.output import print_json, print_table
+from xenoovs.cli.progress import progress_bar
+from xenoovs.model.service import Protocol
+
+if TYPE_CHECKING:
+    from xenoovs.model.balancer import Balancer
+
+DEFAULT_NAME = "default"
+_CONFIG = "config.yaml"
+
+name_option = click.option("--name", default=DEFAULT_NAME, show_default=True, help="Labs of different names coexist.")
+optional_config = click.argument("config", required=False, metavar="[FILE]", type=click.Path(path_type=Path))
+
+
+@click.group("lab")
+def command() -> None:
+    """A whole test network on this machine, no NIC needed: clients, a real Open vSwitch, backends.
+
+    Everything lives in network namespaces of its own; the host's network and Open vSwitch stay untouched. Needs root.
+
+    \b
+    Example:
+      xenoovs lab up my.yaml
+      xenoovs apply my.yaml --lab default
+      xenoovs lab traffic
+      xenoovs lab down
+    """
+
+
+@command.command("up")
+@optional_config
+@name_option
+def up_command(config: Path | None, name: str) -> None:
+    """Build a lab for the config FILE (default: the template quickstart).
+
+    Its bridge has the ports of the config and no flows yet; each backend is a namespace with the MAC of the config and
+    the VIP on its loopback (direct server return). If anything fails, all of it is removed again.
+    """
+    from xenoovs.config.emit import render_config
+    from xenoovs.lab.up import up
+
+    balancer = _balancer(config)
+    with progress_bar("building the lab") as progress:
+        lab = up(name, balancer, progress=progress)
+    (lab.directory / _CONFIG).write_text(render_config(balancer))
+    option = "" if config is None else f" {config}"
+    click.echo(f"lab {name} is up: {len(lab.topology.machines)} backends, Open vSwitch at {lab.ovs.db}")
+    click.echo(f"next: xenoovs apply{option or ' FILE'} --lab {name}; OVS tools: export OVS_RUNDIR={lab.ovs.directory}")
+
+
+@command.command("down")
+@name_option
+def down_command(name: str) -> None:
+    """Remove a lab entirely, also one whose building crashed. Nothing to remove is fine."""
+    from xenoovs.lab.down import down
+
+    removed = down(name)
+    if removed.anything:
+        click.echo(f"lab {name} removed: {removed.namespaces} namespaces, {removed.processes} processes")
+    else:
+        click.echo(f"there is no lab {name}")
+
+
+@command.command("status")
+@name_option
+@output_option
+@click.pass_context
+def status_command(context: click.Context, /, name: str, *, output: Output) -> None:
+    """Show what of a lab is alive. Exit status 2: not all of it."""
+    from dataclasses import asdict
+
+    from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
+    from xenoovs.lab.lab import open_lab
+    from xenoovs.lab.status import lab_status
+
+    status = lab_status(open_lab(name))
+    if output is Output.JSON:
+        print_json({**asdict(status), "healthy": status.is_healthy})
+    else:
+        daemons = "runs" if len(status.ovs_pids) == 2 else click.style("does not run", fg="red")
+        click.echo(f"lab {name} in {status.directory}\nOpen vSwitch {daemons} at {status.db}")
+        click.echo(f"bridge {status.bridge}: {', '.join(status.ports)}\n")
+        rows = [[", ".join(m.names), m.mac, m.egress, m.namespace, _state(up=m.is_up)] for m in status.machines]
+        print_table(["BACKEND", "MAC", "BEHIND", "NAMESPACE", "STATE"], rows)
+    context.exit(EXIT_OK if status.is_healthy else EXIT_DIFFERS)
+
+
+@command.command("traffic")
+@optional_config
+@name_option
+@click.option("--clients", type=click.IntRange(1), default=2000, show_default=True, help="Different source addresses.")
+@click.option(
+    "--packets", type=click.IntRange(1), default=20000, show_default=True, help="Packets; for TCP connections."
+)
+@click.option("--udp", "protocol", flag_value=Protocol.UDP.value, help="Only services that take UDP.")
+@click.option("--tcp", "protocol", flag_value=Protocol.TCP.value, help="Only services that take TCP.")
+@click.option("--icmp", "protocol", flag_value=Protocol.ICMP.value, help="Only services that take ICMP.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another seed, other clients.")
+@output_option
+def traffic_command(
+    config: Path | None,
+    name: str,
+    *,
+    clients: int,
+    packets: int,
+    protocol: str | None,
+    seed: int,
+    output: Output,
+) -> None:
+    """Send packets from many clients to the services of a lab and count who answered.
+
+    The backends are told by their answers, never by the flows. FILE: a config other than the one the lab was built
+    for, with the same ports, VIPs and backends (other weights, say).
+    """
+    from xenoovs.cli.show_traffic import show_traffic, traffic_document
+    from xenoovs.compile.program import compile_program
+    from xenoovs.lab.lab import open_lab
+    from xenoovs.lab.load import Load
+    from xenoovs.lab.traffic import send
+
+    lab = open_lab(name)
+    balancer = _balancer(config or lab.directory / _CONFIG)
+    wanted = Load(clients=clients, packets=packets, protocol=Protocol(protocol) if protocol else None, seed=seed)
+    with progress_bar("sending") as progress:
+        report = send(lab, balancer, load=wanted, progress=progress)
+    program = compile_program(balancer)
+    if output is Output.JSON:
+        print_json(traffic_document(report, program))
+    else:
+        show_traffic(report, program)
+
+
+def _balancer(config: Path | None) -> Balancer:
+    if config is not None:
+        return load(config)
+    from xenoovs.config.load import parse_config
+    from xenoovs.config.templates import read_template
+
+    return parse_config(read_template("quickstart"), file="quickstart")
+
+
+def _state(*, up: bool) -> str:
+    return click.style("up", fg="green") if up else click.style("down", fg="red")
