@@ -1,0 +1,44 @@
+"""Findings as rows and as JSON: totals add up, names and numbers only."""
+
+from __future__ import annotations
+
+import json
+
+from tests.unit.verify.programs import blocks, megaflow_of, two_services
+from xenoovs.verify.expected import expected_services
+from xenoovs.verify.offload import OffloadFindings, check_offload
+from xenoovs.verify.report import backend_rows, service_rows, to_json, total_row
+from xenoovs.verify.verdict import Verdict
+
+
+def _findings() -> OffloadFindings:
+    program = two_services()
+    first, second, *_ = blocks(program)
+    megaflows = [megaflow_of(first, packets=30), megaflow_of(second, packets=10, where=", dp:tc")]
+    return check_offload(expected_services(program), megaflows)
+
+
+def test_rows_add_up_to_the_total() -> None:
+    findings = _findings()
+    for rows in (backend_rows(findings), service_rows(findings)):
+        assert sum(row.packets for row in rows) == total_row(findings).packets == 40
+        assert sum(row.count(Verdict.ABSENT) for row in rows) == 2
+    assert [(row.service, row.backend) for row in backend_rows(findings)] == [
+        ("dns", "b1"),
+        ("dns", "b2"),
+        ("web", "b1"),
+        ("web", "b2"),
+    ]
+
+
+def test_the_share_in_hardware_is_of_packets_and_none_without_any() -> None:
+    dns, web = service_rows(_findings())
+    assert (dns.hw_share, web.hw_share) == (0.75, None)
+
+
+def test_json_says_everything_in_names_and_numbers() -> None:
+    told = json.loads(json.dumps(to_json(_findings())))
+    assert (told["conclusion"], told["exit_code"]) == ("not_all_in_hardware", 2)
+    assert told["total"]["blocks"] == {"HW": 1, "PARTIAL": 0, "TC_SW": 1, "SW": 0, "ABSENT": 2}
+    assert [block["verdict"] for block in told["blocks"]] == ["HW", "TC_SW", "ABSENT", "ABSENT"]
+    assert told["blocks"][0]["flow"].startswith("cookie=0x786f")
