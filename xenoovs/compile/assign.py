@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from xenoovs.compile.installed import InstalledAssignment
 from xenoovs.model.service import Service, SourceBits, Strategy
 from xenoovs.partition.bits import spread
 from xenoovs.partition.block import MAX_WIDTH, Block
 from xenoovs.partition.choose import Partition, partition
 from xenoovs.partition.lpm_choose import LpmPartition, lpm_partition
+from xenoovs.partition.update import Goal, start, update
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,6 +62,33 @@ def assign(service: Service) -> ServiceAssignment:
             chosen = lpm_partition(service.weights, tolerance=service.tolerance, max_width=most)
             blocks, used = chosen.rules, chosen.width
     return ServiceAssignment(_source_rules(blocks, positions), used, chosen.spaces, chosen.tolerance)
+
+
+def assign_near(service: Service, installed: InstalledAssignment) -> ServiceAssignment | None:
+    """Blocks near the installed ones: the same as long as they meet the weights, else with little movement.
+
+    None where only a new layout will do: strategy lpm, or a budget of flows that these blocks exceed.
+    """
+    if service.strategy is Strategy.LPM:
+        return None
+    goal = Goal(service.weights, _tolerance(service), _most_bits(service.source_bits))
+    if any(block.depth > goal.max_width for block, _ in installed.assignment.blocks):
+        return None
+    owners = installed.owners_for(service)
+    begin = start(installed.assignment, goal, owners=owners)
+    if begin.least_moved == 0:
+        near = begin.table.assignment(len(service.backends))
+    else:
+        near = update(installed.assignment, goal, owners=owners)
+    if service.max_flows is not None and len(near.blocks) > service.max_flows:
+        return None
+    rules = _source_rules(near.blocks, service.source_bits.positions)
+    return ServiceAssignment(rules, near.width, near.spaces(), goal.tolerance)
+
+
+def _tolerance(service: Service) -> Fraction:
+    """The tolerance asked for, or the one that the budget of flows takes."""
+    return service.tolerance if service.max_flows is None else assign(service).tolerance
 
 
 def _most_bits(bits: SourceBits) -> int:

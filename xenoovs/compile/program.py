@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from xenoovs.compile.assign import ServiceAssignment, SourceRule, assign
+from xenoovs.compile.assign import ServiceAssignment, SourceRule, assign, assign_near
 from xenoovs.compile.ids import service_ids
+from xenoovs.compile.installed import installed_assignment
+from xenoovs.compile.movement import blocks_by_service
 from xenoovs.compile.stages.balance import block_flows
 from xenoovs.compile.stages.classify import arp_flows, neighbour_discovery_flows, other_flows, service_flows
 from xenoovs.model.backend import Backend
@@ -52,13 +54,15 @@ class Program:
         return (*self.shared, *own)
 
 
-def compile_program(balancer: Balancer) -> Program:
-    """Balancer to flows. Raises ToleranceUnreachable, BudgetUnreachable, CompileError."""
+def compile_program(balancer: Balancer, *, installed: Iterable[Flow] = ()) -> Program:
+    """Balancer to flows. With the flows that a switch has, blocks stay with their backends as far as the weights allow.
+
+    Raises ToleranceUnreachable, BudgetUnreachable, CompileError.
+    """
     ids = service_ids(service.claim for service in balancer.services)
-    ingress = balancer.uplinks.ingress
-    services = tuple(
-        _compile_service(service, service_id=ids[service.claim], ingress=ingress) for service in balancer.services
-    )
+    blocks = blocks_by_service(installed)
+    compiled = (_Compiler(balancer.uplinks.ingress, service, ids[service.claim]) for service in balancer.services)
+    services = tuple(compiler.near(blocks.get(compiler.service_id, [])) for compiler in compiled)
     return Program(services, (*arp_flows(balancer), *neighbour_discovery_flows(balancer), *other_flows(balancer)))
 
 
@@ -73,13 +77,29 @@ def render_program(program: Program) -> str:
     return "".join(f"{line}\n" for _, _, line in lines)
 
 
-def _compile_service(service: Service, *, service_id: int, ingress: tuple[str, ...]) -> ServiceProgram:
-    assignment = assign(service)
-    flows = block_flows(service, assignment, service_id=service_id)
-    return ServiceProgram(
-        service=service,
-        service_id=service_id,
-        assignment=assignment,
-        classify=tuple(service_flows(service, service_id=service_id, ingress=ingress)),
-        blocks=tuple(BlockFlow(flow, rule, service.backends[rule.owner]) for flow, rule in flows),
-    )
+@dataclass(frozen=True, slots=True)
+class _Compiler:
+    """Compiles one service."""
+
+    ingress: tuple[str, ...]
+    service: Service
+    service_id: int
+
+    def near(self, installed: list[Flow]) -> ServiceProgram:
+        """Near what is installed; where that is nothing, or nothing of use, the fewest blocks."""
+        fresh = self._with(assign(self.service))
+        if not installed or {block.flow for block in fresh.blocks} == set(installed):
+            return fresh
+        found = installed_assignment(installed, self.service.source_bits.positions)
+        kept = assign_near(self.service, found) if found else None
+        return self._with(kept) if kept else fresh
+
+    def _with(self, assignment: ServiceAssignment) -> ServiceProgram:
+        flows = block_flows(self.service, assignment, service_id=self.service_id)
+        return ServiceProgram(
+            service=self.service,
+            service_id=self.service_id,
+            assignment=assignment,
+            classify=tuple(service_flows(self.service, service_id=self.service_id, ingress=self.ingress)),
+            blocks=tuple(BlockFlow(flow, rule, self.service.backends[rule.owner]) for flow, rule in flows),
+        )

@@ -1,0 +1,77 @@
+"""The assignment of a service that a switch has now, read back from its flows: the switch is the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from xenoovs.compile.movement import Destination, Piece, pieces
+from xenoovs.model.service import Service
+from xenoovs.openflow.flow import Flow
+from xenoovs.partition import table
+from xenoovs.partition.bits import unspread
+from xenoovs.partition.block import MAX_WIDTH, Assignment, Block
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledAssignment:
+    """Owner i of the assignment sends its clients to `destinations[i]`; None: nobody serves them."""
+
+    assignment: Assignment
+    destinations: tuple[Destination | None, ...]
+
+    def owners_for(self, service: Service) -> list[int | None]:
+        """For each owner here the index of the backend that it is in the config; None: it is gone.
+
+        Where destinations are gone and backends have nothing yet, the largest take over from each other: a backend
+        with a new MAC keeps its blocks.
+        """
+        places = [Destination(backend.mac.value, backend.egress) for backend in service.backends]
+        found = [places.index(place) if place in places else None for place in self.destinations]
+        spaces = self.assignment.spaces()
+        gone = [i for i, owner in enumerate(found) if owner is None and self.destinations[i] is not None]
+        idle = [i for i, weight in enumerate(service.weights) if weight and i not in found]
+        gone.sort(key=lambda i: -spaces[i])
+        idle.sort(key=lambda i: -service.weights[i])
+        for old, heir in zip(gone, idle, strict=False):
+            found[old] = heir
+        return found
+
+
+def installed_assignment(flows: Iterable[Flow], positions: Sequence[int] | None) -> InstalledAssignment | None:
+    """What the block flows of one service say; None where they are not blocks of these bit positions."""
+    parts = pieces(flows)
+    try:
+        blocks = [unspread(part.value, part.mask, positions) for part in parts]
+    except ValueError:
+        return None
+    width = max((block.depth for block in blocks), default=0)
+    if not blocks or width > MAX_WIDTH:
+        return None
+    destinations = _distinct(parts)
+    owners = (destinations.index(part.destination) for part in parts)
+    held = table.Table(width, [_interval(block, owner, width) for block, owner in zip(blocks, owners, strict=True)])
+    for gap in _gaps(held):
+        held.put(table.Piece(*gap, destinations.index(None)))
+    held.coalesce_all()
+    return InstalledAssignment(held.assignment(len(destinations)), destinations)
+
+
+def _distinct(parts: Iterable[Piece]) -> tuple[Destination | None, ...]:
+    return (*dict.fromkeys(part.destination for part in parts if part.destination is not None), None)
+
+
+def _interval(block: Block, owner: int, width: int) -> table.Piece:
+    return table.Piece(block.start(width), block.size(width), owner)
+
+
+def _gaps(held: table.Table) -> Iterator[tuple[int, int]]:
+    """Start and size of aligned intervals that fill what no piece covers: somebody has deleted a flow of ours."""
+    position = 0
+    for start, size in [*((piece.start, piece.size) for piece in held), (1 << held.width, 0)]:
+        while position < start:
+            aligned = position & -position or 1 << held.width
+            room = 1 << ((start - position).bit_length() - 1)
+            yield position, min(aligned, room)
+            position += min(aligned, room)
+        position = start + size
