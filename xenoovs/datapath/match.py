@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from xenoovs.datapath.megaflow import Key, Megaflow, attributes_of, split_keys
+from xenoovs.datapath.megaflow import Key, Megaflow, split_keys
 from xenoovs.datapath.value import MaskedValue, parse_masked
 
 _ATTRIBUTES: Mapping[tuple[str, str], tuple[str, int]] = {
@@ -60,6 +60,12 @@ def key_fields(key: Key) -> Mapping[str, MaskedValue]:
         field, width = _WHOLE[key.name]
         found = {field: parse_masked(key.inner, width)}
     else:
-        known = ((_ATTRIBUTES.get((key.name, name)), text) for name, text in attributes_of(key.inner).items())
-        found = {attribute[0]: parse_masked(text, attribute[1]) for attribute, text in known if attribute}
+        found = dict(filter(None, (_attribute(key.name, item) for item in key.inner.split(","))))
     return {field: value for field, value in found.items() if value.mask}
+
+
+@lru_cache(maxsize=65536)
+def _attribute(key: str, text: str) -> tuple[str, MaskedValue] | None:
+    name, _, value = text.partition("=")
+    known = _ATTRIBUTES.get((key, name))
+    return None if known is None else (known[0], parse_masked(value, known[1]))

@@ -15,7 +15,7 @@ from xenoovs.datapath.megaflow import Key, KeyTextError, Megaflow, Offloaded, sp
 from xenoovs.datapath.value import parse_number
 from xenoovs.errors import ParseError
 
-_STATISTIC = re.compile(r"([A-Za-z][A-Za-z0-9_-]*):(.*)", re.ASCII)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
 _REMARK = re.compile(r", (dp-[a-z0-9-]+):", re.ASCII)
 _COUNT = re.compile(r"[0-9]{1,20}", re.ASCII)
 _USED = re.compile(r"(-?[0-9]{1,12}\.[0-9]{1,6})s", re.ASCII)
@@ -51,7 +51,7 @@ def parse_megaflow(line: str, *, number: int | None = None) -> Megaflow:
     head, found, tail = line.partition(" actions:")
     if not found:
         raise ParseError(text=line, offset=len(line), expected="' actions:'", line=number)
-    actions, *remarks = _REMARK.split(tail)
+    actions, remarks = _split_tail(tail)
     try:
         keys, statistics = _split_head(head.removesuffix(","))
         return Megaflow(
@@ -63,14 +63,20 @@ def parse_megaflow(line: str, *, number: int | None = None) -> Megaflow:
             statistics.pop("flags", None),
             _offloaded(statistics.pop("offloaded", None)),
             statistics.pop("dp", None),
-            split_actions(actions),
-            (*statistics.items(), *zip(remarks[::2], remarks[1::2], strict=True)),
+            actions,
+            (*statistics.items(), *remarks),
         )
     except KeyTextError as error:
         raise ParseError(text=line, offset=error.offset, expected=error.expected, line=number) from None
 
 
 @lru_cache(maxsize=8192)
+def _split_tail(text: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """The actions and the remarks behind them."""
+    actions, *remarks = _REMARK.split(text)
+    return split_actions(actions), tuple(zip(remarks[::2], remarks[1::2], strict=True))
+
+
 def split_actions(text: str) -> tuple[str, ...]:
     """Actions, split at the commas that stand in no parenthesis."""
     if "(" not in text:
@@ -93,15 +99,15 @@ def _split_head(head: str) -> tuple[tuple[Key, ...], dict[str, str]]:
     keys: tuple[Key, ...] | None = None
     offset = 0
     for item in head.split(", "):
-        statistic = _STATISTIC.fullmatch(item)
-        if statistic is None:
+        name, is_statistic, value = item.partition(":")
+        if not (is_statistic and _NAME.fullmatch(name)):
             if keys is not None:
                 raise KeyTextError(offset, "a statistic of the form name:value")
             keys = _parse_keys(item, offset)
-        elif statistic[1] in statistics:
-            raise KeyTextError(offset, f"'{statistic[1]}' only once")
+        elif name in statistics:
+            raise KeyTextError(offset, f"'{name}' only once")
         else:
-            statistics[statistic[1]] = statistic[2]
+            statistics[name] = value
         offset += len(item) + 2
     if keys is None:
         raise KeyTextError(0, "the keys that the flow matches")
@@ -125,9 +131,13 @@ def _parse_keys(text: str, offset: int) -> tuple[Key, ...]:
 
 @lru_cache(maxsize=65536)
 def _flat_key(text: str) -> Key:
-    keys = split_keys(f"{text})")
-    _check(keys)
-    return keys[0]
+    """`name(inner` with nothing nested."""
+    name, _, inner = text.partition("(")
+    if not (name.isascii() and name.isidentifier()):
+        raise ValueError("a key of the form name(...)")
+    key = Key(name, inner)
+    _check((key,))
+    return key
 
 
 def _check(keys: tuple[Key, ...]) -> None:
@@ -147,6 +157,7 @@ def _count(text: str | None, name: str) -> int:
     return int(text)
 
 
+@lru_cache(maxsize=4096)
 def _used(text: str | None) -> float | None:
     if text == "never":
         return None

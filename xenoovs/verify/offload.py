@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from functools import lru_cache
 
 from xenoovs.datapath.match import match_of
 from xenoovs.datapath.megaflow import Megaflow
@@ -144,18 +145,27 @@ class _Tally:
 
 
 def _delivers(megaflow: Megaflow, block: ExpectedBlock) -> bool:
-    """Whether the actions are those of the block's flow. Behind a tunnel the port has a name that OVS chose."""
-    is_tunnel = any(action.startswith(("set(tunnel(", "tnl_push(")) for action in megaflow.actions)
-    if block.egress is not None and not is_tunnel and block.egress not in megaflow.actions:
+    """Whether packets leave as the block's flow says."""
+    if not _leaves_by(megaflow.actions, block.egress):
         return False
-    if block.dl_dst is None:
-        return True
-    destination = f"dst={render_mac(block.dl_dst)}"
-    if any(action.startswith("set(eth(") and destination in action for action in megaflow.actions):
+    if block.dl_dst is None or _writes(megaflow.actions, block.dl_dst):
         return True
     # A packet that comes with the backend's MAC already is not rewritten.
     came_with = match_of(megaflow).get("dl_dst")
     return came_with is not None and came_with.value == block.dl_dst
+
+
+@lru_cache(maxsize=4096)
+def _leaves_by(actions: tuple[str, ...], egress: str | None) -> bool:
+    """Whether the port is among the actions. Behind a tunnel it has a name that Open vSwitch chose."""
+    is_tunnel = any(action.startswith(("set(tunnel(", "tnl_push(")) for action in actions)
+    return egress is None or is_tunnel or egress in actions
+
+
+@lru_cache(maxsize=4096)
+def _writes(actions: tuple[str, ...], dl_dst: int) -> bool:
+    destination = f"dst={render_mac(dl_dst)}"
+    return any(action.startswith("set(eth(") and destination in action for action in actions)
 
 
 def _reason(megaflow: Megaflow) -> Reason:
