@@ -192,24 +192,38 @@ class CommandTimeout(SwitchError):
         )
 
 
-class BundleRejected(SwitchError):
-    """Open vSwitch refused a bundle; the table is as it was. `error`: OpenFlow error name, e.g. OFPBMC_BAD_VALUE."""
+class UnusablePorts(SwitchError):
+    """Ports that are on the bridge but that no flow can name; `reasons` maps a port to what is wrong with it."""
 
-    def __init__(self, *, bridge: str, error: str, message: str) -> None:
-        self.bridge, self.error, self.message = bridge, error, message
-        super().__init__(f"bridge {bridge} refused the change with {error} on: {message}; no flow was changed")
+    def __init__(self, *, bridge: str, reasons: dict[str, str]) -> None:
+        self.bridge, self.reasons = bridge, dict(sorted(reasons.items()))
+        told = "; ".join(f"port {port} of bridge {bridge} {reason}" for port, reason in self.reasons.items())
+        super().__init__(f"{told}; nothing was changed")
 
 
-class ReadBackDiffers(SwitchError):
-    """After a change the switch does not hold what was sent: somebody else changed our flows at the same time."""
+class OpenFlowVersionDisabled(SwitchError):
+    """The bridge does not speak the OpenFlow version that has bundles. `spoken`: the versions that it speaks."""
 
-    retryable = True
-
-    def __init__(self, *, bridge: str, flows: int) -> None:
-        self.bridge, self.flows = bridge, flows
+    def __init__(self, *, bridge: str, version: str, spoken: Iterable[str]) -> None:
+        self.bridge, self.version, self.spoken = bridge, version, tuple(spoken)
         super().__init__(
-            f"bridge {bridge} took the change, but {flows} of our flows read back differently: does another controller "
-            f"or a second xenoovs change this bridge? Look at `xenoovs plan`, then apply again"
+            f"bridge {bridge} speaks {', '.join(self.spoken) or 'other versions'} but not {version}; "
+            f"allow it with `ovs-vsctl add bridge {bridge} protocols {version}`"
+        )
+
+
+class BundleRejected(SwitchError):
+    """A bundle was refused; the table is as it was.
+
+    error:   OpenFlow error name, e.g. OFPFMFC_TABLE_FULL; None where ovs-ofctl refused the text and sent nothing.
+    message: the flow-mod that it is about, with the reason where there is one.
+    """
+
+    def __init__(self, *, bridge: str, error: str | None, message: str, advice: str) -> None:
+        self.bridge, self.error, self.message, self.advice = bridge, error, message, advice
+        super().__init__(
+            f"bridge {bridge} refused the change{f' with {error}' if error else ''} on: {message}; "
+            f"no flow was changed; {advice}"
         )
 
 

@@ -24,7 +24,8 @@ _OPTION = r"(?:idle_timeout|hard_timeout|importance|idle_age|hard_age)=[0-9]+, |
 _LINE = re.compile(
     r" *(?:cookie=0x([0-9a-f]{1,16}), )?(?:duration=([0-9]+(?:\.[0-9]+)?)s, )?"
     rf'(?:table=([0-9]+|[^," ]+|{_QUOTED}), )?(?:n_packets=([0-9]+), n_bytes=([0-9]+), )?((?:{_OPTION})*)'
-    rf'(?:priority=([0-9]{{1,5}})(?:,(?=[^ ])|(?= )))?((?!actions=)[^ "]*(?:{_QUOTED}[^ "]*)*)? ?(?<![^ ])actions=([^ ].*)',
+    rf'(?:priority=([0-9]{{1,5}})(?:,(?=[^ ])|(?= )))?((?!actions=)[^ "]*(?:{_QUOTED}[^ "]*)*)?'
+    r" ?(?<![^ ])actions=([^ ].*)",
     re.ASCII,
 )
 

@@ -65,7 +65,7 @@ def try_run(
             argv,
             input=stdin if stdin is not None else "",
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="backslashreplace",
             timeout=timeout_s,
             env={**environ, "LC_ALL": "C", **(env or {})},

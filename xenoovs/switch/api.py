@@ -1,0 +1,129 @@
+"""What a switch is to the rest of xenoovs: what it says of itself, and what can be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from xenoovs.errors import BridgeMissing, PortsMissing, UnusablePorts
+from xenoovs.openflow.action import LOCAL
+from xenoovs.openflow.bundle import Bundle
+from xenoovs.openflow.flow import ObservedFlow
+
+MAX_PORT_NAME = 15
+"""Bytes of a port name in OpenFlow; longer ones are cut, and two that become equal lose their names
+(OpenFlow 1.4.0, 7.2.1: OFP_MAX_PORT_NAME_LEN with its final zero)."""
+
+_RESERVED = frozenset(
+    ("in_port", "table", "normal", "flood", "all", "controller", "local", "any", "none", "unset", "drop")
+)
+"""Words that ovs-ofctl(8) reads as reserved ports wherever a port name may stand, in any case of letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortState:
+    """An interface of a bridge (ovs-vswitchd.conf.db(5), table Interface).
+
+    ofport:  OpenFlow port number; None while there is none, as for a device that does not exist.
+    type:    `system` for a device of the kernel, else `internal`, `dummy`, `dpdk`, `vxlan` ...
+    link_up: None where Open vSwitch does not say.
+    error:   why the interface does not work.
+    """
+
+    name: str
+    ofport: int | None
+    type: str
+    link_up: bool | None = None
+    mac: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeState:
+    """A bridge (ovs-vswitchd.conf.db(5), table Bridge) and what of table Open_vSwitch concerns it.
+
+    ports:      sorted by name; among them the bridge's own, of the bridge's name.
+    protocols:  OpenFlow versions allowed, e.g. `OpenFlow14`; empty: all that Open vSwitch has.
+    hw_offload: other_config:hw-offload; None where it is not set, which means no.
+    """
+
+    name: str
+    ports: tuple[PortState, ...]
+    datapath_type: str = "system"
+    datapath_id: str | None = None
+    fail_mode: str = "standalone"
+    controllers: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    hw_offload: bool | None = None
+    ovs_version: str | None = None
+
+    def port(self, name: str) -> PortState | None:
+        return next((port for port in self.ports if port.name == name), None)
+
+    @property
+    def ofports(self) -> dict[str, int]:
+        """Port name to OpenFlow port number, for ports that have one."""
+        return {port.name: port.ofport for port in self.ports if port.ofport is not None}
+
+
+class Switch(Protocol):
+    """An Open vSwitch with its bridges. Every method may raise SwitchError."""
+
+    def bridges(self) -> tuple[BridgeState, ...]:
+        """All bridges, sorted by name."""
+
+    def describe(self, bridge: str) -> BridgeState:
+        """One bridge. Raises BridgeMissing."""
+
+    def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
+        """The flows of xenoovs, by the owner in their cookie. Raises BridgeMissing."""
+
+    def count_foreign_flows(self, bridge: str) -> int:
+        """How many flows of others the bridge has. Raises BridgeMissing."""
+
+    def apply(self, bridge: str, bundle: Bundle) -> None:
+        """All flow-mods or none. Raises BridgeMissing, BundleRejected."""
+
+    def dump_megaflows(self) -> str:
+        """The text of `dpctl/dump-flows -m` of all datapaths."""
+
+    def trace(self, bridge: str, flow: str) -> str:
+        """The text of `ofproto/trace`; `flow`: as ovs-ofctl(8) writes a match. Raises BridgeMissing."""
+
+
+def require_ports(switch: Switch, bridge: str, ports: Iterable[str]) -> BridgeState:
+    """The state of a bridge that has all `ports`, each of which a flow can name.
+
+    Raises BridgeMissing, PortsMissing (which tells the bridges where the ports are), UnusablePorts.
+    """
+    states = switch.bridges()
+    state = next((candidate for candidate in states if candidate.name == bridge), None)
+    if state is None:
+        raise BridgeMissing(bridge=bridge, present=(candidate.name for candidate in states))
+    wanted = sorted(set(ports) - {LOCAL})
+    missing = [name for name in wanted if state.port(name) is None]
+    if missing:
+        raise PortsMissing(bridge=bridge, elsewhere={name: _home(states, name) for name in missing})
+    reasons = {name: reason for name in wanted if (reason := _unusable(state, name)) is not None}
+    if reasons:
+        raise UnusablePorts(bridge=bridge, reasons=reasons)
+    return state
+
+
+def _home(states: Iterable[BridgeState], port: str) -> str | None:
+    return next((state.name for state in states if state.port(port) is not None), None)
+
+
+def _unusable(state: BridgeState, name: str) -> str | None:
+    port = state.port(name)
+    if port is None or port.ofport is None:
+        error = port.error if port is not None else None
+        return f"does not work ({error or 'it has no OpenFlow number'}): see `ovs-vsctl list interface {name}`"
+    if name == state.name:
+        return f"is the bridge's own port: call it {LOCAL}"
+    if len(name.encode()) > MAX_PORT_NAME:
+        return f"has a name of more than {MAX_PORT_NAME} bytes, which OpenFlow cuts: rename it"
+    if name.lower() in _RESERVED or any(char in name for char in ' ,\t\n"\\'):
+        return "has a name that a flow cannot hold: rename it"
+    return None

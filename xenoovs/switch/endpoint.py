@@ -1,0 +1,76 @@
+"""Where the Open vSwitch of this host is: its database and its run directory, found as the OVS tools find them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from xenoovs.errors import BridgeMissing, SwitchError, SwitchUnreachable
+
+DEFAULT_RUNDIR = Path("/var/run/openvswitch")
+"""Of Debian, Ubuntu, RHEL and BlueField packages (ovs-vswitchd(8), FILES)."""
+
+_REMOTE = re.compile(r"unix:/.+|tcp:(?:[^:]+|\[[^]]+\]):[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One Open vSwitch.
+
+    db:     active connection methods of ovsdb(7): `unix:/var/run/openvswitch/db.sock`, `tcp:192.0.2.1:6640`, or
+            several of a cluster, divided by commas.
+    rundir: directory of the sockets of ovs-vswitchd; None where only the database is known.
+    """
+
+    db: str
+    rundir: Path | None
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What makes the OVS tools use this one and no other (ovs-appctl(8), "ENVIRONMENT")."""
+        return {"OVS_RUNDIR": str(self.local_rundir)}
+
+    @property
+    def local_rundir(self) -> Path:
+        """`rundir`. Raises SwitchUnreachable where it is not known."""
+        if self.rundir is None:
+            raise SwitchUnreachable(
+                target=self.db,
+                reason="flows are read and written at the sockets of ovs-vswitchd, which a remote database does not "
+                "tell; run xenoovs on the host of the switch and set OVS_RUNDIR to its run directory",
+            )
+        return self.rundir
+
+    def management(self, bridge: str) -> str:
+        """The OpenFlow socket of a bridge for ovs-ofctl(8): always in this run directory, never looked for elsewhere.
+
+        Raises BridgeMissing for a name that no bridge can have (bridge_check_reconfigure of vswitchd/bridge.c).
+        """
+        if not bridge or "/" in bridge:
+            raise BridgeMissing(bridge=bridge, present=self.bridges_with_socket())
+        return f"unix:{self.local_rundir / bridge}.mgmt"
+
+    def bridges_with_socket(self) -> tuple[str, ...]:
+        """Bridges that have an OpenFlow socket here; none where the directory cannot be read."""
+        return tuple(sorted(path.name.removesuffix(".mgmt") for path in self.local_rundir.glob("*.mgmt")))
+
+
+def find_endpoint(*, db: str | None, env: Mapping[str, str]) -> Endpoint:
+    """The Open vSwitch of option `--db` and of OVS_RUNDIR in the environment.
+
+    Without either the one of the host. `--db unix:/x/db.sock` alone implies the run directory /x.
+    Raises SwitchError for a `db` of another form.
+    """
+    told = env.get("OVS_RUNDIR")
+    if db is None:
+        rundir = Path(told) if told else DEFAULT_RUNDIR
+        return Endpoint(f"unix:{rundir / 'db.sock'}", rundir)
+    for remote in db.split(","):
+        if not _REMOTE.fullmatch(remote):
+            raise SwitchError(f"--db {remote}: expected unix:/path/db.sock or tcp:ADDRESS:PORT (ssl is not supported)")
+    if told:
+        return Endpoint(db, Path(told))
+    is_local = db.startswith("unix:") and "," not in db
+    return Endpoint(db, Path(db.removeprefix("unix:")).parent if is_local else None)

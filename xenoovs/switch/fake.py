@@ -1,0 +1,133 @@
+"""A switch in memory for tests of logic and faults. It changes tables as Open vSwitch does, and fails when told to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from xenoovs.errors import BridgeMissing, BundleRejected, SwitchError
+from xenoovs.openflow.action import LOCAL, Output
+from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.openflow.cookie import decode_cookie
+from xenoovs.openflow.flow import Flow, FlowKey, ObservedFlow
+from xenoovs.switch.api import BridgeState, PortState
+
+_Table = dict[FlowKey, ObservedFlow]
+
+
+def fake_bridge(name: str, ports: Iterable[str]) -> BridgeState:
+    """A bridge whose `ports` have the OpenFlow numbers 1, 2 ... in their order."""
+    numbered = [PortState(port, number, "dummy", link_up=True) for number, port in enumerate(ports, start=1)]
+    own = PortState(name, 65534, "internal", link_up=True)
+    states = tuple(sorted((own, *numbered), key=lambda port: port.name))
+    return BridgeState(name, states, datapath_type="dummy", fail_mode="secure", ovs_version="3.1.0")
+
+
+class FakeSwitch:
+    """Implements `Switch`. `megaflows` and `trace_text` are what `dump_megaflows` and `trace` answer.
+
+    applied: the bundles that were taken, oldest first, each with its bridge.
+    """
+
+    def __init__(self, *bridges: BridgeState, megaflows: str = "", trace_text: str = "") -> None:
+        self.megaflows, self.trace_text = megaflows, trace_text
+        self.applied: list[tuple[str, Bundle]] = []
+        self._states = {state.name: state for state in bridges}
+        self._tables: dict[str, _Table] = {state.name: {} for state in bridges}
+        self._next_failure: SwitchError | None = None
+        self._lost_answer: SwitchError | None = None
+
+    def fail_next(self, error: SwitchError) -> None:
+        """Let the next call of any method raise `error` and change nothing."""
+        self._next_failure = error
+
+    def lose_answer(self, error: SwitchError) -> None:
+        """Let the next `apply` change the tables and still raise `error`, as a connection that breaks too early does."""
+        self._lost_answer = error
+
+    def install(self, bridge: str, flows: Iterable[Flow]) -> None:
+        """Put flows there, of any owner, unseen by `applied`."""
+        self._tables[bridge] |= {flow.key: ObservedFlow(flow, 0, 0, 0.0) for flow in flows}
+
+    def count(self, bridge: str, packets: Mapping[FlowKey, int], *, packet_bytes: int = 100) -> None:
+        """Let packets meet flows."""
+        table = self._tables[bridge]
+        for key, number in packets.items():
+            seen = table[key]
+            table[key] = replace(seen, packets=seen.packets + number, bytes=seen.bytes + number * packet_bytes)
+
+    def all_flows(self, bridge: str) -> dict[FlowKey, ObservedFlow]:
+        """Flows of all owners."""
+        return dict(self._tables[bridge])
+
+    def bridges(self) -> tuple[BridgeState, ...]:
+        self._fail()
+        return tuple(self._states[name] for name in sorted(self._states))
+
+    def describe(self, bridge: str) -> BridgeState:
+        self._fail()
+        self._table(bridge)
+        return self._states[bridge]
+
+    def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
+        self._fail()
+        return tuple(seen for seen in self._table(bridge).values() if decode_cookie(seen.flow.cookie) is not None)
+
+    def count_foreign_flows(self, bridge: str) -> int:
+        self._fail()
+        return sum(decode_cookie(seen.flow.cookie) is None for seen in self._table(bridge).values())
+
+    def apply(self, bridge: str, bundle: Bundle) -> None:
+        self._fail()
+        table = dict(self._table(bridge))
+        for mod in bundle.mods:
+            self._check_ports(bridge, mod)
+            _change(table, mod)
+        self._tables[bridge] = table
+        self.applied.append((bridge, bundle))
+        if (lost := self._lost_answer) is not None:
+            self._lost_answer = None
+            raise lost
+
+    def dump_megaflows(self) -> str:
+        self._fail()
+        return self.megaflows
+
+    def trace(self, bridge: str, flow: str) -> str:
+        self._fail()
+        self._table(bridge)
+        return self.trace_text or f"Flow: {flow}\n"
+
+    def _fail(self) -> None:
+        if (error := self._next_failure) is not None:
+            self._next_failure = None
+            raise error
+
+    def _table(self, bridge: str) -> _Table:
+        if bridge not in self._tables:
+            raise BridgeMissing(bridge=bridge, present=self._tables)
+        return self._tables[bridge]
+
+    def _check_ports(self, bridge: str, mod: FlowMod) -> None:
+        known = {port.name for port in self._states[bridge].ports} | {LOCAL, None}
+        named = [mod.flow.match.in_port, *(action.port for action in mod.flow.actions if isinstance(action, Output))]
+        for port in named:
+            if port not in known:
+                message = f"{port}: output to unknown port"
+                raise BundleRejected(bridge=bridge, error=None, message=message, advice="plan again")
+
+
+def _change(table: _Table, mod: FlowMod) -> None:
+    """One flow-mod as OpenFlow 1.4.0, 6.4 has it: modifying keeps cookie, counters and options."""
+    key = mod.flow.key
+    match mod.command:
+        case Command.ADD:
+            table[key] = ObservedFlow(mod.flow, 0, 0, 0.0)
+        case Command.MODIFY:
+            if (seen := table.get(key)) is not None:
+                table[key] = replace(seen, flow=replace(seen.flow, actions=mod.flow.actions))
+        case Command.DELETE:
+            table.pop(key, None)
+        case _:
+            assert_never(mod.command)

@@ -1,0 +1,92 @@
+"""What the OVS tools say on stderr, lifted into errors: the only place that reads such text (samples: the tests)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from xenoovs.errors import (
+    BridgeMissing,
+    BundleRejected,
+    CommandFailed,
+    OpenFlowVersionDisabled,
+    SwitchError,
+    SwitchUnreachable,
+)
+from xenoovs.switch.endpoint import Endpoint
+
+_REFUSED = re.compile(r"^Error (OFP\w+) for: (?:OFPT_FLOW_MOD \(OF[0-9.]+\) \(xid=0x[0-9a-f]+\): )?(.*)", re.MULTILINE)
+_SYNTAX = re.compile(r"^ovs-ofctl: -:([0-9]+): (.*?)(?: \((OFP\w+)\))?$", re.MULTILINE)
+_NEGOTIATION = re.compile(r"version negotiation failed \(we support versions? [^,]*, peer supports versions? (.*?)\)")
+_LOG = re.compile(r"^[0-9T:.Z-]+\|[0-9]+\|.*\n?", re.MULTILINE)
+
+_WIRE_VERSIONS = {
+    "0x01": "OpenFlow10",
+    "0x02": "OpenFlow11",
+    "0x03": "OpenFlow12",
+    "0x04": "OpenFlow13",
+    "0x05": "OpenFlow14",
+    "0x06": "OpenFlow15",
+}
+"""OpenFlow 1.5.1, 7.1.1: version field; names: column protocols of ovs-vswitchd.conf.db(5)."""
+
+_START = "is ovs-vswitchd running? Start it with `systemctl start openvswitch-switch`, or name another with --db"
+_LOST = "the connection was lost: ovs-vswitchd stopped or restarted meanwhile (its tables are then empty); try again"
+_REASONS = {
+    "Permission denied": "permission denied; run as root, e.g. with sudo",
+    "Operation not permitted": "permission denied; run as root, e.g. with sudo",
+    "No such file or directory": f"nobody listens there; {_START}",
+    "No such process": f"ovs-vswitchd has ended; {_START}",
+    "Connection refused": f"nobody listens there; {_START}",
+    "End of file": _LOST,
+    "Connection reset by peer": _LOST,
+    "Broken pipe": _LOST,
+}
+"""strerror(3) of glibc under LC_ALL=C, and ovs_retval_to_string() of lib/util.c."""
+
+_CONNECTION = re.compile(rf"^ovs-(?:ofctl|appctl): .*\(({'|'.join(_REASONS)})\)$", re.MULTILINE)
+
+_ADVICE = {
+    "OFPFMFC_TABLE_FULL": "the table has a limit: raise flow_limit of its Flow_Table (`ovs-vsctl list Flow_Table`)",
+    "OFPBAC_BAD_OUT_PORT": "the port is not on the bridge any more: plan again",
+    "OFPBRC_EPERM": "the table belongs to Open vSwitch: use tables 0 to 253",
+    "OFPBIC_BAD_TABLE_ID": "goto_table leads to higher tables only: use resubmit",
+}
+_DEFAULT_ADVICE = (
+    "see ovs-vswitchd.log for details; if xenoovs wrote a flow that Open vSwitch refuses, please report it"
+)
+
+
+def lift(failed: CommandFailed, *, endpoint: Endpoint, bridge: str | None = None) -> SwitchError:
+    """The error behind a failed tool: not reachable, no such bridge, wrong version; else `failed` itself."""
+    if bridge is not None and (found := _NEGOTIATION.search(failed.stderr)):
+        spoken = tuple(_WIRE_VERSIONS.get(version, version) for version in found[1].split(", "))
+        return OpenFlowVersionDisabled(bridge=bridge, version="OpenFlow14", spoken=spoken)
+    if not (found := _CONNECTION.search(failed.stderr)):
+        return failed
+    present = endpoint.bridges_with_socket()
+    if bridge is not None and found[1] == "No such file or directory" and present and bridge not in present:
+        return BridgeMissing(bridge=bridge, present=present)
+    target = endpoint.management(bridge) if bridge is not None else str(endpoint.local_rundir)
+    return SwitchUnreachable(target=target, reason=_REASONS[found[1]])
+
+
+def explain(reason: str) -> str:
+    """What to do about an error of the system that stands between us and Open vSwitch, by its text in strerror(3)."""
+    return _REASONS.get(reason, reason)
+
+
+def lift_refusal(failed: CommandFailed, *, endpoint: Endpoint, bridge: str, lines: Sequence[str]) -> SwitchError:
+    """As `lift`, for a bundle of flow-mods `lines`: also BundleRejected."""
+    if found := _REFUSED.search(failed.stderr):
+        return _rejected(bridge, found[1], _LOG.sub("", found[2]) or "a flow-mod that ovs-ofctl cannot show")
+    if found := _SYNTAX.search(failed.stderr):
+        number = int(found[1])
+        line = lines[number - 1] if 0 < number <= len(lines) else f"line {number}"
+        return _rejected(bridge, found[3], f"{line} ({found[2]})")
+    return lift(failed, endpoint=endpoint, bridge=bridge)
+
+
+def _rejected(bridge: str, error: str | None, message: str) -> BundleRejected:
+    advice = _ADVICE.get(error, _DEFAULT_ADVICE) if error else _DEFAULT_ADVICE
+    return BundleRejected(bridge=bridge, error=error, message=message, advice=advice)
