@@ -29,7 +29,8 @@ _MACS = (Field.DL_SRC, Field.DL_DST)
 
 @dataclass(frozen=True, slots=True)
 class PredictedMegaflow:
-    """One megaflow. `actions`: as the datapath prints them; empty where MAC learning decides (NORMAL).
+    """One megaflow. `actions`: as the datapath prints them; empty where MAC learning decides (NORMAL); where ovs-vswitchd
+    itself rewrites ARP, `userspace(slow_path(action))`, without the pid that a datapath prints there.
 
     `match`: in the order of `Field`; value bits outside a mask are 0.
     """
@@ -119,6 +120,9 @@ class _Translation:
 
     def megaflow(self, outcome: Outcome) -> PredictedMegaflow:
         masks = {field_of(slot, self.headers): mask for slot, mask in self.wildcards.masks.items()}
+        if Field.ARP_OP in masks:
+            # Kept in 8 bits, matched in the datapath with all 16.
+            masks[Field.ARP_OP] = Field.ARP_OP.all_ones
         match = (
             Masked(name, self.headers.get(name) & bits, bits)
             for name, mask in masks.items()
