@@ -227,5 +227,18 @@ class BundleRejected(SwitchError):
         )
 
 
+class ReadBackDiffers(SwitchError):
+    """After a change the switch does not hold what was sent: somebody else changed our flows at the same time."""
+
+    retryable = True
+
+    def __init__(self, *, bridge: str, flows: int) -> None:
+        self.bridge, self.flows = bridge, flows
+        super().__init__(
+            f"bridge {bridge} took the change, but {flows} of our flows read back differently: does another controller "
+            f"or a second xenoovs change this bridge? Look at `xenoovs plan`, then apply again"
+        )
+
+
 class LabError(XenoovsError):
     """The lab could not be built, used or taken down."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from xenoovs.errors import ParseError
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.parse import split_outside_parentheses
+from xenoovs.openflow.text import split_list
 
 _ACTIONS = re.compile(r"^Datapath actions: (.*)$", re.MULTILINE)
 _MEGAFLOW = re.compile(r"^Megaflow: (.*)$", re.MULTILINE)
@@ -50,7 +50,7 @@ def parse_trace(text: str) -> TraceAnswer:
     actions, megaflow = _ACTIONS.search(text), _MEGAFLOW.search(text)
     if actions is None or megaflow is None:
         raise ParseError(text=text, offset=len(text), expected="'Megaflow:' and 'Datapath actions:' of ofproto/trace")
-    parts = split_outside_parentheses(actions[1])
+    parts = split_list(actions[1])
     written = _ETH_DST.search(actions[1])
     ports = tuple(part for part in parts if "(" not in part and part not in ("drop", ""))
     return TraceAnswer(written[1] if written else None, ports, megaflow[1])
