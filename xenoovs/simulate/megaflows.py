@@ -29,10 +29,11 @@ _MACS = (Field.DL_SRC, Field.DL_DST)
 
 @dataclass(frozen=True, slots=True)
 class PredictedMegaflow:
-    """One megaflow. `actions`: as the datapath prints them; empty where MAC learning decides (NORMAL); where ovs-vswitchd
-    itself rewrites ARP, `userspace(slow_path(action))`, without the pid that a datapath prints there.
+    """One megaflow.
 
-    `match`: in the order of `Field`; value bits outside a mask are 0.
+    actions: as the datapath prints them; empty where MAC learning decides (NORMAL). Where ovs-vswitchd itself rewrites
+    ARP: `userspace(slow_path(action))`, without the pid that a datapath prints there.
+    match: in the order of `Field`; value bits outside a mask are 0.
     """
 
     in_port: str
