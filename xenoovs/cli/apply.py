@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, connect, load, output_option, switch_options
+from xenoovs.cli.options import Output, config_argument, connect, load, output_option, rebalance_option, switch_options
 from xenoovs.cli.output import print_json
 from xenoovs.cli.plan import FLOWS_SHOWN
 
@@ -22,10 +22,19 @@ if TYPE_CHECKING:
 @switch_options
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
+@rebalance_option
 @click.option("--all-flows", is_flag=True, help=f"Show every flow, not {FLOWS_SHOWN} of each kind.")
 @output_option
 def command(
-    config: Path, db: str | None, lab: str | None, *, yes: bool, dry_run: bool, all_flows: bool, output: Output
+    config: Path,
+    db: str | None,
+    lab: str | None,
+    *,
+    yes: bool,
+    dry_run: bool,
+    rebalance: bool,
+    all_flows: bool,
+    output: Output,
 ) -> None:
     """Make the bridge do what the config FILE says.
 
@@ -37,7 +46,7 @@ def command(
     from xenoovs.cli.show_plan import plan_document, show_plan
 
     balancer, switch = load(config), connect(db, lab)
-    change = plan_change(balancer, switch)
+    change = plan_change(balancer, switch, rebalance=rebalance)
     if output is Output.TEXT:
         show_plan(change, flows_shown=None if all_flows else FLOWS_SHOWN)
     applied = not dry_run and not change.difference.is_empty

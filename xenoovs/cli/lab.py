@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.options import Output, load, output_option
+from xenoovs.cli.options import Output, connect, load, output_option
 from xenoovs.cli.output import print_json, print_table
 from xenoovs.cli.progress import progress_bar
 from xenoovs.model.service import Protocol
@@ -122,8 +122,8 @@ def traffic_command(
     The backends are told by their answers, never by the flows. FILE: a config other than the one the lab was built
     for, with the same ports, VIPs and backends (other weights, say).
     """
+    from xenoovs.cli.planning import compile_near
     from xenoovs.cli.show_traffic import show_traffic, traffic_document
-    from xenoovs.compile.program import compile_program
     from xenoovs.lab.lab import open_lab
     from xenoovs.lab.load import Load
     from xenoovs.lab.traffic import send
@@ -133,7 +133,7 @@ def traffic_command(
     wanted = Load(clients=clients, packets=packets, protocol=Protocol(protocol) if protocol else None, seed=seed)
     with progress_bar("sending") as progress:
         report = send(lab, balancer, load=wanted, progress=progress)
-    program = compile_program(balancer)
+    program = compile_near(balancer, connect(db=None, lab=name).dump_flows(balancer.uplinks.bridge))
     if output is Output.JSON:
         print_json(traffic_document(report, program))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from enum import Enum
@@ -56,6 +57,16 @@ def switch_options(command: Command) -> Command:
     return db(lab(command))
 
 
+def rebalance_option(command: Command) -> Command:
+    """--rebalance."""
+    option = click.option(
+        "--rebalance",
+        is_flag=True,
+        help="Lay all blocks out anew: fewest hardware entries, but many clients get another backend.",
+    )
+    return option(command)
+
+
 def load(config: Path) -> Balancer:
     """The balancer of a config file, or of standard input. Raises ConfigError."""
     from xenoovs.config.load import load_config, parse_config
@@ -67,8 +78,8 @@ def load(config: Path) -> Balancer:
 
 
 def connect(db: str | None, lab: str | None) -> LiveSwitch:
-    """The Open vSwitch that the options name. Raises click.UsageError, LabError."""
-    from xenoovs.switch.endpoint import find_endpoint
+    """The Open vSwitch that the options name. Raises click.UsageError, LabError, SwitchError."""
+    from xenoovs.switch.endpoint import Endpoint, find_endpoint
     from xenoovs.switch.live import LiveSwitch
 
     if db and lab:
@@ -76,5 +87,6 @@ def connect(db: str | None, lab: str | None) -> LiveSwitch:
     if lab:
         from xenoovs.lab.lab import open_lab
 
-        db = open_lab(lab).ovs.db
-    return LiveSwitch(find_endpoint(db))
+        ovs = open_lab(lab).ovs
+        return LiveSwitch(Endpoint(ovs.db, ovs.directory))
+    return LiveSwitch(find_endpoint(db=db, env=os.environ))

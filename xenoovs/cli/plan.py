@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, connect, load, output_option, switch_options
+from xenoovs.cli.options import Output, config_argument, connect, load, output_option, rebalance_option, switch_options
 from xenoovs.cli.output import print_json
 
 FLOWS_SHOWN = 20
@@ -15,11 +15,19 @@ FLOWS_SHOWN = 20
 @click.command("plan")
 @config_argument
 @switch_options
+@rebalance_option
 @click.option("--all-flows", is_flag=True, help=f"Show every flow, not {FLOWS_SHOWN} of each kind.")
 @output_option
 @click.pass_context
 def command(
-    context: click.Context, config: Path, db: str | None, lab: str | None, *, all_flows: bool, output: Output
+    context: click.Context,
+    config: Path,
+    db: str | None,
+    lab: str | None,
+    *,
+    rebalance: bool,
+    all_flows: bool,
+    output: Output,
 ) -> None:
     """Compare the config FILE with its bridge, and change nothing.
 
@@ -31,7 +39,7 @@ def command(
     from xenoovs.cli.planning import plan_change
     from xenoovs.cli.show_plan import plan_document, show_plan
 
-    change = plan_change(load(config), connect(db, lab))
+    change = plan_change(load(config), connect(db, lab), rebalance=rebalance)
     if output is Output.JSON:
         print_json(plan_document(change))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from xenoovs.switch.api import require_ports
 if TYPE_CHECKING:
     from xenoovs.model.balancer import Balancer
     from xenoovs.openflow.bundle import Bundle
+    from xenoovs.openflow.flow import ObservedFlow
     from xenoovs.switch.api import Switch
 
 
@@ -30,10 +32,18 @@ class PlannedChange:
         return bundle_of(self.difference)
 
 
-def plan_change(balancer: Balancer, switch: Switch) -> PlannedChange:
-    """Read the bridge and compare. Raises SwitchError, and PortsMissing before anything else is looked at."""
-    program = compile_program(balancer)
+def plan_change(balancer: Balancer, switch: Switch, *, rebalance: bool = False) -> PlannedChange:
+    """Read the bridge and compare. Blocks stay where they are as far as the weights allow; `rebalance`: fewest blocks.
+
+    Raises SwitchError, and PortsMissing before anything else is looked at.
+    """
     bridge = balancer.uplinks.bridge
     require_ports(switch, bridge, balancer.ports)
     observed = [seen.flow for seen in switch.dump_flows(bridge)]
+    program = compile_program(balancer, installed=() if rebalance else observed)
     return PlannedChange(bridge, program, plan(program.flows, observed), summarise(program, observed))
+
+
+def compile_near(balancer: Balancer, observed: Iterable[ObservedFlow]) -> Program:
+    """The program that `apply` would leave on a bridge with these flows."""
+    return compile_program(balancer, installed=(seen.flow for seen in observed))

@@ -27,7 +27,7 @@ def command(config: Path | None, db: str | None, lab: str | None, *, everywhere:
     if (config is None) == (not everywhere):
         raise click.UsageError("Name a FILE, or --all for every bridge.")
     switch = connect(db, lab)
-    bridges = tuple(switch.bridges()) if config is None else (load(config).uplinks.bridge,)
+    bridges = tuple(state.name for state in switch.bridges()) if config is None else (load(config).uplinks.bridge,)
     for bridge in bridges:
         _remove(bridge, switch, yes=yes)
 

@@ -52,10 +52,11 @@ def command(
     the config says.
     """
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-    from xenoovs.compile.program import compile_program
+    from xenoovs.cli.planning import compile_near
 
     balancer, switch = load(config), connect(db, lab)
-    program, bridge = compile_program(balancer), balancer.uplinks.bridge
+    bridge = balancer.uplinks.bridge
+    program = compile_near(balancer, switch.dump_flows(bridge))
     if watch and interval_s == 0:
         raise click.UsageError("--watch needs an --interval above 0.")
     report = None

@@ -18,7 +18,9 @@ from xenoovs.model.service import Protocol
 if TYPE_CHECKING:
     from xenoovs.model.balancer import Balancer
     from xenoovs.model.packet import Packet
+    from xenoovs.openflow.flow import ObservedFlow
     from xenoovs.simulate.walk import Outcome
+    from xenoovs.switch.live import LiveSwitch
 
 _SOURCE_PORT = 40000
 
@@ -52,13 +54,15 @@ def command(
     exit status 2 says that it answered otherwise.
     """
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-    from xenoovs.compile.program import compile_program
+    from xenoovs.cli.planning import compile_near
     from xenoovs.simulate.table import tables_of
 
     balancer = load(config)
     asked = packet_of(balancer, **packet)
-    outcome = tables_of(compile_program(balancer).flows).run(asked)
-    check = None if offline else _ask_switch(balancer, asked, outcome, db=db, lab=lab)
+    switch = None if offline else _reach(balancer, db=db, lab=lab)
+    program = compile_near(balancer, switch.observed if isinstance(switch, _Reached) else ())
+    outcome = tables_of(program.flows).run(asked)
+    check = _ask(balancer, asked, outcome, switch) if isinstance(switch, _Reached) else switch
     _show(balancer, asked, outcome, check, output=output)
     context.exit(EXIT_DIFFERS if check is not None and check.agrees is False else EXIT_OK)
 
@@ -71,20 +75,29 @@ class SwitchCheck:
     text: str
 
 
-def _ask_switch(
-    balancer: Balancer, packet: Packet, outcome: Outcome, *, db: str | None, lab: str | None
-) -> SwitchCheck:
-    from xenoovs.errors import SwitchError
-    from xenoovs.verify.trace import agrees, parse_trace, render_packet
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    switch: LiveSwitch
+    observed: tuple[ObservedFlow, ...]
 
-    bridge = balancer.uplinks.bridge
+
+def _reach(balancer: Balancer, *, db: str | None, lab: str | None) -> _Reached | SwitchCheck:
+    from xenoovs.errors import SwitchError
+
     try:
-        answer = parse_trace(connect(db, lab).trace(bridge, render_packet(packet)))
+        switch = connect(db, lab)
+        return _Reached(switch, switch.dump_flows(balancer.uplinks.bridge))
     except SwitchError as error:
         # A switch that was named must answer; the host's own one is only asked where there is one.
         if db or lab:
             raise
         return SwitchCheck(agrees=None, text=f"not asked: {error}")
+
+
+def _ask(balancer: Balancer, packet: Packet, outcome: Outcome, reached: _Reached) -> SwitchCheck:
+    from xenoovs.verify.trace import agrees, parse_trace, render_packet
+
+    answer = parse_trace(reached.switch.trace(balancer.uplinks.bridge, render_packet(packet)))
     told = f"{answer.dl_dst or 'the same MAC'} by {', '.join(answer.ports)}" if answer.ports else "drop"
     wanted = [(str(Mac(copy.dl_dst)), copy.port) for copy in outcome.copies]
     verdict = agrees(packet, wanted, answer)

@@ -56,14 +56,15 @@ def command(
     Exit status 0: every block that has had traffic is in hardware, 2: some are not, 1: it could not look,
     3: nothing seen yet.
     """
-    from xenoovs.compile.program import compile_program
+    from xenoovs.cli.planning import compile_near
     from xenoovs.datapath.parse import scan_dump
     from xenoovs.verify.expected import expected_services
     from xenoovs.verify.offload import check_offload
     from xenoovs.verify.report import to_json
 
-    program = compile_program(load(config))
-    dump = connect(db, lab).dump_megaflows()
+    balancer, switch = load(config), connect(db, lab)
+    program = compile_near(balancer, switch.dump_flows(balancer.uplinks.bridge))
+    dump = switch.dump_megaflows()
     findings = check_offload(expected_services(program), scan_dump(dump))
     if output is Output.JSON:
         print_json(to_json(findings))
