@@ -22,10 +22,14 @@ _HURRIED_S = 0.1
 _IP_BIND_ADDRESS_NO_PORT = 24
 
 
-def connect_all(flights: Sequence[Flight], packets: Sequence[tuple[int, str]], tally: Tally) -> None:
-    """One connection for each packet (flight and source), some at a time; counted into `tally`."""
+def connect_all(flights: Sequence[Flight], packets: Sequence[tuple[int, str]], tally: Tally, *, lost: int) -> None:
+    """One connection for each packet (flight and source), some at a time; counted into `tally`.
+
+    `lost`: connections lost in earlier rounds.
+    """
     with selectors.DefaultSelector() as selector:
-        _Connections(flights, packets, tally, selector).run()
+        window = Window(_WINDOW, _PATIENCE_S, _HURRIED_S, lost)
+        _Connections(flights, packets, tally, window=window, selector=selector).run()
 
 
 class _Connections:
@@ -34,10 +38,12 @@ class _Connections:
         flights: Sequence[Flight],
         packets: Sequence[tuple[int, str]],
         tally: Tally,
+        *,
+        window: Window,
         selector: selectors.BaseSelector,
     ) -> None:
-        self._flights, self._packets, self._tally, self._selector = flights, packets, tally, selector
-        self._window = Window(_WINDOW, _PATIENCE_S, _HURRIED_S)
+        self._flights, self._packets, self._tally = flights, packets, tally
+        self._window, self._selector = window, selector
         self._open: dict[int, socket.socket] = {}
 
     def run(self) -> None:

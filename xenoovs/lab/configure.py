@@ -41,6 +41,11 @@ def add_clients(netns: Netns, clients: Clients, addresses: list[str]) -> None:
     netns.batch((f"route replace local {address} dev lo" for address in addresses), namespace=clients.namespace)
 
 
+def forget_neighbours(netns: Netns, clients: Clients) -> None:
+    """Let clients ask by ARP again; fixed entries stay (ip-neighbour(8), flush)."""
+    netns.batch([f"neigh flush dev {clients.interface}"], namespace=clients.namespace)
+
+
 def configure_machine(netns: Netns, machine: Machine) -> None:
     """A backend for direct server return: VIPs on its loopback, silent about them in ARP (arp_ignore, arp_announce).
 

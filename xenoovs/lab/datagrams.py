@@ -14,8 +14,9 @@ from xenoovs.lab.window import Window
 # Small packets take about 768 bytes of a receive buffer, whose default of 212,992 bytes holds 277 (socket(7)).
 _WINDOW = 128
 _PATIENCE_S = 0.5
-_HURRIED_S = 0.05
+_HURRIED_S = 0.02
 _LOOK_EVERY = 16
+_STUCK = "packets pile up in the kernel; does anybody answer ARP for the destination?"
 
 
 class Channel(Protocol):
@@ -31,15 +32,17 @@ class Channel(Protocol):
         """Answers that are there: key, client that got it, who answered. Never blocks."""
 
 
-def exchange_all(channel: Channel, packets: Sequence[tuple[int, str]], tally: Tally) -> None:
-    """Send the packets (flight and source each) in order, as quickly as answers come, and count into `tally`."""
-    _Exchange(channel, packets, tally).run()
+def exchange_all(channel: Channel, packets: Sequence[tuple[int, str]], tally: Tally, *, lost: int) -> None:
+    """Send the packets (flight and source each) in order, as quickly as answers come, and count into `tally`.
+
+    `lost`: packets lost in earlier rounds.
+    """
+    _Exchange(channel, packets, tally, Window(_WINDOW, _PATIENCE_S, _HURRIED_S, lost)).run()
 
 
 class _Exchange:
-    def __init__(self, channel: Channel, packets: Sequence[tuple[int, str]], tally: Tally) -> None:
-        self._channel, self._packets, self._tally = channel, packets, tally
-        self._window = Window(_WINDOW, _PATIENCE_S, _HURRIED_S)
+    def __init__(self, channel: Channel, packets: Sequence[tuple[int, str]], tally: Tally, window: Window) -> None:
+        self._channel, self._packets, self._tally, self._window = channel, packets, tally, window
         self._missing: set[int] = set()
 
     def run(self) -> None:
@@ -50,13 +53,16 @@ class _Exchange:
             self._send(key)
             if key % _LOOK_EVERY == 0:
                 self._collect(0)
-        while self._missing and self._collect(_PATIENCE_S):
+        while self._missing and self._collect(self._window.current_patience_s):
             pass
 
     def _send(self, key: int) -> None:
         flight, source = self._packets[key]
         try:
             self._channel.send(key, flight, source)
+        except BlockingIOError:
+            self._tally.failures[_STUCK] += 1
+            return
         except OSError as error:
             self._tally.failures[error.strerror or str(error)] += 1
             return

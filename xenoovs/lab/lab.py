@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ DIRECTORY_VARIABLE = "XENOOVS_LAB_DIRECTORY"
 DEFAULT_DIRECTORY = Path("/run/xenoovs/lab")
 
 _STATE = "lab.json"
+_LOCK_PATIENCE_S = 1.0
+_LOCK_STEP_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +111,23 @@ def sole_owner(place: Path) -> Iterator[None]:
     """
     descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LabError(f"lab {place.name} is being built or removed at this moment; try again") from None
+        if not _lock(descriptor):
+            raise LabError(f"lab {place.name} is being built or removed at this moment; try again")
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    # A killed `up` may leave a child between fork and exec, which holds the lock for another moment. So whoever gets
+    # the lock also knows that every child has its own environment by now, and with it the mark of the lab.
+    deadline = time.monotonic() + _LOCK_PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOCK_STEP_S)
+        else:
+            return True

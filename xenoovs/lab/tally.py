@@ -31,6 +31,11 @@ class Tally:
     duplicates: int = 0
     failures: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def lost(self) -> int:
+        """Packets sent and not answered."""
+        return sum(self.sent) - self.answers.total()
+
 
 def packets_of(flights: Sequence[Flight], protocol: str) -> Iterator[tuple[int, str]]:
     """Flight number and source of each packet of this protocol, in order."""
@@ -39,12 +44,16 @@ def packets_of(flights: Sequence[Flight], protocol: str) -> Iterator[tuple[int, 
             yield from ((number, source) for source in flight.sources)
 
 
-def render_flights(flights: Sequence[Flight]) -> str:
-    return json.dumps([asdict(flight) for flight in flights])
+def render_round(flights: Sequence[Flight], *, lost: int) -> str:
+    """What the helper program is to do. `lost`: packets lost in earlier rounds, which make it less patient."""
+    return json.dumps({"lost": lost, "flights": [asdict(flight) for flight in flights]})
 
 
-def parse_flights(text: str) -> list[Flight]:
-    return [Flight(**{**fields, "sources": tuple(fields["sources"])}) for fields in json.loads(text)]
+def parse_round(text: str) -> tuple[list[Flight], int]:
+    """The inverse of `render_round`: flights, packets lost before."""
+    facts = json.loads(text)
+    flights = [Flight(**{**fields, "sources": tuple(fields["sources"])}) for fields in facts["flights"]]
+    return flights, facts["lost"]
 
 
 def render_tally(tally: Tally) -> str:

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from xenoovs.errors import LabError
 from xenoovs.lab.addresses import parse_address, parse_net
-from xenoovs.lab.configure import add_clients
+from xenoovs.lab.configure import add_clients, forget_neighbours
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.load import Load, Trial, plan_trials
 from xenoovs.lab.netns import Netns, namespaces_of
 from xenoovs.lab.preflight import check_root, probe_host
 from xenoovs.lab.progress import Progress, silent
 from xenoovs.lab.report import ServiceTraffic, TrafficReport, service_traffic
-from xenoovs.lab.tally import Flight, Tally, parse_tally, render_flights
+from xenoovs.lab.tally import Flight, Tally, parse_tally, render_round
 from xenoovs.lab.topology import plan_topology
 from xenoovs.model.balancer import Balancer
 
@@ -38,6 +38,7 @@ def send(lab: Lab, balancer: Balancer, *, load: Load | None = None, progress: Pr
     _check_fit(lab, balancer)
     trials, skipped = plan_trials(balancer, load)
     _add_sources(lab, trials)
+    forget_neighbours(Netns(lab.marks), lab.topology.clients)
     begun_s = time.monotonic()
     tally = _fly(lab, trials, progress)
     return TrafficReport(
@@ -72,18 +73,20 @@ def _fly(lab: Lab, trials: Sequence[Trial], progress: Progress) -> Tally:
     tally = Tally([0] * len(flights))
     for chunk in _chunks(flights, max(_LEAST_CHUNK, -(-total // _CHUNKS))):
         progress("packets", done, total)
-        _merge(tally, _run_client(lab, [flight for _, flight in chunk]), [number for number, _ in chunk])
+        _merge(
+            tally, _run_client(lab, [flight for _, flight in chunk], lost=tally.lost), [number for number, _ in chunk]
+        )
         done += sum(len(flight.sources) for _, flight in chunk)
     progress("packets", total, total)
     return tally
 
 
-def _run_client(lab: Lab, flights: Sequence[Flight]) -> Tally:
+def _run_client(lab: Lab, flights: Sequence[Flight], *, lost: int) -> Tally:
     packets = sum(len(flight.sources) for flight in flights)
     done = Netns(lab.marks).execute(
         lab.topology.clients.namespace,
         [sys.executable, "-P", "-m", "xenoovs.lab.client"],
-        stdin=render_flights(flights),
+        stdin=render_round(flights, lost=lost),
         timeout_s=_BASE_TIMEOUT_S + packets * _PACKET_TIMEOUT_S,
     )
     return parse_tally(done.stdout)

@@ -122,9 +122,13 @@ class _Builder:
         ovs = start_private_ovs(self.lab.ovs.directory, datapath=Datapath.USERSPACE, netns=switch, marks=self.lab.marks)
         for bridge in self.topology.bridges:
             mode = "secure" if bridge.secure else "standalone"
-            ports = [word for port in bridge.ports for word in ("--", "add-port", bridge.name, port)]
+            ports = [word for i, port in enumerate(bridge.ports, start=1) for word in _add_port(bridge.name, port, i)]
             settings = [f"datapath_type={Datapath.USERSPACE.value}", f"fail_mode={mode}"]
             ovs.vsctl("add-br", bridge.name, "--", "set", "bridge", bridge.name, *settings, *ports)
+
+
+def _add_port(bridge: str, port: str, ofport: int) -> tuple[str, ...]:
+    return ("--", "add-port", bridge, port, "--", "set", "interface", port, f"ofport_request={ofport}")
 
 
 def _link_line(link: Link) -> str:

@@ -30,6 +30,8 @@ _PKTINFO6 = struct.Struct("=16sI")
 def udp_socket(family: socket.AddressFamily) -> socket.socket:
     """A UDP socket that does not block, for packets from and to any local address."""
     sock = socket.socket(family, socket.SOCK_DGRAM)
+    if family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     prepare(sock)
     return sock
 
@@ -40,7 +42,6 @@ def prepare(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
     allow_any_local(sock)
     if sock.family == socket.AF_INET6:
-        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
     else:
         sock.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)

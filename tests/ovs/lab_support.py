@@ -1,0 +1,97 @@
+"""Balancers and labs for tests: names of their own, hand-written flows, and what a lab leaves on the machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from ipaddress import ip_address
+from pathlib import Path
+
+from xenoovs.lab.down import down
+from xenoovs.lab.lab import MARK, Lab
+from xenoovs.lab.processes import marked_processes
+from xenoovs.lab.report import ServiceTraffic
+from xenoovs.lab.up import up
+from xenoovs.model.address import parse_mac
+from xenoovs.model.backend import Backend
+from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.service import Claim, Service
+from xenoovs.switch.process import run
+
+EVEN_MAC, ODD_MAC, THIRD_MAC = "02:00:5e:10:00:02", "02:00:5e:10:00:03", "02:00:5e:10:00:04"
+VIP_MAC = "02:00:5e:10:00:01"
+
+BACK = "priority=1,in_port=p1 actions=output:p0"
+"""The way of the answers."""
+
+
+def lab_name(suffix: str) -> str:
+    """A name that no other test process uses."""
+    return f"t{os.getpid()}-{suffix}"
+
+
+def backend(name: str, mac: str, *, weight: int = 1, egress: str = "p1") -> Backend:
+    return Backend(name, parse_mac(mac), Fraction(weight), egress)
+
+
+def pair() -> tuple[Backend, ...]:
+    """Two backends, named after the clients they get in these tests."""
+    return (backend("even", EVEN_MAC), backend("odd", ODD_MAC))
+
+
+def service(name: str, claim: Claim, *, backends: Sequence[Backend] = (), vip_mac: str | None = None) -> Service:
+    return Service(name, claim, tuple(backends) or pair(), vip_mac=parse_mac(vip_mac) if vip_mac else None)
+
+
+def balancer(*services: Service, other: OtherTraffic = OtherTraffic.PASSTHROUGH) -> Balancer:
+    return Balancer(Uplinks("ovsbr1", ("p0",), "p1", other), services)
+
+
+@contextmanager
+def running_lab(suffix: str, wanted: Balancer, directory: Path) -> Iterator[Lab]:
+    name = lab_name(suffix)
+    lab = up(name, wanted, directory=directory)
+    try:
+        yield lab
+    finally:
+        down(name, directory=directory)
+
+
+def set_flows(lab: Lab, *flows: str) -> None:
+    """Make these all the flows of the lab's bridge."""
+    target = f"unix:{lab.ovs.directory / lab.topology.bridge}.mgmt"
+    run(["ovs-ofctl", "-O", "OpenFlow14", "replace-flows", target, "-"], stdin="\n".join(flows), env=lab.ovs.env)
+
+
+def split(match: str, source: str, *, in_port: str = "p0") -> tuple[str, str]:
+    """Two flows: even clients to `even`, odd ones to `odd`; `source`: the flow syntax of the lowest bit, 0 or 1."""
+    return (
+        f"priority=9,in_port={in_port},{match},{source.format(0)} actions=mod_dl_dst:{EVEN_MAC},output:p1",
+        f"priority=9,in_port={in_port},{match},{source.format(1)} actions=mod_dl_dst:{ODD_MAC},output:p1",
+    )
+
+
+def assert_split_by_lowest_bit(traffic: ServiceTraffic) -> None:
+    """Nothing is lost, and each client got exactly the backend of its lowest bit."""
+    assert traffic.lost == 0
+    assert {(answer.client, answer.backend) for answer in traffic.answers} == {
+        (answer.client, "odd" if int(ip_address(answer.client)) & 1 else "even") for answer in traffic.answers
+    }
+    assert len({answer.client for answer in traffic.answers}) == traffic.clients
+
+
+def remains(name: str, directory: Path) -> dict[str, object]:
+    """Everything that lab `name` has on this machine."""
+    return {
+        "namespaces": [entry.name for entry in Path("/run/netns").glob(f"xo-{name}-*")],
+        "mounts": [line for line in Path("/proc/mounts").read_text().splitlines() if f"xo-{name}-" in line],
+        "processes": marked_processes(MARK, str(directory / name)),
+        "files": sorted(map(str, directory.glob("*"))),
+    }
+
+
+def links() -> set[str]:
+    """The devices of the host's own namespace."""
+    return set(os.listdir("/sys/class/net"))  # noqa: PTH208

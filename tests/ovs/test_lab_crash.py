@@ -1,0 +1,76 @@
+"""`up` is killed in the middle, at each of its steps and at moments of chance; `down` removes everything."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ovs.lab_support import lab_name, links, remains
+from tests.ovs.test_lab_up_down import DNS, NOTHING
+from xenoovs.errors import LabError
+from xenoovs.lab.down import down
+from xenoovs.lab.lab import open_lab
+from xenoovs.lab.up import up
+
+pytestmark = pytest.mark.ovs
+
+STEPS = ("namespaces", "links", "Open vSwitch", "clients", "backend even", "backend odd", "ready")
+
+_PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from tests.ovs.test_lab_up_down import DNS
+from xenoovs.lab.up import up
+
+def die(what, done, total):
+    print(what, flush=True)
+    if what == sys.argv[3]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+up(sys.argv[1], DNS, directory=Path(sys.argv[2]), progress=die)
+"""
+
+
+def _begin(name: str, directory: Path, *, die_at: str) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-c", _PROGRAM, name, str(directory), die_at]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def name(tmp_path: Path) -> Iterator[str]:
+    yield lab_name("crash")
+    down(lab_name("crash"), directory=tmp_path)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_a_step(step: str, name: str, tmp_path: Path) -> None:
+    before = links()
+    with _begin(name, tmp_path, die_at=step) as victim:
+        assert victim.wait() == -signal.SIGKILL
+    with pytest.raises(LabError, match="never completed"):
+        open_lab(name, directory=tmp_path)
+    with pytest.raises(LabError, match="lab down"):
+        up(name, DNS, directory=tmp_path)
+    assert down(name, directory=tmp_path).anything
+    assert remains(name, tmp_path) == NOTHING
+    assert links() == before
+
+
+@pytest.mark.parametrize("seed", range(6))  # 3 and 4 once met a child between fork and exec that held the lock
+def test_killed_at_a_moment_of_chance(seed: int, name: str, tmp_path: Path) -> None:
+    with _begin(name, tmp_path, die_at="never") as victim:
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "namespaces\n"
+        time.sleep(random.Random(seed).uniform(0, 0.3))
+        victim.kill()
+    assert down(name, directory=tmp_path).anything
+    assert remains(name, tmp_path) == NOTHING
+    up(name, DNS, directory=tmp_path)
+    assert down(name, directory=tmp_path).processes == 4
