@@ -43,6 +43,11 @@ class Endpoint:
             )
         return self.rundir
 
+    @property
+    def is_split(self) -> bool:
+        """Whether database and run directory were told apart, so that they might be of two different Open vSwitches."""
+        return self.rundir is not None and self.db != f"unix:{self.rundir / 'db.sock'}"
+
     def management(self, bridge: str) -> str:
         """The OpenFlow socket of a bridge for ovs-ofctl(8): always in this run directory, never looked for elsewhere.
 
@@ -54,7 +59,11 @@ class Endpoint:
 
     def bridges_with_socket(self) -> tuple[str, ...]:
         """Bridges that have an OpenFlow socket here; none where the directory cannot be read."""
-        return tuple(sorted(path.name.removesuffix(".mgmt") for path in self.local_rundir.glob("*.mgmt")))
+        try:
+            sockets = [path.stem for path in self.local_rundir.iterdir() if path.suffix == ".mgmt"]
+        except OSError:
+            return ()
+        return tuple(sorted(sockets))
 
 
 def find_endpoint(*, db: str | None, env: Mapping[str, str]) -> Endpoint:

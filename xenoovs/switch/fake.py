@@ -43,7 +43,7 @@ class FakeSwitch:
         self._next_failure = error
 
     def lose_answer(self, error: SwitchError) -> None:
-        """Let the next `apply` change the tables and still raise `error`, as a connection that breaks too early does."""
+        """Let the next `apply` change the tables and still raise `error`, as a connection that breaks early does."""
         self._lost_answer = error
 
     def install(self, bridge: str, flows: Iterable[Flow]) -> None:

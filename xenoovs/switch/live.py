@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xenoovs.errors import BridgeMissing
+from xenoovs.errors import BridgeMissing, SwitchError
 from xenoovs.openflow.bundle import Bundle
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.switch.api import BridgeState
@@ -21,7 +21,11 @@ class LiveSwitch:
     endpoint: Endpoint
 
     def bridges(self) -> tuple[BridgeState, ...]:
-        return read_bridges(self.endpoint)
+        """All bridges. Raises SwitchError where the database is not the one of the ovs-vswitchd that has the flows."""
+        states = read_bridges(self.endpoint)
+        if self.endpoint.is_split:
+            self._check_same_switch(states)
+        return states
 
     def describe(self, bridge: str) -> BridgeState:
         states = self.bridges()
@@ -44,3 +48,12 @@ class LiveSwitch:
 
     def trace(self, bridge: str, flow: str) -> str:
         return Appctl(self.endpoint).trace(bridge, flow)
+
+    def _check_same_switch(self, states: tuple[BridgeState, ...]) -> None:
+        ofctl, sockets = Ofctl(self.endpoint), self.endpoint.bridges_with_socket()
+        for state in states:
+            if state.name not in sockets or ofctl.datapath_id(state.name) != state.datapath_id:
+                raise SwitchError(
+                    f"bridge {state.name} of the database {self.endpoint.db} is not the one at {self.endpoint.rundir}: "
+                    "--db and OVS_RUNDIR are of two different Open vSwitches; give one of them alone"
+                )

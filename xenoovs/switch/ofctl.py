@@ -22,6 +22,7 @@ _DUMP_TIMEOUT_S = 60.0
 _BUNDLE_TIMEOUT_S = 15.0
 _BUNDLE_TIMEOUT_PER_FLOW_S = 0.002
 _TABLE_NAME = re.compile(r'^  table ([0-9]+) \(("(?:[^"\\]|\\.)*"|[^"()]+)\):', re.MULTILINE)
+_DATAPATH_ID = re.compile(r"dpid:([0-9a-f]{16})")
 _FLOW_COUNT = re.compile(r"flow_count=([0-9]+)")
 
 
@@ -45,6 +46,11 @@ class Ofctl:
     def count_foreign_flows(self, bridge: str) -> int:
         """How many flows of others the bridge has."""
         return self._count(bridge) - self._count(bridge, _OURS)
+
+    def datapath_id(self, bridge: str) -> str | None:
+        """16 hexadecimal digits, as column datapath_id of table Bridge has them."""
+        found = _DATAPATH_ID.search(self._run("show", bridge))
+        return found[1] if found else None
 
     def apply(self, bridge: str, bundle: Bundle) -> None:
         """Send all flow-mods in one bundle: the tables hold either all of them or none (OpenFlow 1.4.0, 6.8).

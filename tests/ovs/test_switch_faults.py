@@ -1,0 +1,168 @@
+"""Open vSwitch that is gone, hung, forbidden or killed in the middle: a clear error, and never half a change."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.ovs.dummy import DummyBridge, DummyOvs
+from xenoovs.errors import CommandTimeout, SwitchError, SwitchUnreachable
+from xenoovs.lab.private_ovs import Datapath, start_vswitchd
+from xenoovs.lab.processes import kill_and_wait
+from xenoovs.openflow.action import Output, SetField
+from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.openflow.field import ETH_IPV4, Field
+from xenoovs.openflow.flow import Flow, FlowKey
+from xenoovs.openflow.match import Masked, exact, match_of
+from xenoovs.openflow.render import render_bundle
+from xenoovs.switch.endpoint import Endpoint, find_endpoint
+from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.ovsdb import read_bridges
+
+pytestmark = pytest.mark.ovs
+
+_COUNT = 4096
+_MOMENTS = [i * 0.006 for i in range(8)]
+_NOBODY = 65534
+_COOKIE = 0x786F << 48 | 1
+
+
+def _flows(mac: int) -> tuple[Flow, ...]:
+    ip = exact(Field.DL_TYPE, ETH_IPV4)
+    keys = (FlowKey(0, 9, match_of((ip, Masked(Field.NW_SRC, i, _COUNT - 1)))) for i in range(_COUNT))
+    return tuple(Flow(key, _COOKIE, (SetField(Field.DL_DST, mac), Output("p1"))) for key in keys)
+
+
+_OLD, _NEW = _flows(1), _flows(2)
+
+
+def _bundle(command: Command, flows: tuple[Flow, ...]) -> Bundle:
+    return Bundle(tuple(FlowMod(command, flow) for flow in flows))
+
+
+def _endpoint(ovs: DummyOvs) -> Endpoint:
+    return find_endpoint(db=ovs.ovs.db, env={})
+
+
+@contextmanager
+def _after(seconds: float, kill: Callable[[], None]) -> Iterator[None]:
+    timer = threading.Timer(seconds, kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+@pytest.mark.parametrize("moment", _MOMENTS)
+def test_ovs_ofctl_killed_while_it_changes_all_flows(bridge: DummyBridge, moment: float) -> None:
+    switch = LiveSwitch(find_endpoint(db=bridge.ovs.db, env={}))
+    switch.apply(bridge.name, _bundle(Command.ADD, _OLD))
+    argv = ["ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", bridge.management, "-"]
+    text = render_bundle(_bundle(Command.MODIFY, _NEW)).encode()
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as ofctl, _after(moment, ofctl.kill):
+        ofctl.communicate(text)
+    seen = {observed.flow for observed in switch.dump_flows(bridge.name)}
+    assert seen in (set(_OLD), set(_NEW))
+
+
+@pytest.mark.parametrize("moment", _MOMENTS)
+def test_ovs_vswitchd_killed_while_it_takes_flows(own_ovs: DummyOvs, moment: float) -> None:
+    with own_ovs.bridge() as bridge:
+        switch = LiveSwitch(_endpoint(own_ovs))
+        error = None
+        vswitchd = own_ovs.ovs.pids()[0]
+        with _after(moment, lambda: _kill(vswitchd)):
+            try:
+                switch.apply(bridge.name, _bundle(Command.ADD, _NEW))
+            except SwitchError as raised:
+                error = raised
+        assert error is None or (isinstance(error, SwitchUnreachable) and error.retryable)
+        start_vswitchd(own_ovs.ovs, datapath=Datapath.DUMMY)
+        assert switch.dump_flows(bridge.name) == ()
+
+
+def test_a_hung_ovs_vswitchd_times_out(own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xenoovs.switch.ofctl._BUNDLE_TIMEOUT_S", 0.2)
+    pid = own_ovs.ovs.pids()[0]
+    with own_ovs.bridge() as bridge:
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(CommandTimeout):
+                LiveSwitch(_endpoint(own_ovs)).apply(bridge.name, _bundle(Command.ADD, _OLD[:1]))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_hung_database_times_out(own_ovs: DummyOvs) -> None:
+    pid = own_ovs.ovs.pids()[1]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(SwitchUnreachable, match="does not answer in time"):
+            read_bridges(_endpoint(own_ovs), timeout_s=0.2)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_ovs_that_never_ran(tmp_path: Path) -> None:
+    _check_unreachable(LiveSwitch(find_endpoint(db=None, env={"OVS_RUNDIR": str(tmp_path)})), "systemctl start")
+
+
+def test_ovs_that_has_died_and_left_its_sockets(own_ovs: DummyOvs) -> None:
+    own_ovs.ovs.vsctl("add-br", "ovsbr1", "--", "set", "bridge", "ovsbr1", "datapath_type=dummy")
+    assert kill_and_wait(own_ovs.ovs.pids())
+    assert own_ovs.ovs.directory.joinpath("ovsbr1.mgmt").is_socket()
+    _check_unreachable(LiveSwitch(_endpoint(own_ovs)), "systemctl start")
+
+
+def test_a_user_without_permission(dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
+    switch = LiveSwitch(_endpoint(dummy_ovs))
+    assert switch.describe(bridge.name).name == bridge.name
+    os.seteuid(_NOBODY)
+    try:
+        _check_unreachable(switch, "run as root, e.g. with sudo")
+    finally:
+        os.seteuid(0)
+
+
+def test_a_remote_database_has_no_flows() -> None:
+    switch = LiveSwitch(find_endpoint(db="tcp:127.0.0.1:1", env={}))
+    with pytest.raises(SwitchUnreachable, match="set OVS_RUNDIR"):
+        switch.dump_flows("ovsbr1")
+    with pytest.raises(SwitchUnreachable, match="nobody listens there"):
+        switch.bridges()
+
+
+def test_two_instances_are_not_mixed_up(own_ovs: DummyOvs, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
+    with own_ovs.bridge(bridge.name):
+        LiveSwitch(_endpoint(dummy_ovs)).apply(bridge.name, _bundle(Command.ADD, _OLD[:5]))
+        assert LiveSwitch(_endpoint(own_ovs)).dump_flows(bridge.name) == ()
+        assert len(LiveSwitch(_endpoint(dummy_ovs)).dump_flows(bridge.name)) == 5
+        mixed = find_endpoint(db=own_ovs.ovs.db, env={"OVS_RUNDIR": str(dummy_ovs.ovs.directory)})
+        with pytest.raises(SwitchError, match="two different Open vSwitches"):
+            LiveSwitch(mixed).describe(bridge.name)
+
+
+def _kill(pid: int) -> None:
+    assert kill_and_wait([pid])
+
+
+def _check_unreachable(switch: LiveSwitch, advice: str) -> None:
+    calls: tuple[Callable[[], object], ...] = (
+        switch.bridges,
+        lambda: switch.dump_flows("ovsbr1"),
+        lambda: switch.apply("ovsbr1", _bundle(Command.ADD, _OLD[:1])),
+        switch.dump_megaflows,
+        lambda: switch.trace("ovsbr1", "ip"),
+    )
+    for call in calls:
+        with pytest.raises(SwitchUnreachable) as caught:
+            call()
+        assert advice in str(caught.value)

@@ -1,0 +1,62 @@
+"""Bundles that a real Open vSwitch refuses: the reason is told and nothing is changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ovs.dummy import DummyBridge
+from xenoovs.errors import BundleRejected, OpenFlowVersionDisabled
+from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.openflow.parse import parse_flow
+from xenoovs.switch.endpoint import find_endpoint
+from xenoovs.switch.live import LiveSwitch
+
+pytestmark = pytest.mark.ovs
+
+_GOOD = "cookie=0x786f000000000001, priority=7,ip actions=output:p1"
+
+
+def _apply(bridge: DummyBridge, *flows: str) -> None:
+    mods = tuple(FlowMod(Command.ADD, parse_flow(flow)) for flow in flows)
+    LiveSwitch(find_endpoint(db=bridge.ovs.db, env={})).apply(bridge.name, Bundle(mods))
+
+
+@pytest.mark.parametrize(
+    ("flow", "error", "message"),
+    [
+        ("priority=1 actions=group:7", "OFPBAC_BAD_OUT_GROUP", "ADD priority=1 actions=group:7"),
+        ("priority=1 actions=meter:7", "OFPMMFC_INVALID_METER", "ADD priority=1 actions=meter:7"),
+        ("table=254, priority=1 actions=drop", "OFPBRC_EPERM", "ADD table:254 priority=1 actions=drop"),
+        ("priority=1 actions=output:nosuch", None, "nosuch: output to unknown port"),
+        ("priority=1,in_port=nosuch actions=drop", None, "nosuch: invalid or unknown port for in_port"),
+        ("priority=1,nosuch=1 actions=drop", None, "unknown keyword nosuch"),
+    ],
+)
+def test_reason_is_told_and_table_is_unchanged(bridge: DummyBridge, flow: str, error: str | None, message: str) -> None:
+    _apply(bridge, _GOOD)
+    with pytest.raises(BundleRejected) as caught:
+        _apply(bridge, "cookie=0x786f000000000001, priority=3 actions=drop", flow, "priority=4,ip actions=drop")
+    assert caught.value.error == error
+    assert message in caught.value.message
+    assert bridge.dump_flows() == [_GOOD]
+
+
+def test_a_full_table(bridge: DummyBridge) -> None:
+    limit = ["--", "--id=@t", "create", "Flow_Table", "flow_limit=2", "overflow_policy=refuse"]
+    bridge.ovs.vsctl(*limit, "--", "set", "bridge", bridge.name, "flow_tables:0=@t")
+    _apply(bridge, _GOOD)
+    with pytest.raises(BundleRejected, match="raise flow_limit") as caught:
+        _apply(bridge, *(f"cookie=0x786f000000000001, priority={i} actions=drop" for i in range(1, 4)))
+    assert caught.value.error == "OFPFMFC_TABLE_FULL"
+    assert bridge.dump_flows() == [_GOOD]
+
+
+def test_a_bridge_without_bundles(bridge: DummyBridge) -> None:
+    bridge.ovs.vsctl("set", "bridge", bridge.name, "protocols=OpenFlow10,OpenFlow13")
+    with pytest.raises(OpenFlowVersionDisabled) as caught:
+        _apply(bridge, _GOOD)
+    assert caught.value.spoken == ("OpenFlow10", "OpenFlow13")
+    remedy = str(caught.value).partition("`ovs-vsctl ")[2].rstrip("`")
+    bridge.ovs.vsctl(*remedy.split())
+    _apply(bridge, _GOOD)
+    assert bridge.dump_flows() == [_GOOD]
