@@ -40,14 +40,19 @@ class Stage(Enum):
         return self.value
 
 
-PLUMBING_PRIORITY = 2000
-"""ARP for a VIP, and neighbour discovery that no service may swallow: above all services."""
+NEIGHBOUR_DISCOVERY_PRIORITY = 2000
+"""Above all services: none may swallow it."""
 
 SERVICE_PRIORITY = 1000
 _VIP_STEP = 64
 """More than all other conditions together take: 1 for the protocol and 2 for each of 16 bits of the port."""
 
 BLOCK_PRIORITY = 1000
+
+ARP_PRIORITY = 500
+"""ARP for a VIP: below all services. Open vSwitch keeps arp_op and arp_tpa where it keeps nw_proto and nw_dst (struct
+flow, lib/flow.h), so these flows lie in the subtable of the services with a VIP and a protocol; from higher up they
+would make every packet pass it first and be matched by its destination."""
 
 OTHER_PRIORITY = 1
 """Packets of no service; above the default flow of a fresh bridge (priority 0, NORMAL)."""

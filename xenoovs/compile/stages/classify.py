@@ -7,8 +7,9 @@ from itertools import product
 
 from xenoovs.compile.matching import destination_is, family_is
 from xenoovs.compile.pipeline import (
+    ARP_PRIORITY,
+    NEIGHBOUR_DISCOVERY_PRIORITY,
     OTHER_PRIORITY,
-    PLUMBING_PRIORITY,
     SERVICE_ID,
     Stage,
     cookie_of,
@@ -50,7 +51,7 @@ def arp_flows(balancer: Balancer) -> Iterator[Flow]:
     """
     for in_port, (vip, mac) in product(balancer.uplinks.ingress, sorted(_vip_macs(balancer.services).items())):
         conditions = (exact(Field.DL_TYPE, ETH_ARP), exact(Field.ARP_OP, _ARP_REQUEST), exact(Field.ARP_TPA, vip))
-        key = FlowKey(_TABLE, PLUMBING_PRIORITY, match_of(conditions, in_port=in_port))
+        key = FlowKey(_TABLE, ARP_PRIORITY, match_of(conditions, in_port=in_port))
         yield Flow(key, cookie_of(Stage.CLASSIFY), _arp_reply(mac, vip))
 
 
@@ -64,7 +65,7 @@ def neighbour_discovery_flows(balancer: Balancer) -> Iterator[Flow]:
             exact(Field.NW_PROTO, Protocol.ICMP.number(Family.IPV6)),
             exact(Field.ICMP_TYPE, icmp_type),
         )
-        key = FlowKey(_TABLE, PLUMBING_PRIORITY, match_of(conditions, in_port=in_port))
+        key = FlowKey(_TABLE, NEIGHBOUR_DISCOVERY_PRIORITY, match_of(conditions, in_port=in_port))
         # Where the flows of others decide there is no going back to them from here: a learning switch comes closest.
         actions = _other_actions(balancer, in_port)
         yield Flow(key, cookie_of(Stage.CLASSIFY), (Normal(),) if actions is None else actions)

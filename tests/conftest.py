@@ -1,0 +1,23 @@
+"""What holds for all tests: hypothesis measures no time, and golden files are written anew on request."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+# A slow machine is no mistake of the code: time is measured by `make bench`, as ratios.
+settings.register_profile("xenoovs", deadline=None, print_blob=True)
+settings.load_profile("xenoovs")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="Write the golden files of flows/ anew instead of comparing them; read the difference before you commit.",
+    )
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--update-golden"))

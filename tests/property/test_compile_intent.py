@@ -1,0 +1,78 @@
+"""Law 1: a packet ends at a backend that intent allows, and a packet of no service where the policy says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import balancers, packets, port_numbers
+from xenoovs.compile.program import compile_program
+from xenoovs.model.address import Family
+from xenoovs.model.balancer import Balancer, OtherTraffic
+from xenoovs.model.intent import NEIGHBOUR_DISCOVERY, allowed_backends, service_of
+from xenoovs.model.packet import Packet
+from xenoovs.model.service import Service
+from xenoovs.simulate.table import tables_of
+from xenoovs.simulate.walk import Outcome
+
+
+@given(st.data(), balancers())
+def test_a_packet_ends_where_intent_says(data: st.DataObject, balancer: Balancer) -> None:
+    tables = tables_of(compile_program(balancer).flows)
+    for _ in range(5):
+        packet = data.draw(packets(balancer))
+        service, outcome = service_of(balancer, packet), tables.run(packet)
+        if service is None:
+            assert outcome_ports(outcome) == ports_of_other_traffic(balancer, packet)
+            assert all((c.dl_src, c.dl_dst) == (packet.dl_src.value, packet.dl_dst.value) for c in outcome.copies)
+        else:
+            assert_served(service, packet, outcome)
+
+
+@given(st.data(), balancers())
+def test_the_source_address_alone_chooses_the_backend(data: st.DataObject, balancer: Balancer) -> None:
+    tables = tables_of(compile_program(balancer).flows)
+    packet = data.draw(packets(balancer))
+    service = service_of(balancer, packet)
+    other = replace(packet, sport=packet.sport ^ 1, dport=data.draw(port_numbers), ttl=3)
+    if service is not None and service_of(balancer, other) is service:
+        assert tables.run(packet).copies[0].dl_dst == tables.run(other).copies[0].dl_dst
+
+
+def assert_served(service: Service, packet: Packet, outcome: Outcome) -> None:
+    (copy,) = outcome.copies
+    assert (copy.dl_dst, copy.port) in {(b.mac.value, b.egress) for b in allowed_backends(service)}
+    assert copy.dl_src == (service.source_mac or packet.dl_src).value
+
+
+def outcome_ports(outcome: Outcome) -> list[str | None]:
+    return [copy.port for copy in outcome.copies]
+
+
+def ports_of_other_traffic(balancer: Balancer, packet: Packet) -> list[str | None]:
+    """The policy, said once more: the ports by which the packet leaves; None: by MAC learning."""
+    uplinks = balancer.uplinks
+    if packet.in_port not in balancer.ports:
+        return []
+    match uplinks.other_traffic:
+        case OtherTraffic.PASSTHROUGH:
+            return [uplinks.egress if packet.in_port in uplinks.ingress else uplinks.ingress[0]]
+        case OtherTraffic.NORMAL:
+            return [None]
+        case OtherTraffic.DROP:
+            return []
+        case OtherTraffic.LEAVE:
+            return [None] if is_guarded(balancer, packet) else []
+        case _:
+            assert_never(uplinks.other_traffic)
+
+
+def is_guarded(balancer: Balancer, packet: Packet) -> bool:
+    """Neighbour discovery that enters beside a service which would take it: the switch learns, whatever the policy."""
+    if packet.family is not Family.IPV6 or packet.protocol != 58 or packet.sport not in NEIGHBOUR_DISCOVERY:
+        return False
+    takes = (s.claim for s in balancer.services if s.claim.protocol is None or s.claim.protocol.value == "icmp")
+    return packet.in_port in balancer.uplinks.ingress and any(Family.IPV6 in claim.served_families for claim in takes)

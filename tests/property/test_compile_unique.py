@@ -1,0 +1,36 @@
+"""A program is a set of flows that a switch can hold: no two with one key, all ours, and their text reads back."""
+
+from __future__ import annotations
+
+from hypothesis import given
+
+from tests.strategies import balancers
+from xenoovs.compile.pipeline import GENERATION, Stage
+from xenoovs.compile.program import compile_program, render_program
+from xenoovs.model.balancer import Balancer
+from xenoovs.openflow.cookie import decode_cookie
+from xenoovs.openflow.parse import parse_flow
+
+
+@given(balancers())
+def test_no_two_flows_have_one_key(balancer: Balancer) -> None:
+    flows = compile_program(balancer).flows
+    assert len({flow.key for flow in flows}) == len(flows)
+
+
+@given(balancers())
+def test_cookies_say_generation_stage_and_service(balancer: Balancer) -> None:
+    program = compile_program(balancer)
+    for flow in program.flows:
+        cookie = decode_cookie(flow.cookie)
+        assert cookie is not None
+        assert (cookie.generation, Stage(cookie.stage).table) == (GENERATION, flow.table)
+    for service in program.services:
+        own = (*service.classify, *(block.flow for block in service.blocks))
+        assert {flow.cookie & 0xFFFFFFFF for flow in own} == {service.service_id}
+
+
+@given(balancers())
+def test_the_text_reads_back_as_the_program(balancer: Balancer) -> None:
+    program = compile_program(balancer)
+    assert {parse_flow(line) for line in render_program(program).splitlines()} == set(program.flows)

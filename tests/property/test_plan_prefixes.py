@@ -1,0 +1,56 @@
+"""Law 3, on the way: after each flow-mod of a bundle a packet goes where it went before or where it shall go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.strategies import backends_of, balancers, claimed_packets, claims, edits, packets, services, uplinks
+from tests.switch_model import apply_mod, table_of
+from xenoovs.compile.plan import bundle_of, plan
+from xenoovs.compile.program import compile_program
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.packet import Packet
+from xenoovs.openflow.flow import Flow
+from xenoovs.simulate.table import tables_of
+from xenoovs.simulate.walk import Copy
+
+
+@settings(max_examples=60)
+@given(st.data(), balancers(most=3))
+def test_services_that_come_and_go_open_no_hole(data: st.DataObject, before: Balancer) -> None:
+    after = data.draw(edits(before))
+    assert_smooth(before, after, [data.draw(packets(one)) for one in (before, after) for _ in range(3)])
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_clients_that_move_meet_no_third_backend(data: st.DataObject) -> None:
+    claim, ports = data.draw(claims()), data.draw(uplinks())
+    service = data.draw(services(claim, "s"))
+    other = replace(service, backends=data.draw(backends_of()))
+    probes = data.draw(st.lists(claimed_packets(claim, ports), min_size=8, max_size=8))
+    assert_smooth(Balancer(ports, (service,)), Balancer(ports, (other,)), probes)
+
+
+def assert_smooth(before: Balancer, after: Balancer, probes: Sequence[Packet]) -> None:
+    old, new = compile_program(before).flows, compile_program(after).flows
+    allowed = [{sent(old, probe), sent(new, probe)} for probe in probes]
+    table = table_of(old)
+    for mod in bundle_of(plan(new, old)).mods:
+        table = apply_mod(table, mod)
+        now = tuple(table.values())
+        assert all(sent(now, probe) in owners for probe, owners in zip(probes, allowed, strict=True))
+    assert table == table_of(new)
+
+
+def sent(flows: Sequence[Flow], packet: Packet) -> tuple[tuple[str | None, int, int], ...]:
+    """Egress port and MACs of each copy."""
+    return tuple(map(_place, tables_of(flows).run(packet).copies))
+
+
+def _place(copy: Copy) -> tuple[str | None, int, int]:
+    return copy.port, copy.dl_dst, copy.dl_src

@@ -1,0 +1,208 @@
+"""Hypothesis strategies: balancers of services of every kind, packets that tempt them, and edits of a balancer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from ipaddress import IPv4Address, IPv6Address
+
+from hypothesis import strategies as st
+
+from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.backend import Backend
+from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
+from xenoovs.model.packet import Packet
+from xenoovs.model.service import Claim, PortRange, Protocol, Service, SourceBits, Strategy
+
+VIPS4 = tuple(map(IPv4Address, ("10.3.10.45", "10.3.10.46", "10.3.10.61", "10.7.0.1")))
+VIPS6 = (IPv6Address("2001:db8::45"), IPv6Address("2001:db8::46"), IPv6Address("2001:db8:1::1"))
+VIP_MAC = Mac(0xC470BDA056AC)
+SOURCE_MAC = Mac(0xC470BDA056BD)
+INGRESS = ("p0", "p2", "p3")
+EGRESS = ("p1", "pf0hpf", "en3f0pf0sf0")
+_EDGES = (0, 1, 53, 80, 8000, 32767, 32768, 65534, 65535)
+_TOLERANCES = (Fraction(1, 10), Fraction(1, 4), Fraction(1))
+_POSITIONS_NEEDED = 10
+"""Weights up to 20 on five backends: the smallest share is 1/81, which 10 bits meet within 10 %."""
+
+port_numbers = st.sampled_from(_EDGES) | st.integers(0, 65535)
+
+
+@st.composite
+def port_ranges(draw: st.DrawFn) -> tuple[PortRange, ...]:
+    """One to three ranges, which may touch or overlap."""
+    ends = st.tuples(port_numbers, port_numbers).map(sorted)
+    singles = port_numbers.map(lambda port: [port, port])
+    return tuple(PortRange(*pair) for pair in draw(st.lists(singles | ends, min_size=1, max_size=3)))
+
+
+@st.composite
+def claims(draw: st.DrawFn) -> Claim:
+    protocol = draw(st.none() | st.sampled_from(Protocol))
+    with_ports = protocol is not None and protocol.has_ports
+    ports = draw(port_ranges() | st.just(())) if with_ports else ()
+    known: tuple[IPAddress, ...] = (*VIPS4, *VIPS6)
+    vips = tuple(draw(st.lists(st.sampled_from(known), unique=True, max_size=3)))
+    families = frozenset(family_of(vip) for vip in vips) or draw(
+        st.sets(st.sampled_from(Family), min_size=1).map(frozenset)
+    )
+    return Claim(families, vips, protocol, ports)
+
+
+@st.composite
+def backends_of(draw: st.DrawFn, *, most: int = 5) -> tuple[Backend, ...]:
+    """Up to `most` backends on up to three ports, at least one with a weight."""
+    weights = draw(
+        st.lists(st.integers(0, 20).map(Fraction) | st.just(Fraction(1, 2)), min_size=1, max_size=most).filter(any)
+    )
+    ports = [draw(st.sampled_from(EGRESS)) for _ in weights]
+    return tuple(
+        Backend(f"b{i}", Mac(0x0A0000000000 + i), weight, port)
+        for i, (weight, port) in enumerate(zip(weights, ports, strict=True))
+    )
+
+
+@st.composite
+def source_bits(draw: st.DrawFn, family: Family) -> SourceBits:
+    """Enough bits for every weight that `backends_of` draws; `family`: the narrower one of the service."""
+    positions = st.permutations(range(family.bits)).flatmap(
+        lambda order: st.integers(_POSITIONS_NEEDED, 16).map(lambda count: tuple(order[:count]))
+    )
+    chosen = draw(st.none() | positions)
+    width = None if chosen is not None else draw(st.none() | st.integers(_POSITIONS_NEEDED, 16))
+    return SourceBits(chosen, width)
+
+
+@st.composite
+def services(draw: st.DrawFn, claim: Claim, name: str) -> Service:
+    return Service(
+        name=name,
+        claim=claim,
+        backends=draw(backends_of()),
+        source_bits=draw(source_bits(claim.served_families[0])),
+        tolerance=draw(st.sampled_from(_TOLERANCES)),
+        vip_mac=draw(st.none() | st.just(VIP_MAC)) if claim.vips else None,
+        source_mac=draw(st.none() | st.just(SOURCE_MAC)),
+        strategy=draw(st.sampled_from((Strategy.DISJOINT, Strategy.DISJOINT, Strategy.LPM))),
+    )
+
+
+@st.composite
+def uplinks(draw: st.DrawFn) -> Uplinks:
+    ingress = tuple(draw(st.lists(st.sampled_from(INGRESS), unique=True, min_size=1, max_size=3)))
+    kinds = [kind for kind in OtherTraffic if len(ingress) == 1 or kind is not OtherTraffic.PASSTHROUGH]
+    return Uplinks("ovsbr1", ingress, "p1", draw(st.sampled_from(kinds)))
+
+
+@st.composite
+def balancers(draw: st.DrawFn, *, most: int = 4) -> Balancer:
+    """Up to `most` services of which no two claim one packet."""
+    kept: list[Claim] = []
+    for claim in draw(st.lists(claims(), max_size=most)):
+        if not any(claim.overlaps(other) for other in kept):
+            kept.append(claim)
+    drawn = tuple(draw(services(claim, f"s{i}")) for i, claim in enumerate(kept))
+    return Balancer(draw(uplinks()), drawn)
+
+
+@st.composite
+def edits(draw: st.DrawFn, balancer: Balancer) -> Balancer:
+    """The balancer after a day of work on it: services gone, new, or with other backends, bits, policies or claims."""
+    other = draw(balancers())
+    kept = [draw(_edited(service)) for service in balancer.services if draw(st.integers(0, 3))]
+    new = [s for s in other.services if not any(s.claim.overlaps(old.claim) for old in kept)]
+    return Balancer(draw(st.sampled_from((balancer.uplinks, other.uplinks))), (*kept, *new))
+
+
+@st.composite
+def _edited(draw: st.DrawFn, service: Service) -> Service:
+    fresh = draw(services(service.claim, service.name))
+    return draw(
+        st.sampled_from(
+            (
+                service,
+                fresh,
+                replace(service, backends=fresh.backends),
+                replace(service, source_mac=fresh.source_mac, strategy=fresh.strategy),
+                replace(service, tolerance=Fraction(1, 10)),
+            )
+        )
+    )
+
+
+def sources(family: Family) -> st.SearchStrategy[IPAddress]:
+    """Addresses whose low bits vary more often than the others."""
+    kind = IPv4Address if family is Family.IPV4 else IPv6Address
+    base = int(IPv4Address("198.51.100.0")) if family is Family.IPV4 else int(IPv6Address("2001:db8:c::"))
+    near = st.integers(0, 255).map(lambda low: kind(base | low))
+    return near | st.integers(0, (1 << family.bits) - 1).map(kind)
+
+
+def packets(balancer: Balancer) -> st.SearchStrategy[Packet]:
+    """A packet for one of the services, nearly for one, or for nobody."""
+    near = _near_packets(balancer)
+    if not balancer.services:
+        return near
+    return near | st.sampled_from(balancer.services).flatmap(lambda s: claimed_packets(s.claim, balancer.uplinks))
+
+
+@st.composite
+def claimed_packets(draw: st.DrawFn, claim: Claim, uplinks: Uplinks) -> Packet:
+    """A packet of a service."""
+    family = draw(st.sampled_from(claim.served_families))
+    vips = claim.vips_of(family)
+    protocol = (claim.protocol or draw(st.sampled_from(Protocol))).number(family)
+    ports = draw(st.sampled_from(claim.ports)) if claim.ports else PortRange(1, 65535)
+    return Packet(
+        in_port=draw(st.sampled_from(uplinks.ingress)),
+        source=draw(sources(family)),
+        destination=draw(st.sampled_from(vips) if vips else sources(family)),
+        protocol=protocol,
+        sport=128 if protocol == 58 else 8 if protocol == 1 else 4000,
+        dport=0 if protocol in (1, 58) else draw(st.integers(ports.first, ports.last)),
+    )
+
+
+@st.composite
+def _near_packets(draw: st.DrawFn, balancer: Balancer) -> Packet:
+    claimed = draw(st.sampled_from([service.claim for service in balancer.services] or [Claim(frozenset(Family))]))
+    family = draw(st.sampled_from(Family) | st.sampled_from(claimed.served_families))
+    known = claimed.vips_of(family) or (VIPS4 if family is Family.IPV4 else VIPS6)
+    protocol = draw(_protocols(claimed, family))
+    sport, dport = draw(_l4(claimed, family, protocol))
+    return Packet(
+        in_port=draw(st.sampled_from((*balancer.ports, balancer.uplinks.ingress[0], "p9"))),
+        source=draw(sources(family)),
+        destination=draw(st.sampled_from(known) | sources(family)),
+        protocol=protocol,
+        sport=sport,
+        dport=dport,
+    )
+
+
+@st.composite
+def _protocols(draw: st.DrawFn, claim: Claim, family: Family) -> int:
+    wanted = (claim.protocol or draw(st.sampled_from(Protocol))).number(family)
+    number: int = draw(st.sampled_from((wanted, wanted, wanted, 6, 17, 132, 1, 58, 47)))
+    return number
+
+
+@st.composite
+def _l4(draw: st.DrawFn, claim: Claim, family: Family, protocol: int) -> tuple[int, int]:
+    """Source and destination port, or ICMP type and code; the edges of the claimed ranges from both sides."""
+    if protocol in (Protocol.ICMP.number(other) for other in Family):
+        is_neighbourly = (family, protocol) == (Family.IPV6, Protocol.ICMP.number(Family.IPV6))
+        types: Sequence[int] = (*NEIGHBOUR_DISCOVERY, 128, 129, 132, 138) if is_neighbourly else (0, 8)
+        return (draw(st.sampled_from(types)), 0) if _has_l4(family, protocol) else (0, 0)
+    if not _has_l4(family, protocol):
+        return 0, 0
+    edges = [edge + step for ports in claim.ports for edge in (ports.first, ports.last) for step in (-1, 0, 1)]
+    inside = [edge for edge in edges if 0 <= edge <= 65535]
+    return draw(st.integers(1024, 65535)), draw(st.sampled_from(inside) | port_numbers if inside else port_numbers)
+
+
+def _has_l4(family: Family, protocol: int) -> bool:
+    """ICMP of the other IP version is a protocol that Open vSwitch does not look into."""
+    return protocol in (6, 17, 132, Protocol.ICMP.number(family))
