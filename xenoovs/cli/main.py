@@ -104,7 +104,7 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         # The reader (`| head`) has what it wanted; nothing may be flushed to it any more (Python docs, signal module).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
+        return EXIT_FAILED
     except OSError as error:
         complain(f"{error.filename or 'output'}: {error.strerror}")
         return EXIT_FAILED

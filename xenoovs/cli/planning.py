@@ -35,13 +35,18 @@ class PlannedChange:
 def plan_change(balancer: Balancer, switch: Switch, *, rebalance: bool = False) -> PlannedChange:
     """Read the bridge and compare. Blocks stay where they are as far as the weights allow; `rebalance`: fewest blocks.
 
-    Raises SwitchError, and PortsMissing before anything else is looked at.
+    Raises SwitchError, PortsMissing before anything else is looked at, and FlowTaken rather than to replace a flow of
+    somebody else.
     """
     bridge = balancer.uplinks.bridge
     require_ports(switch, bridge, balancer.ports)
     observed = [seen.flow for seen in switch.dump_flows(bridge)]
     program = compile_program(balancer, installed=() if rebalance else observed)
-    return PlannedChange(bridge, program, plan(program.flows, observed), summarise(program, observed))
+    difference = plan(program.flows, observed)
+    if difference.added and switch.count_foreign_flows(bridge):
+        foreign = (seen.flow for seen in switch.dump_foreign_flows(bridge))
+        difference = plan(program.flows, (*observed, *foreign))
+    return PlannedChange(bridge, program, difference, summarise(program, observed))
 
 
 def compile_near(balancer: Balancer, observed: Iterable[ObservedFlow]) -> Program:

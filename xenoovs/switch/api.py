@@ -79,6 +79,9 @@ class Switch(Protocol):
     def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         """The flows of xenoovs, by the owner in their cookie. Raises BridgeMissing."""
 
+    def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
+        """The flows of others, to know what ours meet; never to change them. Raises BridgeMissing."""
+
     def count_foreign_flows(self, bridge: str) -> int:
         """How many flows of others the bridge has. Raises BridgeMissing."""
 

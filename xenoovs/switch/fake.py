@@ -9,7 +9,7 @@ from typing import assert_never
 from xenoovs.errors import BridgeMissing, BundleRejected, SwitchError
 from xenoovs.openflow.action import LOCAL, Output
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.cookie import decode_cookie
+from xenoovs.openflow.cookie import is_ours
 from xenoovs.openflow.flow import Flow, FlowKey, ObservedFlow
 from xenoovs.switch.api import BridgeState, PortState
 
@@ -72,11 +72,14 @@ class FakeSwitch:
 
     def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         self._fail()
-        return tuple(seen for seen in self._table(bridge).values() if decode_cookie(seen.flow.cookie) is not None)
+        return tuple(seen for seen in self._table(bridge).values() if is_ours(seen.flow.cookie))
+
+    def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
+        self._fail()
+        return tuple(seen for seen in self._table(bridge).values() if not is_ours(seen.flow.cookie))
 
     def count_foreign_flows(self, bridge: str) -> int:
-        self._fail()
-        return sum(decode_cookie(seen.flow.cookie) is None for seen in self._table(bridge).values())
+        return len(self.dump_foreign_flows(bridge))
 
     def apply(self, bridge: str, bundle: Bundle) -> None:
         self._fail()

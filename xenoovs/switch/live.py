@@ -37,6 +37,9 @@ class LiveSwitch:
     def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         return Ofctl(self.endpoint).dump_flows(bridge)
 
+    def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
+        return Ofctl(self.endpoint).dump_foreign_flows(bridge)
+
     def count_foreign_flows(self, bridge: str) -> int:
         return Ofctl(self.endpoint).count_foreign_flows(bridge)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from xenoovs.errors import CommandFailed, UnknownTableName
 from xenoovs.openflow.bundle import Bundle
-from xenoovs.openflow.cookie import OWNER, OWNER_MASK
+from xenoovs.openflow.cookie import OWNER, OWNER_MASK, is_ours
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.parse import parse_dump
 from xenoovs.openflow.render import render_bundle
@@ -37,11 +37,11 @@ class Ofctl:
 
     def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         """Our flows with their counters, in the order of Open vSwitch. Raises ParseError for text of another form."""
-        text = self._run("dump-flows", bridge, _OURS)
-        try:
-            return tuple(parse_dump(text))
-        except UnknownTableName:
-            return tuple(parse_dump(text, tables=self._table_numbers(bridge)))
+        return self._dump(bridge, _OURS)
+
+    def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
+        """The flows of others, likewise."""
+        return tuple(seen for seen in self._dump(bridge) if not is_ours(seen.flow.cookie))
 
     def count_foreign_flows(self, bridge: str) -> int:
         """How many flows of others the bridge has."""
@@ -68,6 +68,13 @@ class Ofctl:
         except CommandFailed as failed:
             lines = text.splitlines()
             raise lift_refusal(failed, endpoint=self.endpoint, bridge=bridge, lines=lines) from None
+
+    def _dump(self, bridge: str, *match: str) -> tuple[ObservedFlow, ...]:
+        text = self._run("dump-flows", bridge, *match)
+        try:
+            return tuple(parse_dump(text))
+        except UnknownTableName:
+            return tuple(parse_dump(text, tables=self._table_numbers(bridge)))
 
     def _run(self, command: str, bridge: str, *arguments: str) -> str:
         argv = ["ovs-ofctl", "-O", "OpenFlow14", "--names", command, self.endpoint.management(bridge), *arguments]

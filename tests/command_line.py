@@ -1,0 +1,56 @@
+"""The command line in this process (fast) or in one of its own (for signals, pipes and full disks)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import environ
+from pathlib import Path
+
+import pytest
+
+from xenoovs.cli.main import run
+
+XENOOVS = Path(sys.executable).parent / "xenoovs"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command answered."""
+
+    status: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """Runs commands in this process."""
+
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *arguments: object) -> Said:
+        self.capsys.readouterr()
+        status = run([str(argument) for argument in arguments])
+        captured = self.capsys.readouterr()
+        return Said(status, captured.out, captured.err)
+
+
+def start(*arguments: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """A process of its own, its output in pipes."""
+    return subprocess.Popen(
+        [str(XENOOVS), *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**environ, **(env or {})},
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> Said:
+    """Wait for its end."""
+    out, err = process.communicate(timeout=60)
+    return Said(process.returncode, out, err)
