@@ -1,0 +1,102 @@
+"""The cases of flows/ compile to the bytes that are committed; `pytest --update-golden` writes them anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.golden.cases import CASES, ROOT, WITH_ORIGINAL, Example, examples_of, file_of, program_of
+from xenoovs.compile.program import render_program
+from xenoovs.config.load import load_config
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.intent import service_of
+from xenoovs.openflow.match import match_of
+from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.render import render_flow, render_match
+from xenoovs.simulate.megaflows import PredictedMegaflow, predict_megaflows
+from xenoovs.simulate.table import tables_of
+from xenoovs.simulate.walk import Outcome
+
+
+def test_the_cases_are_those_of_the_table_of_contents() -> None:
+    listed = [
+        line.split("](")[1].split("/)")[0] for line in (ROOT / "README.md").read_text().splitlines() if "](" in line
+    ]
+    assert sorted(listed) == list(CASES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_program(case: str, *, update_golden: bool) -> None:
+    compare(file_of(case, "program.txt"), render_program(program_of(case)), update=update_golden)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_megaflows(case: str, *, update_golden: bool) -> None:
+    """Those that the packets of packets.yaml make Open vSwitch install."""
+    packets = [example.packet for example in examples_of(case)]
+    text = "".join(f"{render_megaflow(m)}\n" for m in predict_megaflows(program_of(case).flows, packets))
+    compare(file_of(case, "megaflows.txt"), text, update=update_golden)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_packets(case: str) -> None:
+    program, balancer = program_of(case), load_config(file_of(case, "config.yaml"))
+    tables = tables_of(program.flows)
+    for example in examples_of(case):
+        assert went(tables.run(example.packet), example, balancer) == (example.backend or example.other), example
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_text_reads_back(case: str) -> None:
+    lines = file_of(case, "program.txt").read_text().splitlines()
+    assert [render_flow(parse_flow(line)) for line in lines] == lines
+
+
+@pytest.mark.parametrize("case", WITH_ORIGINAL)
+def test_the_original_reads_back_whatever_it_says(case: str) -> None:
+    """Conditions and actions that xenoovs does not know are kept; in the text the former stand last."""
+    for line in file_of(case, "original.txt").read_text().splitlines():
+        flow = parse_flow(line)
+        assert parse_flow(render_flow(flow)) == flow
+        assert sorted(words(render_flow(flow))) == sorted(words(line))
+
+
+def test_nine_backends_are_nine_blocks() -> None:
+    (service,) = program_of("nine-backends").services
+    assert len(service.blocks) == len({block.backend for block in service.blocks}) == 9
+
+
+def test_the_thesis_is_one_bit() -> None:
+    (service,) = program_of("thesis").services
+    assert {(block.rule.value, block.rule.mask): block.backend.name for block in service.blocks} == {
+        (0, 1): "fips2",
+        (1, 1): "fips3",
+    }
+
+
+def words(line: str) -> list[str]:
+    return line.replace(" actions=", ",").split(",")
+
+
+def render_megaflow(megaflow: PredictedMegaflow) -> str:
+    match = render_match(match_of(megaflow.match, in_port=megaflow.in_port))
+    return f"{match} actions={','.join(megaflow.actions) or 'NORMAL'}"
+
+
+def went(outcome: Outcome, example: Example, balancer: Balancer) -> str:
+    """The name of the backend that got the packet, or what became of it otherwise."""
+    service = service_of(balancer, example.packet)
+    if service is None:
+        if not outcome.flows:
+            return "left"
+        return outcome.copies[0].port or "normal" if outcome.copies else "drop"
+    (copy,) = outcome.copies
+    assert copy.dl_src == (service.source_mac or example.packet.dl_src).value
+    return next(b.name for b in service.backends if (b.mac.value, b.egress) == (copy.dl_dst, copy.port))
+
+
+def compare(path: Path, text: str, *, update: bool) -> None:
+    if update:
+        path.write_text(text)
+    assert path.read_text() == text
