@@ -1,0 +1,142 @@
+"""Commands that need no switch: their answers, their errors, their exit statuses."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+import yaml
+
+from tests.command_line import CommandLine
+from xenoovs import __version__
+from xenoovs.cli.main import COMMANDS
+from xenoovs.compile.program import compile_program
+from xenoovs.config.load import load_config
+from xenoovs.config.templates import template_names
+from xenoovs.openflow.parse import parse_flow
+
+TEMPLATES = Path(__file__).parents[3] / "templates"
+QUICKSTART = TEMPLATES / "quickstart.yaml"
+
+
+@pytest.fixture
+def xenoovs(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(capsys)
+
+
+def test_version(xenoovs: CommandLine) -> None:
+    assert xenoovs("--version").out == f"xenoovs {__version__}\n"
+
+
+def test_help_lists_every_command(xenoovs: CommandLine) -> None:
+    said = xenoovs("--help")
+    assert said.status == 0
+    assert all(f"  {name} " in said.out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_helps(xenoovs: CommandLine, name: str) -> None:
+    said = xenoovs(name, "--help")
+    assert (said.status, said.err) == (0, "")
+    assert said.out.startswith(f"Usage: xenoovs {name} ")
+
+
+def test_help_imports_no_heavy_library() -> None:
+    code = "import sys; from xenoovs.cli.main import run; run(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert loaded.isdisjoint({"pydantic", "numpy", "rich", "yaml", "ovs", "xenoovs.compile.program"})
+
+
+@pytest.mark.parametrize("arguments", [("frobnicate",), ("validate",), ("compile", "--frob"), ("new", "nothing")])
+def test_wrong_usage(xenoovs: CommandLine, arguments: tuple[str, ...]) -> None:
+    said = xenoovs(*arguments)
+    assert (said.status, said.out) == (64, "")
+    assert said.err.startswith("Usage: xenoovs")
+
+
+def test_every_template_is_good(xenoovs: CommandLine, tmp_path: Path) -> None:
+    assert xenoovs("new").out.split() == list(template_names())
+    for name in template_names():
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(xenoovs("new", name).out)
+        said = xenoovs("validate", path)
+        assert (said.status, said.err) == (0, ""), name
+
+
+def test_validate_says_what_a_config_takes(xenoovs: CommandLine) -> None:
+    said = xenoovs("validate", QUICKSTART, "-o", "json")
+    assert json.loads(said.out)["services"] == [
+        {
+            "service": "dns",
+            "backends": 3,
+            "source_bits": 6,
+            "tolerance": 0.05,
+            "blocks": 7,
+            "hardware_entries": 7,
+        }
+    ]
+
+
+def test_mistakes_go_to_stderr_all_at_once(xenoovs: CommandLine, tmp_path: Path) -> None:
+    config = tmp_path / "bad.yaml"
+    config.write_text(QUICKSTART.read_text().replace("weight: 50", "weight: -1").replace("egress: p1 ", "egres: p1 "))
+    said = xenoovs("validate", config)
+    assert (said.status, said.out) == (1, "")
+    lines = said.err.splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith(f"{config}:") for line in lines)
+
+
+def test_a_missing_file(xenoovs: CommandLine, tmp_path: Path) -> None:
+    said = xenoovs("validate", tmp_path / "none.yaml")
+    assert (said.status, said.out) == (1, "")
+    assert "none.yaml" in said.err
+
+
+def test_compile_prints_the_program(xenoovs: CommandLine) -> None:
+    said = xenoovs("compile", QUICKSTART)
+    printed = {parse_flow(line) for line in said.out.splitlines()}
+    assert printed == set(compile_program(load_config(QUICKSTART)).flows)
+
+
+def test_compile_reads_standard_input(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = xenoovs("compile", QUICKSTART).out
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(QUICKSTART.read_bytes())))
+    assert xenoovs("compile", "-").out == wanted
+
+
+def test_the_schema_takes_the_templates(xenoovs: CommandLine) -> None:
+    schema = json.loads(xenoovs("schema").out)
+    for name in template_names():
+        jsonschema.validate(yaml.safe_load((TEMPLATES / f"{name}.yaml").read_text()), schema)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(xenoovs: CommandLine, shell: str) -> None:
+    said = xenoovs("completion", shell)
+    assert said.status == 0
+    assert "_XENOOVS_COMPLETE" in said.out
+
+
+def test_trace_offline(xenoovs: CommandLine) -> None:
+    said = xenoovs("trace", QUICKSTART, "--src", "198.51.100.7", "--offline")
+    assert said.status == 0
+    assert "service dns -> backend fips4 (02:00:5e:10:00:04 by p1)" in said.out
+
+
+def test_trace_of_other_traffic(xenoovs: CommandLine) -> None:
+    said = xenoovs("trace", QUICKSTART, "--src", "198.51.100.7", "--dport", "54", "--offline")
+    assert "no service's packet" in said.out
+    assert "by p1" in said.out
+
+
+def test_trace_wants_one_ip_version(xenoovs: CommandLine) -> None:
+    said = xenoovs("trace", QUICKSTART, "--src", "198.51.100.7", "--dst", "2001:db8::1", "--offline")
+    assert said.status == 64
+    assert "not of one IP version" in said.err
