@@ -13,7 +13,7 @@ from xenoovs.lab.tally import Flight, Tally
 from xenoovs.lab.window import Window
 from xenoovs.lab.wire import allow_any_local
 
-_WINDOW = 128
+_WINDOW = 64
 # Long enough for the first retransmission of a SYN, which comes after a second (RFC 6298, section 2).
 _PATIENCE_S = 1.5
 _HURRIED_S = 0.1

@@ -13,7 +13,7 @@ from xenoovs.lab.window import Window
 
 # Small packets take about 768 bytes of a receive buffer, whose default of 212,992 bytes holds 277 (socket(7)).
 _WINDOW = 128
-_PATIENCE_S = 0.5
+_PATIENCE_S = 1.0
 _HURRIED_S = 0.02
 _LOOK_EVERY = 16
 _STUCK = "packets pile up in the kernel; does anybody answer ARP for the destination?"

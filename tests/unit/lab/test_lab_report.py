@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+
+from xenoovs.lab.load import Trial
+from xenoovs.lab.machines import Machine
+from xenoovs.lab.report import Answer, BackendTraffic, service_traffic
+from xenoovs.lab.tally import Flight, Tally, parse_round, parse_tally, render_round, render_tally
+from xenoovs.model.address import Family, parse_mac
+from xenoovs.model.backend import Backend
+from xenoovs.model.service import Claim, Protocol, Service
+
+MACS = ("02:00:5e:10:00:02", "02:00:5e:10:00:03", "02:00:5e:10:00:04")
+CLIENT, OTHER = "198.18.0.1", "198.18.0.2"
+
+
+def _backend(name: str, mac: str, weight: int, *, egress: str = "p1") -> Backend:
+    return Backend(name, parse_mac(mac), Fraction(weight), egress)
+
+
+def _machine(label: str, name: str, mac: str, *, egress: str = "p1") -> Machine:
+    return Machine(label, f"xo-x-{label}", f"xo-{label}", mac, egress, (name,), (), (), (), MACS[0])
+
+
+SERVICE = Service("s", Claim(frozenset(Family)), (_backend("a", MACS[0], 3), _backend("b", MACS[1], 1)))
+TRIAL = Trial(SERVICE, Protocol.UDP, (Flight("udp", "192.0.2.1", 7, (CLIENT, OTHER, CLIENT)),))
+MACHINES = (_machine("b1", "a", MACS[0]), _machine("b2", "b", MACS[1]), _machine("b3", "c", MACS[2]))
+
+
+def test_labels_and_macs_become_the_names_of_the_service() -> None:
+    answers = Counter({(CLIENT, "b1"): 2, (OTHER, MACS[1]): 1})
+    traffic = service_traffic(TRIAL, MACHINES, sent=4, answers=answers)
+    assert traffic.backends == (
+        BackendTraffic("a", Fraction(3, 4), 2, Fraction(2, 3)),
+        BackendTraffic("b", Fraction(1, 4), 1, Fraction(1, 3)),
+    )
+    assert traffic.answers == (Answer(CLIENT, "a", 2), Answer(OTHER, "b", 1))
+    assert (traffic.clients, traffic.answered, traffic.lost) == (2, 3, 1)
+
+
+def test_nothing_answered_is_no_share_of_zero() -> None:
+    traffic = service_traffic(TRIAL, MACHINES, sent=4, answers=Counter())
+    assert [backend.share for backend in traffic.backends] == [None, None]
+    assert traffic.lost == 4
+
+
+def test_whoever_is_no_backend_is_a_stranger() -> None:
+    answers = Counter({(CLIENT, "b3"): 1, (CLIENT, "02:ff:00:00:00:01"): 2})
+    traffic = service_traffic(TRIAL, MACHINES, sent=3, answers=answers)
+    assert traffic.strangers == (("(02:ff:00:00:00:01, unknown)", 2), ("(c, of another service)", 1))
+
+
+def test_a_mac_on_two_ports_is_told_apart_by_label_and_not_guessed_by_mac() -> None:
+    twins = Service("s", SERVICE.claim, (_backend("near", MACS[0], 1), _backend("far", MACS[0], 1, egress="p2")))
+    machines = (_machine("b1", "near", MACS[0]), _machine("b2", "far", MACS[0], egress="p2"))
+    answers = Counter({(CLIENT, "b2"): 2, (CLIENT, MACS[0]): 1})
+    traffic = service_traffic(Trial(twins, Protocol.ICMP, TRIAL.flights), machines, sent=3, answers=answers)
+    assert [backend.answered for backend in traffic.backends] == [0, 2]
+    assert traffic.strangers == (("(near or far)", 1),)
+
+
+def test_rounds_and_tallies_survive_json() -> None:
+    assert parse_round(render_round(TRIAL.flights, lost=3)) == (list(TRIAL.flights), 3)
+    tally = Tally([3], Counter({(0, CLIENT, "b1"): 2}), 1, Counter({"No buffer space": 4}))
+    assert parse_tally(render_tally(tally)) == tally
+    assert tally.lost == 1
