@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The ports of the switch as network devices, and the path of a frame between them. */
+#include <linux/etherdevice.h>
+#include <linux/ethtool.h>
+#include <linux/module.h>
+#include <linux/rtnetlink.h>
+#include "eswitch.h"
+
+#define MAX_PORTS 8
+
+static char *names[MAX_PORTS] = { "p0", "p1", "pf0hpf" };
+static int n_names = 3;
+module_param_array_named(ports, names, charp, &n_names, 0444);
+MODULE_PARM_DESC(ports, "Names of the representors; the wire end of p0 is p0-w");
+
+struct port ports[MAX_PORTS];
+unsigned int n_ports;
+static LIST_HEAD(blocks);
+
+static struct port *port_of(const struct net_device *dev)
+{
+	return *(struct port **)netdev_priv(dev);
+}
+
+/* A frame leaves the switch: the wire end receives it. Consumes the frame. */
+void leave(struct sk_buff *skb, struct port *port)
+{
+	count(&port->out, skb->len);
+	dev_forward_skb(port->wire, skb);
+}
+
+static netdev_tx_t representor_xmit(struct sk_buff *skb, struct net_device *dev)
+{
+	DEV_STATS_INC(dev, tx_packets);
+	DEV_STATS_ADD(dev, tx_bytes, skb->len);
+	leave(skb, port_of(dev));
+	return NETDEV_TX_OK;
+}
+
+static void miss(struct sk_buff *skb, struct port *port)
+{
+	count(&port->miss, skb->len);
+	DEV_STATS_INC(port->representor, rx_packets);
+	DEV_STATS_ADD(port->representor, rx_bytes, skb->len);
+	dev_forward_skb(port->representor, skb);
+}
+
+/* A frame enters the switch. */
+static netdev_tx_t wire_xmit(struct sk_buff *skb, struct net_device *dev)
+{
+	struct port *port = port_of(dev);
+	struct headers headers;
+	struct rule *rule;
+
+	/* Rules rewrite frames in place: neither the sender nor a packet socket may share the bytes. */
+	skb = skb_unshare(skb, GFP_ATOMIC);
+	if (!skb)
+		return NETDEV_TX_OK;
+	if (skb_linearize(skb)) {
+		kfree_skb(skb);
+		return NETDEV_TX_OK;
+	}
+	parse_frame(skb, &headers);
+	rcu_read_lock();
+	rule = find_rule(port, &headers);
+	if (rule) {
+		count(&port->hit, skb->len);
+		count(&rule->hit, skb->len);
+		WRITE_ONCE(rule->last_used, get_jiffies_64());
+		execute(rule, skb, &headers);
+	} else {
+		miss(skb, port);
+	}
+	rcu_read_unlock();
+	return NETDEV_TX_OK;
+}
+
+static int representor_setup_tc(struct net_device *dev, enum tc_setup_type type, void *type_data)
+{
+	struct port *port = port_of(dev);
+
+	if (type != TC_SETUP_BLOCK)
+		return -EOPNOTSUPP;
+	return flow_block_cb_setup_simple(type_data, &blocks, port_block_cb, port, port, true);
+}
+
+static int representor_parent_id(struct net_device *dev, struct netdev_phys_item_id *id)
+{
+	id->id_len = strlen(KBUILD_MODNAME);
+	memcpy(id->id, KBUILD_MODNAME, id->id_len);
+	return 0;
+}
+
+static const struct net_device_ops representor_ops = {
+	.ndo_start_xmit = representor_xmit,
+	.ndo_setup_tc = representor_setup_tc,
+	.ndo_get_port_parent_id = representor_parent_id,
+	.ndo_set_mac_address = eth_mac_addr,
+};
+
+static const struct net_device_ops wire_ops = {
+	.ndo_start_xmit = wire_xmit,
+	.ndo_set_mac_address = eth_mac_addr,
+};
+
+static void get_drvinfo(struct net_device *dev, struct ethtool_drvinfo *info)
+{
+	strscpy(info->driver, KBUILD_MODNAME, sizeof(info->driver));
+}
+
+static const struct ethtool_ops ethtool_ops = {
+	.get_drvinfo = get_drvinfo,
+	.get_link = ethtool_op_get_link,
+};
+
+struct port *port_of_representor(const struct net_device *dev)
+{
+	return dev->netdev_ops == &representor_ops ? port_of(dev) : NULL;
+}
+
+static void setup(struct net_device *dev)
+{
+	ether_setup(dev);
+	eth_hw_addr_random(dev);
+	dev->ethtool_ops = &ethtool_ops;
+	dev->needs_free_netdev = true;
+	dev->max_mtu = ETH_MAX_MTU;
+}
+
+static struct net_device *create(struct port *port, const char *name, const struct net_device_ops *ops)
+{
+	struct net_device *dev = alloc_netdev(sizeof(struct port *), name, NET_NAME_USER, setup);
+
+	if (!dev)
+		return NULL;
+	*(struct port **)netdev_priv(dev) = port;
+	dev->netdev_ops = ops;
+	if (ops == &representor_ops) {
+		dev->hw_features |= NETIF_F_HW_TC;
+		dev->features |= NETIF_F_HW_TC;
+	}
+	if (register_netdev(dev)) {
+		free_netdev(dev);
+		return NULL;
+	}
+	return dev;
+}
+
+static void destroy_ports(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < n_ports; i++) {
+		if (ports[i].wire)
+			unregister_netdev(ports[i].wire);
+		if (ports[i].representor)
+			unregister_netdev(ports[i].representor);
+	}
+}
+
+static int __init eswitch_init(void)
+{
+	char wire[IFNAMSIZ];
+
+	rules_init();
+	for (n_ports = 0; n_ports < n_names; n_ports++) {
+		struct port *port = &ports[n_ports];
+
+		snprintf(wire, sizeof(wire), "%s-w", names[n_ports]);
+		port->representor = create(port, names[n_ports], &representor_ops);
+		port->wire = create(port, wire, &wire_ops);
+		if (!port->representor || !port->wire) {
+			n_ports++;
+			destroy_ports();
+			return -ENODEV;
+		}
+	}
+	truth_init();
+	return 0;
+}
+
+static void __exit eswitch_exit(void)
+{
+	truth_exit();
+	destroy_ports();
+	rcu_barrier();
+}
+
+module_init(eswitch_init);
+module_exit(eswitch_exit);
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("A NIC in switchdev mode, in software, to test TC flower offload");

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /sys/kernel/debug/eswitch/rules, one line a rule, in the order of the lookup:
+ *
+ *   port=p0 pref=2 cookie=HEX packets=3 bytes=294 match eth_type=0800/ffff ip_src=00000001/00000003 actions ...
+ *
+ * Header fields are hexadecimal bytes as they lie in the frame, value/mask, and left out when the mask is zero. Actions,
+ * one word each: set:eth+0=02005e10/ffffffff (base, offset, value/mask), csum, mirror:p1, redirect:p1, drop.
+ *
+ * /sys/kernel/debug/eswitch/ports, one line a port: port=p0 hit_packets=.. hit_bytes=.. miss_.. out_..
+ */
+#include <linux/debugfs.h>
+#include <linux/seq_file.h>
+#include "eswitch.h"
+
+#define FIELD(name, member) { name, offsetof(struct headers, member), sizeof_field(struct headers, member) }
+static const struct {
+	const char *name;
+	size_t offset;
+	int size;
+} fields[] = {
+	FIELD("eth_src", eth.src),
+	FIELD("eth_dst", eth.dst),
+	FIELD("eth_type", basic.n_proto),
+	FIELD("ip_proto", basic.ip_proto),
+	FIELD("ip_src", ipv4.src),
+	FIELD("ip_dst", ipv4.dst),
+	FIELD("ip6_src", ipv6.src),
+	FIELD("ip6_dst", ipv6.dst),
+	FIELD("l4_src", ports.src),
+	FIELD("l4_dst", ports.dst),
+};
+
+static const char * const bases[] = {
+	[FLOW_ACT_MANGLE_HDR_TYPE_ETH] = "eth",
+	[FLOW_ACT_MANGLE_HDR_TYPE_IP4] = "ip",
+	[FLOW_ACT_MANGLE_HDR_TYPE_IP6] = "ip6",
+	[FLOW_ACT_MANGLE_HDR_TYPE_TCP] = "tcp",
+	[FLOW_ACT_MANGLE_HDR_TYPE_UDP] = "udp",
+};
+
+static void show_match(struct seq_file *out, const struct rule *rule)
+{
+	const u8 *key = (const u8 *)&rule->key, *mask = (const u8 *)&rule->mask;
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(fields); i++) {
+		const u8 *value = key + fields[i].offset, *bits = mask + fields[i].offset;
+
+		if (memchr_inv(bits, 0, fields[i].size))
+			seq_printf(out, " %s=%*phN/%*phN", fields[i].name, fields[i].size, value, fields[i].size, bits);
+	}
+	/* FLOW_DIS_IS_FRAGMENT is bit 0, FLOW_DIS_FIRST_FRAG bit 1. */
+	if (rule->mask.control.flags)
+		seq_printf(out, " frag=%02x/%02x", rule->key.control.flags, rule->mask.control.flags);
+}
+
+static void show_step(struct seq_file *out, const struct step *step)
+{
+	switch (step->id) {
+	case FLOW_ACTION_MANGLE:
+		seq_printf(out, " set:%s+%u=%4phN/%4phN", bases[step->base], step->offset, &step->value, &step->mask);
+		break;
+	case FLOW_ACTION_CSUM:
+		seq_puts(out, " csum");
+		break;
+	case FLOW_ACTION_MIRRED:
+		seq_printf(out, " mirror:%s", step->to->representor->name);
+		break;
+	case FLOW_ACTION_REDIRECT:
+		seq_printf(out, " redirect:%s", step->to->representor->name);
+		break;
+	default:
+		seq_puts(out, " drop");
+	}
+}
+
+static int rules_show(struct seq_file *out, void *unused)
+{
+	struct rule *rule;
+	unsigned int i;
+
+	mutex_lock(&rules_lock);
+	list_for_each_entry(rule, &rules, list) {
+		seq_printf(out, "port=%s pref=%u cookie=%*phN packets=%lld bytes=%lld match",
+			   rule->ingress->representor->name, rule->prio, (int)rule->cookie_len, rule->cookie,
+			   atomic64_read(&rule->hit.packets), atomic64_read(&rule->hit.bytes));
+		show_match(out, rule);
+		seq_puts(out, " actions");
+		for (i = 0; i < rule->n_steps; i++)
+			show_step(out, &rule->steps[i]);
+		seq_putc(out, '\n');
+	}
+	mutex_unlock(&rules_lock);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(rules);
+
+static void show_counter(struct seq_file *out, const char *name, const struct counter *counter)
+{
+	seq_printf(out, " %s_packets=%lld %s_bytes=%lld", name, atomic64_read(&counter->packets), name,
+		   atomic64_read(&counter->bytes));
+}
+
+static int ports_show(struct seq_file *out, void *unused)
+{
+	unsigned int i;
+
+	for (i = 0; i < n_ports; i++) {
+		seq_printf(out, "port=%s", ports[i].representor->name);
+		show_counter(out, "hit", &ports[i].hit);
+		show_counter(out, "miss", &ports[i].miss);
+		show_counter(out, "out", &ports[i].out);
+		seq_putc(out, '\n');
+	}
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(ports);
+
+static struct dentry *directory;
+
+void truth_init(void)
+{
+	directory = debugfs_create_dir(KBUILD_MODNAME, NULL);
+	debugfs_create_file("rules", 0444, directory, NULL, &rules_fops);
+	debugfs_create_file("ports", 0444, directory, NULL, &ports_fops);
+}
+
+void truth_exit(void)
+{
+	debugfs_remove_recursive(directory);
+}

@@ -1,0 +1,172 @@
+"""What a scenario works with: one emulated NIC, one OVS of its own, and a record that fills up as it goes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.nic.guest import nic
+from tests.nic.guest import ovs as switch
+from tests.nic.guest.frames import Kind
+from tests.nic.guest.record import Burst, Look, Record
+from tests.nic.guest.wire import Wire, arrived
+from xenoovs.lab.private_ovs import PrivateOvs
+from xenoovs.switch.process import run, try_run
+
+# One address a value of the low six bits, in no regular order of the high ones: every block of the balancers is hit.
+CLIENTS = tuple(f"198.18.{(37 * i) % 251}.{64 + i}" for i in range(64))
+
+_SETTLE_TIMEOUT_S = 60.0
+# TC tells OVS about counters of hardware with some delay: more than two rounds of the revalidators (500 ms each).
+_COUNTERS_S = 1.5
+_TELLING_MODULES = ("netdev_offload_tc", "tc", "dpif_netlink", "netdev_offload")
+
+
+class Bench:
+    """Start with `begin`; what is sent and looked at goes to `record`."""
+
+    def __init__(self, directory: Path, wires: Mapping[str, Wire], programs: Mapping[str, str]) -> None:
+        self.record = Record()
+        self.wires = dict(wires)
+        self._directory = directory
+        self._programs = programs
+        self._ovs: PrivateOvs | None = None
+        self._ports: tuple[str, ...] = ()
+        self._veths: list[str] = []
+
+    @property
+    def ovs(self) -> PrivateOvs:
+        """The OVS of this scenario. Raises RuntimeError before `begin`."""
+        if self._ovs is None:
+            raise RuntimeError("the scenario must call begin() first")
+        return self._ovs
+
+    def begin(
+        self,
+        program: str,
+        *,
+        extra_flows: str = "",
+        hw_offload: str = "true",
+        settings: Sequence[str] = (),
+        ports: Sequence[str] = nic.PORTS,
+    ) -> None:
+        """A fresh OVS and bridge with `ports`, the compiled flows of `balancers/PROGRAM.yaml` and `extra_flows`."""
+        self._ovs = switch.start_ovs(self._directory, hw_offload=hw_offload, settings=settings)
+        self._ports = tuple(ports)
+        switch.add_bridge(self.ovs, self._ports)
+        self.record.program, self.record.extra_flows = self._programs[program], extra_flows
+        self.add_flows(self._programs[program] + extra_flows)
+
+    def add_flows(self, text: str) -> None:
+        """Install more flows, in one bundle."""
+        switch.add_flows(self.ovs, text)
+
+    def send(
+        self, sources: Sequence[str] = CLIENTS, *, packets_each: int = 1, kind: Kind | None = None, port: str = "p0"
+    ) -> None:
+        """Let packets enter at `port`, and count what leaves anywhere soon after."""
+        kind = kind or Kind()
+        frames = [kind.frame(source) for source in sources]
+        self.wires[port].send(frames * packets_each)
+        seen = arrived(self.wires)
+        self.record.bursts.append(Burst(port, tuple(sources), packets_each, len(frames[0]), kind, seen))
+
+    def prime(self, sources: Sequence[str] = CLIENTS, *, kind: Kind | None = None, port: str = "p0") -> None:
+        """One packet of each source, in software as every first one; returns when the megaflows stand."""
+        self.send(sources, kind=kind, port=port)
+        deadline = time.monotonic() + _SETTLE_TIMEOUT_S
+        before, now = -1, self._count_megaflows()
+        while before != now or now == 0:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the megaflows do not come to rest within {_SETTLE_TIMEOUT_S:.0f} s: {now} at last")
+            time.sleep(1.0)
+            before, now = now, self._count_megaflows()
+
+    def look(self, label: str) -> Look:
+        """Record everything that can be seen now."""
+        time.sleep(_COUNTERS_S)
+        appctl, environment = self.ovs.appctl, self.ovs.env
+        flows = run(
+            ["ovs-ofctl", "-O", "OpenFlow14", "--names", "dump-flows", switch.management(self.ovs)], env=environment
+        )
+        look = Look(
+            label=label,
+            bursts=len(self.record.bursts),
+            flows=flows.stdout,
+            megaflows=appctl("dpctl/dump-flows", "-m"),
+            tc={port: _tc_filters(port) for port in self._ports},
+            rules=nic.rules(),
+            port_counters=nic.port_counters(),
+            offload_stats=appctl("bridge/dump-flows", "--offload-stats", switch.BRIDGE),
+            upcall=appctl("upcall/show"),
+        )
+        self.record.looks.append(look)
+        return look
+
+    def add_veth(self, port: str) -> None:
+        """A port that is not on the NIC, for `begin` to put on the bridge."""
+        self.wires[port] = nic.add_veth(port)
+        self._veths.append(port)
+
+    def configure(self, *settings: str) -> None:
+        """Set other_config of Open_vSwitch (`key=value`) while OVS runs."""
+        self.ovs.vsctl("set", "Open_vSwitch", ".", *(f"other_config:{setting}" for setting in settings))
+
+    def explain(self) -> None:
+        """Let OVS log why it does not offload a megaflow (the modules are those of OVS 3.6 and older)."""
+        for module in _TELLING_MODULES:
+            self.ovs.appctl("vlog/set", f"{module}:file:dbg")
+            self.ovs.appctl("vlog/disable-rate-limit", module)
+
+    def restart_ovs(self) -> None:
+        """Restart ovs-vswitchd alone, and put the program back, which no ovs-vswitchd keeps."""
+        switch.restart_vswitchd(self.ovs)
+        self.add_flows(self.record.program + self.record.extra_flows)
+
+    def purge(self) -> None:
+        """Make OVS forget all megaflows (`revalidator/purge`), so that it asks the NIC anew."""
+        self.ovs.appctl("revalidator/purge")
+
+    def close(self) -> None:
+        """Leave a clean NIC to the next scenario, and what is over now in the record."""
+        if self._ovs is not None:
+            self.record.features = {port: _hw_tc_offload(port) for port in self._ports}
+            self.record.settings = _settings(self.ovs)
+            self.record.ports = self.ovs.appctl("dpif/show")
+            switch.stop_ovs(self._ovs)
+            self.record.ovs_log = [line for line in switch.log(self._ovs) if not _is_noise(line)]
+        nic.set_max_rules(nic.DEFAULT_MAX_RULES)
+        for port in nic.PORTS:
+            nic.set_hw_tc_offload(port, "on")
+        for port in self._veths:
+            self.wires[port].close()
+            nic.remove_veth(port)
+        self.record.rules_left = nic.rules()
+
+    def _count_megaflows(self) -> int:
+        return len(self.ovs.appctl("dpctl/dump-flows").splitlines())
+
+
+def _is_noise(line: str) -> bool:
+    # A guest without KVM is slow, and OVS complains about it at length.
+    return any(f"|{module}" in line for module in ("coverage", "timeval", "poll_loop", "memory"))
+
+
+def _tc_filters(port: str) -> list[dict[str, Any]]:
+    done = try_run(["tc", "-j", "-s", "filter", "show", "dev", port, "ingress"])
+    return json.loads(done.stdout) if done.stdout.strip() else []
+
+
+def _hw_tc_offload(port: str) -> str:
+    for line in run(["ethtool", "-k", port]).stdout.splitlines():
+        if line.startswith("hw-tc-offload:"):
+            return line.split()[1] if "[fixed]" not in line else "absent"
+    return "absent"
+
+
+def _settings(ovs: PrivateOvs) -> dict[str, str]:
+    rows = json.loads(ovs.vsctl("--format=json", "--columns=other_config", "list", "Open_vSwitch"))
+    return dict(rows["data"][0][0][1])

@@ -1,0 +1,28 @@
+"""The scenarios by name, in the order in which they run. A new one: a function in `scenarios/`, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tests.nic.guest.bench import Bench
+from tests.nic.guest.scenarios import accepted, ageing, beside, refused, setup
+
+SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
+    "accepted": accepted.accepted,
+    "foreign_prefix": accepted.foreign_prefix,
+    "unsupported_key": refused.unsupported_key,
+    "widened_by_tos": refused.widened_by_tos,
+    "unsupported_action": refused.unsupported_action,
+    "skip_sw": refused.skip_sw,
+    "table_full": refused.table_full,
+    "foreign_port": refused.foreign_port,
+    "hw_offload_off": setup.hw_offload_off,
+    "not_restarted": setup.not_restarted,
+    "turned_off_not_restarted": setup.turned_off_not_restarted,
+    "skip_hw": setup.skip_hw,
+    "hw_tc_offload_off": setup.hw_tc_offload_off,
+    "idle": ageing.idle,
+    "evicted": ageing.evicted,
+    "conntrack": beside.conntrack,
+    "select_group": beside.select_group,
+}

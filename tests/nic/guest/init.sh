@@ -1,0 +1,15 @@
+#!/bin/busybox sh
+# The first program in the virtual machine: make the host's files its root (read-only, with a scratch layer on top) and
+# go on there with the start script of this run.
+bb=/bin/busybox
+$bb mount -t proc proc /proc
+$bb mount -t sysfs sysfs /sys
+$bb mount -t devtmpfs devtmpfs /dev
+while read -r module; do $bb insmod "/modules/$module"; done </modules/order
+$bb mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=512000 host /host
+$bb mount -t tmpfs tmpfs /top
+$bb mkdir /top/upper /top/work
+$bb mount -t overlay -o lowerdir=/host,upperdir=/top/upper,workdir=/top/work overlay /new
+$bb mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 exchange /new/mnt
+for directory in proc sys dev; do $bb mount --move /$directory /new/$directory; done
+exec $bb switch_root /new /mnt/start

@@ -1,0 +1,66 @@
+"""The emulated NIC as the guest handles it: its module, its wire ends, its own account of what it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.nic.guest.wire import Wire
+from xenoovs.switch.process import run
+
+PORTS = ("p0", "p1", "pf0hpf")
+WIRE_NETNS = "wire"
+
+_DEBUGFS = Path("/sys/kernel/debug/eswitch")
+_PARAMETERS = Path("/sys/module/eswitch/parameters")
+DEFAULT_MAX_RULES = 4096
+
+
+def load_nic(module: str) -> dict[str, Wire]:
+    """Load the module and plug in the wire ends, in a namespace of their own; one Wire a port, by the port's name."""
+    run(["insmod", module, f"ports={','.join(PORTS)}"])
+    run(["ip", "netns", "add", WIRE_NETNS])
+    for port in PORTS:
+        run(["ip", "link", "set", port, "up"])
+        plug_in(f"{port}-w")
+    return {port: Wire(WIRE_NETNS, f"{port}-w") for port in PORTS}
+
+
+def plug_in(device: str) -> None:
+    """Move a device to the wire ends' namespace and set it up, silent: without IPv6 it sends nothing by itself."""
+    run(["ip", "link", "set", device, "netns", WIRE_NETNS])
+    quiet = f"net.ipv6.conf.{device}.disable_ipv6=1"
+    run(["ip", "netns", "exec", WIRE_NETNS, "sysctl", "-q", "-w", quiet])
+    run(["ip", "-n", WIRE_NETNS, "link", "set", device, "up"])
+
+
+def add_veth(port: str) -> Wire:
+    """A port that is not on the NIC: a veth pair whose far end is plugged in beside the NIC's wire ends."""
+    run(["ip", "link", "add", port, "type", "veth", "peer", "name", f"{port}-w"])
+    run(["ip", "link", "set", port, "up"])
+    plug_in(f"{port}-w")
+    return Wire(WIRE_NETNS, f"{port}-w")
+
+
+def remove_veth(port: str) -> None:
+    """Remove what `add_veth` has made."""
+    run(["ip", "link", "delete", port])
+
+
+def rules() -> str:
+    """The rule table as text; `tests/nic/truth.py` parses it."""
+    return (_DEBUGFS / "rules").read_text()
+
+
+def port_counters() -> str:
+    """The counters of the ports as text; `tests/nic/truth.py` parses it."""
+    return (_DEBUGFS / "ports").read_text()
+
+
+def set_max_rules(limit: int) -> None:
+    """Change the size of the rule table. Rules beyond it stay, as in any NIC."""
+    (_PARAMETERS / "max_rules").write_text(f"{limit}\n")
+
+
+def set_hw_tc_offload(port: str, state: str) -> None:
+    """`ethtool -K PORT hw-tc-offload STATE`; state is `on` or `off`."""
+    run(["ethtool", "-K", port, "hw-tc-offload", state])

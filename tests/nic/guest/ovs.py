@@ -1,0 +1,75 @@
+"""A real Open vSwitch with the kernel's datapath, private to the guest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from xenoovs.lab.private_ovs import PrivateOvs, start_database, stop_process
+from xenoovs.switch.process import run, try_run
+
+BRIDGE = "ovsbr1"
+_START_TIMEOUT_S = 120.0
+
+
+def start_ovs(directory: Path, *, hw_offload: str, settings: Sequence[str] = ()) -> PrivateOvs:
+    """Start a new OVS with `other_config:hw-offload` as given. `settings`: more of other_config, as `key=value`.
+
+    Megaflows stay for ten minutes unless `settings` has another max-idle.
+    """
+    directory.mkdir(mode=0o700, parents=True)
+    ovs = PrivateOvs(directory)
+    start_database(ovs)
+    wanted = ("max-idle=600000", f"hw-offload={hw_offload}", *settings)
+    ovs.vsctl("--no-wait", "set", "Open_vSwitch", ".", *(f"other_config:{setting}" for setting in wanted))
+    start_vswitchd(ovs)
+    return ovs
+
+
+def start_vswitchd(ovs: PrivateOvs) -> None:
+    """Start ovs-vswitchd with the kernel's datapath, in the namespace of the caller."""
+    here = ovs.directory
+    options = [f"--pidfile={here}/ovs-vswitchd.pid", f"--log-file={here}/ovs-vswitchd.log", "-vconsole:off"]
+    run(["ovs-vswitchd", ovs.db, *options, "--detach", "--no-chdir"], env=ovs.env, timeout_s=_START_TIMEOUT_S)
+
+
+def restart_vswitchd(ovs: PrivateOvs) -> None:
+    """As an init script does: the datapath and the TC rules stay until the new daemon has them."""
+    stop_process(ovs.pids()[0])
+    start_vswitchd(ovs)
+
+
+def add_bridge(ovs: PrivateOvs, ports: Sequence[str]) -> None:
+    """The bridge `ovsbr1` in fail mode secure, with `ports` as OpenFlow ports 1, 2, ..."""
+    added = [word for i, port in enumerate(ports, 1) for word in _add_port(port, ofport=i)]
+    ovs.vsctl("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "fail_mode=secure", *added, timeout_s=_START_TIMEOUT_S)
+
+
+def stop_ovs(ovs: PrivateOvs) -> None:
+    """Remove the bridge and with it all TC rules; stop the daemons; the next OVS finds no datapath."""
+    ovs.vsctl("--if-exists", "del-br", BRIDGE, timeout_s=_START_TIMEOUT_S)
+    time.sleep(1.0)
+    for pid in ovs.pids():
+        stop_process(pid)
+    try_run(["ovs-dpctl", "del-dp", "ovs-system"], env=ovs.env)
+
+
+def add_flows(ovs: PrivateOvs, text: str) -> None:
+    """Install flows in one bundle."""
+    argv = ["ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", management(ovs), "-"]
+    run(argv, stdin=text, env=ovs.env, timeout_s=60.0)
+
+
+def management(ovs: PrivateOvs) -> str:
+    """The OpenFlow socket of the bridge, as ovs-ofctl(8) takes it."""
+    return f"unix:{ovs.directory / BRIDGE}.mgmt"
+
+
+def log(ovs: PrivateOvs) -> list[str]:
+    """The lines of ovs-vswitchd's log so far."""
+    return (ovs.directory / "ovs-vswitchd.log").read_text().splitlines()
+
+
+def _add_port(port: str, *, ofport: int) -> list[str]:
+    return ["--", "add-port", BRIDGE, port, "--", "set", "interface", port, f"ofport_request={ofport}"]

@@ -1,0 +1,70 @@
+"""What a scenario leaves behind: everything that was done and seen, as it was seen. Judged on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.nic.guest.frames import Kind
+from tests.nic.guest.wire import Arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Packets that were sent: `packets_each` of every source, `kind` says what they were otherwise, into `port`."""
+
+    port: str
+    sources: tuple[str, ...]
+    packets_each: int
+    frame_bytes: int
+    kind: Kind
+    arrived: dict[str, tuple[Arrived, ...]]
+    """What came out of the NIC soon after, by port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Everything at one moment, as each tool prints it. `bursts` counts the bursts before."""
+
+    label: str
+    bursts: int
+    flows: str
+    """`ovs-ofctl --names dump-flows`."""
+    megaflows: str
+    """`ovs-appctl dpctl/dump-flows -m`."""
+    tc: dict[str, list[dict[str, Any]]]
+    """`tc -j -s filter show dev PORT ingress`, by port."""
+    rules: str
+    """The NIC's own rule table: the ground truth."""
+    port_counters: str
+    """The NIC's own counters of packets that it forwarded by a rule, or gave to the representor."""
+    offload_stats: str
+    """`ovs-appctl bridge/dump-flows --offload-stats`."""
+    upcall: str
+    """`ovs-appctl upcall/show`."""
+
+
+@dataclass(slots=True)
+class Record:
+    """One scenario."""
+
+    program: str = ""
+    """The flows that xenoovs compiled."""
+    extra_flows: str = ""
+    """Flows beside them, of nobody."""
+    bursts: list[Burst] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
+    features: dict[str, str] = field(default_factory=dict)
+    """hw-tc-offload (`on`, `off`, `absent`) by port, at the end."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """other_config of Open_vSwitch, at the end."""
+    ports: str = ""
+    """`ovs-appctl dpif/show`: OpenFlow and datapath numbers of the ports."""
+    rules_left: str = ""
+    """The NIC's rule table after OVS has removed its bridge."""
+    ovs_log: list[str] = field(default_factory=list)
+    kernel_log: list[str] = field(default_factory=list)
+    """Lines of dmesg; the NIC says here which rule it refused, and why."""
+    error: str | None = None
+    """The traceback when the scenario did not reach its end."""
+    seconds: float = 0.0

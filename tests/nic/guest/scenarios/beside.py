@@ -1,0 +1,38 @@
+"""Other people's flows on the same bridge that no NIC of this kind offloads; ours are not harmed."""
+
+from __future__ import annotations
+
+from tests.nic.guest import ovs as switch
+from tests.nic.guest.bench import Bench
+from tests.nic.guest.frames import Kind
+from xenoovs.switch.process import run
+
+_ELSEWHERE = Kind(destination="10.3.10.46")
+_CONNTRACK = """\
+priority=3000,udp,in_port=p0,nw_dst=10.3.10.46 actions=ct(table=9)
+table=9,priority=1,ct_state=+new+trk,ip actions=ct(commit),output:pf0hpf
+table=9,priority=1,ct_state=-new+trk,ip actions=output:pf0hpf
+"""
+_GROUP = "group_id=1,type=select,bucket=output:p1,bucket=output:pf0hpf"
+
+
+def conntrack(bench: Bench) -> None:
+    """A stateful service beside ours. Debian's kernel cannot offload recirculation (CONFIG_NET_TC_SKB_EXT is off)."""
+    bench.begin("dns", extra_flows=_CONNTRACK)
+    bench.explain()
+    bench.prime()
+    bench.send(packets_each=2, kind=_ELSEWHERE)
+    bench.send(packets_each=5)
+    bench.look("after 2 packets to the stateful service and 5 to ours")
+
+
+def select_group(bench: Bench) -> None:
+    """A select group beside our blocks: dp_hash and recirculation, which TC has no words for."""
+    bench.begin("dns")
+    bench.explain()
+    run(["ovs-ofctl", "-O", "OpenFlow14", "add-group", switch.management(bench.ovs), _GROUP], env=bench.ovs.env)
+    bench.add_flows("priority=3000,udp,in_port=p0,nw_dst=10.3.10.46 actions=group:1\n")
+    bench.prime()
+    bench.send(packets_each=2, kind=_ELSEWHERE)
+    bench.send(packets_each=5)
+    bench.look("after 2 packets of each client to the group and 5 to our service")

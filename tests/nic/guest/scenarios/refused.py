@@ -1,0 +1,88 @@
+"""The NIC or OVS refuses something: a key, an action, a port, one rule too many."""
+
+from __future__ import annotations
+
+from tests.nic.guest.bench import Bench
+from tests.nic.guest.frames import Kind
+from tests.nic.guest.nic import set_max_rules
+
+_TABLE_SIZE = 4
+_FOREIGN_ACTIONS = """\
+priority=3000,udp,in_port=p0,nw_dst=10.3.10.46 actions=push_vlan:0x8100,set_field:4101->vlan_vid,output:p1
+priority=3000,udp,in_port=p0,nw_dst=10.3.10.47 actions=output:LOCAL
+priority=3000,udp,in_port=p0,nw_dst=10.3.10.48 actions=output(port=p1,max_len=64)
+"""
+
+
+def unsupported_key(bench: Bench) -> None:
+    """A foreign flow matches the ICMP type, which this NIC cannot; our blocks are in hardware beside it."""
+    bench.begin("dns", extra_flows="priority=3000,icmp,in_port=p0,nw_dst=10.3.10.45,icmp_type=8 actions=output:p1\n")
+    bench.prime()
+    bench.prime(kind=Kind(protocol="icmp"))
+    bench.look("primed")
+    bench.send(packets_each=5)
+    bench.send(packets_each=3, kind=Kind(protocol="icmp"))
+    bench.look("after 5 packets of UDP and 3 of ICMP of each client")
+
+
+def widened_by_tos(bench: Bench) -> None:
+    """A foreign flow above ours looks at the DSCP: every megaflow of ours matches it then, and the NIC refuses all."""
+    foreign = "priority=3000,udp,in_port=p0,nw_dst=10.3.10.45,nw_tos=184 actions=output:pf0hpf\n"
+    bench.begin("dns", extra_flows=foreign)
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("after 5 packets of each client")
+
+
+def unsupported_action(bench: Bench) -> None:
+    """A VLAN tag and the local port, which this NIC refuses; a truncated output, which OVS does not even ask for."""
+    bench.begin("dns", extra_flows=_FOREIGN_ACTIONS)
+    bench.explain()
+    bench.prime()
+    for destination in ("10.3.10.46", "10.3.10.47", "10.3.10.48"):
+        bench.send(packets_each=1, kind=Kind(destination=destination))
+    bench.look("primed")
+    bench.send(packets_each=5)
+    for destination in ("10.3.10.46", "10.3.10.47", "10.3.10.48"):
+        bench.send(packets_each=2, kind=Kind(destination=destination))
+    bench.look("after 5 packets to the service and 2 to each foreign address")
+
+
+def skip_sw(bench: Bench) -> None:
+    """With tc-policy=skip_sw a rule that the NIC refuses does not stay in TC's software; OVS logs the refusal."""
+    foreign = "priority=3000,icmp,in_port=p0,nw_dst=10.3.10.45,icmp_type=8 actions=output:p1\n"
+    bench.begin("dns", extra_flows=foreign, settings=["tc-policy=skip_sw"])
+    bench.explain()
+    bench.prime()
+    bench.prime(kind=Kind(protocol="icmp"))
+    bench.look("primed")
+
+
+def table_full(bench: Bench) -> None:
+    """The rule table has room for half of the blocks; a larger one helps only after OVS asks again."""
+    set_max_rules(_TABLE_SIZE)
+    bench.begin("dns")
+    bench.prime()
+    bench.look("primed")
+    bench.send(packets_each=5)
+    bench.look("after 5 packets of each client")
+    set_max_rules(64)
+    bench.send(packets_each=5)
+    bench.look("larger table, 5 more packets of each client")
+    bench.purge()
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("purged, primed, 5 packets of each client")
+
+
+def foreign_port(bench: Bench) -> None:
+    """One backend is behind a veth, which is not on the eSwitch; traffic also enters there."""
+    bench.add_veth("x0")
+    from_veth = "priority=3000,udp,in_port=x0 actions=output:p1\n"
+    bench.begin("foreign_port", extra_flows=from_veth, ports=("p0", "p1", "x0"))
+    bench.prime()
+    bench.prime(port="x0")
+    bench.look("primed")
+    bench.send(packets_each=5)
+    bench.send(packets_each=3, port="x0")
+    bench.look("after 5 packets of each client by p0 and 3 by x0")

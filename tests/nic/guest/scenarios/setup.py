@@ -1,0 +1,58 @@
+"""Nothing is wrong with the flows, but the set-up keeps them out of hardware."""
+
+from __future__ import annotations
+
+from tests.nic.guest.bench import Bench
+from tests.nic.guest.nic import set_hw_tc_offload
+
+
+def hw_offload_off(bench: Bench) -> None:
+    """OVS never asks: other_config:hw-offload is false."""
+    bench.begin("dns", hw_offload="false")
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("after 5 packets of each client")
+
+
+def not_restarted(bench: Bench) -> None:
+    """hw-offload is turned on while OVS runs; later ovs-vswitchd is restarted, as the manual asks."""
+    bench.begin("dns", hw_offload="false")
+    bench.prime()
+    bench.look("off")
+    bench.configure("hw-offload=true")
+    bench.send(packets_each=5)
+    bench.look("on, 5 packets of each client")
+    bench.purge()
+    bench.prime()
+    bench.look("on, purged")
+    bench.restart_ovs()
+    bench.prime()
+    bench.look("on, restarted")
+
+
+def turned_off_not_restarted(bench: Bench) -> None:
+    """hw-offload is turned off while OVS runs: the setting says one thing, the NIC does another."""
+    bench.begin("dns")
+    bench.prime()
+    bench.configure("hw-offload=false")
+    bench.purge()
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("off, purged, 5 packets of each client")
+
+
+def skip_hw(bench: Bench) -> None:
+    """tc-policy=skip_hw: OVS uses TC, and tells it to leave the NIC alone."""
+    bench.begin("dns", settings=["tc-policy=skip_hw"])
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("after 5 packets of each client")
+
+
+def hw_tc_offload_off(bench: Bench) -> None:
+    """`ethtool -K p0 hw-tc-offload off`: the driver of the ingress port takes no rules."""
+    set_hw_tc_offload("p0", "off")
+    bench.begin("dns")
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("after 5 packets of each client")

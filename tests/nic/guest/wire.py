@@ -1,0 +1,72 @@
+"""The far end of a port's cable: sends exactly what it is told to, and counts what arrives."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tests.nic.guest.namespace import inside
+
+_ETH_P_ALL = 3
+_SO_RCVBUFFORCE = 33  # asm-generic/socket.h
+_BUFFER_BYTES = 64 << 20
+_PACKET_OUTGOING = 4  # linux/if_packet.h
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Frames of one kind that left the NIC here. Addresses are text."""
+
+    dst_mac: str
+    packets: int
+
+
+class Wire:
+    """A packet socket (packet(7)) on the device `name` in the namespace `netns`."""
+
+    def __init__(self, netns: str, name: str) -> None:
+        self.name = name
+        with inside(netns):
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+        self._socket.bind((name, _ETH_P_ALL))
+        self._socket.settimeout(0.0)
+
+    def send(self, frames: Iterable[bytes]) -> None:
+        """Hand the frames to the device, one after the other."""
+        for frame in frames:
+            self._socket.send(frame)
+
+    def take(self) -> list[str]:
+        """The destination MACs of the frames that have arrived since the last call."""
+        macs: list[str] = []
+        while True:
+            try:
+                frame, address = self._socket.recvfrom(2048)
+            except BlockingIOError:
+                return macs
+            if address[2] != _PACKET_OUTGOING:
+                macs.append(frame[:6].hex(":"))
+
+    def close(self) -> None:
+        """Release the socket."""
+        self._socket.close()
+
+
+def arrived(wires: Mapping[str, Wire], *, quiet_s: float = 0.5) -> dict[str, tuple[Arrived, ...]]:
+    """What has arrived at each wire since the last call; waits until nothing comes anywhere for `quiet_s`."""
+    seen: dict[str, Counter[str]] = {port: Counter() for port in wires}
+    last = time.monotonic()
+    while time.monotonic() - last < quiet_s:
+        for port, wire in wires.items():
+            macs = wire.take()
+            seen[port].update(macs)
+            if macs:
+                last = time.monotonic()
+        time.sleep(0.02)
+    return {
+        port: tuple(Arrived(mac, packets) for mac, packets in sorted(counts.items())) for port, counts in seen.items()
+    }
