@@ -1,0 +1,84 @@
+"""The switch in memory: atomic, one flow a key, foreign flows unseen, and faults when told."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.errors import BridgeMissing, BundleRejected, PortsMissing, SwitchUnreachable
+from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.parse import parse_flow
+from xenoovs.switch.api import Switch, require_ports
+from xenoovs.switch.fake import FakeSwitch, fake_bridge
+
+_OURS = parse_flow("cookie=0x786f000000000001, priority=5,ip actions=output:p1")
+_CHANGED = parse_flow("cookie=0x786f000000000002, priority=5,ip actions=drop")
+_FOREIGN = parse_flow("cookie=0x1, priority=1 actions=NORMAL")
+
+
+@pytest.fixture
+def switch() -> FakeSwitch:
+    made = FakeSwitch(fake_bridge("br0", ["p0", "p1"]), fake_bridge("br1", ["p2"]))
+    made.install("br0", [_OURS, _FOREIGN])
+    return made
+
+
+def _bundle(command: Command, *flows: Flow) -> Bundle:
+    return Bundle(tuple(FlowMod(command, flow) for flow in flows))
+
+
+def _flows(switch: Switch) -> list[Flow]:
+    return [seen.flow for seen in switch.dump_flows("br0")]
+
+
+def test_flows_of_others_are_counted_only(switch: FakeSwitch) -> None:
+    assert _flows(switch) == [_OURS]
+    assert switch.count_foreign_flows("br0") == 1
+
+
+def test_modifying_keeps_cookie_and_counters_and_adding_does_not(switch: FakeSwitch) -> None:
+    switch.count("br0", {_OURS.key: 3})
+    switch.apply("br0", _bundle(Command.MODIFY, _CHANGED))
+    (seen,) = switch.dump_flows("br0")
+    assert (seen.flow.cookie, seen.flow.actions, seen.packets, seen.bytes) == (_OURS.cookie, (), 3, 300)
+    switch.apply("br0", _bundle(Command.ADD, _CHANGED))
+    (seen,) = switch.dump_flows("br0")
+    assert (seen.flow, seen.packets) == (_CHANGED, 0)
+
+
+def test_modifying_and_deleting_what_is_not_there_does_nothing(switch: FakeSwitch) -> None:
+    other = parse_flow("cookie=0x786f000000000001, priority=6,ip actions=drop")
+    switch.apply("br0", _bundle(Command.MODIFY, other))
+    switch.apply("br0", _bundle(Command.DELETE, other))
+    assert _flows(switch) == [_OURS]
+
+
+def test_an_unknown_port_refuses_the_whole_bundle(switch: FakeSwitch) -> None:
+    bad = parse_flow("cookie=0x786f000000000001, priority=7 actions=output:p2")
+    with pytest.raises(BundleRejected):
+        switch.apply("br0", _bundle(Command.ADD, _CHANGED, bad))
+    assert _flows(switch) == [_OURS]
+    assert switch.applied == []
+
+
+def test_a_failure_comes_once_and_changes_nothing(switch: FakeSwitch) -> None:
+    switch.fail_next(SwitchUnreachable(target="x", reason="told to"))
+    with pytest.raises(SwitchUnreachable):
+        switch.apply("br0", _bundle(Command.ADD, _CHANGED))
+    assert _flows(switch) == [_OURS]
+
+
+def test_a_lost_answer_comes_after_the_change(switch: FakeSwitch) -> None:
+    switch.lose_answer(SwitchUnreachable(target="x", reason="told to"))
+    with pytest.raises(SwitchUnreachable):
+        switch.apply("br0", _bundle(Command.ADD, _CHANGED))
+    assert _flows(switch) == [_CHANGED]
+
+
+def test_ports_are_required_by_name(switch: FakeSwitch) -> None:
+    assert require_ports(switch, "br0", ["p0", "p1"]).ofports == {"br0": 65534, "p0": 1, "p1": 2}
+    with pytest.raises(PortsMissing) as caught:
+        require_ports(switch, "br0", ["p0", "p2", "p9"])
+    assert caught.value.elsewhere == {"p2": "br1", "p9": None}
+    with pytest.raises(BridgeMissing):
+        require_ports(switch, "br7", ["p0"])
