@@ -49,7 +49,7 @@ def match_of(conditions: Iterable[Masked], *, in_port: str | None = None, foreig
 
     Raises ValueError for a value outside its mask and for two conditions on one field.
     """
-    kept = sorted((c for c in conditions if c.mask), key=_rank)
+    kept = sorted([c for c in conditions if c.mask], key=_rank)
     before: Field | None = None
     for condition in kept:
         field, value, mask = condition.field, condition.value, condition.mask
