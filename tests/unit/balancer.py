@@ -44,5 +44,6 @@ def program(*services: Service) -> Program:
 
 
 def lines(compiled: Program, *, table: int) -> list[str]:
-    """The flows of a table as text, without cookies, in the order of the program."""
-    return [render_flow(flow).split(", ", 1)[1] for flow in compiled.flows if flow.table == table]
+    """The flows of a table as text from the priority on, in the order of the program."""
+    texts = (render_flow(flow) for flow in compiled.flows if flow.table == table)
+    return [text[text.index("priority=") :] for text in texts]

@@ -1,0 +1,73 @@
+"""The numbers of the program and the laws between them."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+from itertools import product
+
+from tests.unit.balancer import claim
+from xenoovs.compile.pipeline import (
+    ARP_PRIORITY,
+    NEIGHBOUR_DISCOVERY_PRIORITY,
+    OTHER_PRIORITY,
+    Stage,
+    block_priority,
+    cookie_of,
+    longest_match_priority,
+    service_priority,
+    stage_of,
+)
+from xenoovs.model.service import Claim, Protocol, Strategy
+from xenoovs.openflow.cookie import OWNER, Cookie, decode_cookie
+from xenoovs.partition.block import MAX_WIDTH
+
+VIP = IPv4Address("192.0.2.1")
+KINDS = [claim(), claim(protocol=Protocol.UDP), claim(VIP), claim(VIP, protocol=Protocol.UDP)]
+
+
+def all_priorities() -> dict[tuple[bool, bool, int], int]:
+    """By whether there is a VIP, a protocol, and by bits of the port (which only a protocol can have)."""
+    pairs = ((kind, bits) for kind, bits in product(KINDS, range(17)) if kind.protocol or not bits)
+    return {(bool(kind.vips), kind.protocol is not None, bits): priority(kind, bits) for kind, bits in pairs}
+
+
+def priority(kind: Claim, bits: int) -> int:
+    return service_priority(kind, port_bits=bits)
+
+
+def test_unlike_conditions_never_share_a_priority() -> None:
+    found = all_priorities()
+    assert len(set(found.values())) == len(found) == 2 + 2 * 17
+
+
+def test_priority_falls_with_vip_then_port_bits_then_protocol() -> None:
+    ordered = sorted(all_priorities().items(), key=lambda item: -item[1])
+    assert [kind for kind, _ in ordered] == sorted(all_priorities(), key=lambda kind: (kind[0], kind[2], kind[1]))
+
+
+def test_services_lie_between_neighbour_discovery_and_arp() -> None:
+    found = all_priorities().values()
+    assert NEIGHBOUR_DISCOVERY_PRIORITY > max(found) > min(found) > ARP_PRIORITY > OTHER_PRIORITY > 0
+
+
+def test_blocks_are_ordered_by_depth_alone() -> None:
+    depths = range(MAX_WIDTH + 1)
+    assert [block_priority(depth) for depth in depths] == list(range(1000, 1000 - len(depths), -1))
+    assert [longest_match_priority(depth) for depth in depths] == list(range(1000, 1000 + len(depths)))
+
+
+def test_tables_are_the_order_of_the_stages() -> None:
+    assert [stage.table for stage in Stage] == [0, 1, 2, 3]
+
+
+def test_each_strategy_has_its_stage() -> None:
+    assert {strategy: stage_of(strategy) for strategy in Strategy} == {
+        Strategy.DISJOINT: Stage.BALANCE,
+        Strategy.LPM: Stage.LONGEST_MATCH,
+    }
+
+
+def test_cookies_are_ours() -> None:
+    cookie = cookie_of(Stage.LONGEST_MATCH, 0xFFFFFFFF)
+    assert cookie >> 48 == OWNER
+    assert decode_cookie(cookie) == Cookie(generation=1, stage=3, service=0xFFFFFFFF)

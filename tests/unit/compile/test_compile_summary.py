@@ -1,0 +1,54 @@
+"""What a plan says about services."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from ipaddress import IPv4Address
+
+from tests.unit.balancer import backends, claim, program, service
+from xenoovs.compile.summary import Fate, summarise
+from xenoovs.model.address import Mac
+
+VIP = IPv4Address("192.0.2.1")
+TWO = service(claim(VIP), 1, 1)
+NOTHING, HALF, ALL = Fraction(0), Fraction(1, 2), Fraction(1)
+
+
+def test_a_new_service() -> None:
+    (change,) = summarise(program(TWO), [])
+    assert (change.fate, change.moved, change.blocks_before, change.blocks_after) == (Fate.NEW, NOTHING, 0, 2)
+    assert [(b.name, b.wanted, b.before, b.after) for b in change.backends] == [
+        ("b0", HALF, NOTHING, HALF),
+        ("b1", HALF, NOTHING, HALF),
+    ]
+
+
+def test_the_same_service_under_another_name() -> None:
+    (change,) = summarise(program(replace(TWO, name="new-name")), program(TWO).flows)
+    assert (change.name, change.fate, change.moved) == ("new-name", Fate.SAME, NOTHING)
+
+
+def test_a_service_that_is_gone() -> None:
+    (change,) = summarise(program(), program(TWO).flows)
+    assert (change.fate, change.blocks_before, change.blocks_after, change.hardware_entries) == (Fate.REMOVED, 2, 0, 0)
+    assert [(b.wanted, b.before, b.after) for b in change.backends] == [(None, HALF, NOTHING)] * 2
+
+
+def test_a_replaced_server_moves_its_clients() -> None:
+    first, second = backends(1, 1)
+    changed = replace(TWO, backends=(first, replace(second, mac=Mac(0x0B0000000001))))
+    (change,) = summarise(program(changed), program(TWO).flows)
+    assert (change.fate, change.moved) == (Fate.CHANGED, HALF)
+    assert [(b.name, b.before, b.after) for b in change.backends] == [
+        ("b0", HALF, HALF),
+        ("b1", NOTHING, HALF),
+        ("(not in the config)", HALF, NOTHING),
+    ]
+
+
+def test_equal_backends_that_change_places_move() -> None:
+    """The order of backends decides who gets which block; a reader of the plan must see what a swap costs."""
+    swapped = replace(TWO, backends=tuple(reversed(TWO.backends)))
+    (change,) = summarise(program(swapped), program(TWO).flows)
+    assert (change.fate, change.moved) == (Fate.CHANGED, ALL)
