@@ -68,10 +68,10 @@ def _confirm(change: PlannedChange, *, yes: bool) -> None:
 
 
 def _apply(change: PlannedChange, switch: Switch) -> None:
-    from xenoovs.compile.plan import plan
+    from xenoovs.cli.planning import read_back
     from xenoovs.errors import ReadBackDiffers
 
     switch.apply(change.bridge, change.bundle)
-    left = plan(change.program.flows, [seen.flow for seen in switch.dump_flows(change.bridge)])
-    if not left.is_empty:
-        raise ReadBackDiffers(bridge=change.bridge, flows=left.flow_mods)
+    wrong = read_back(change, switch)
+    if wrong:
+        raise ReadBackDiffers(bridge=change.bridge, flows=wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from importlib import import_module
@@ -23,6 +24,8 @@ EXIT_USAGE = 64
 """sysexits(3), EX_USAGE."""
 EXIT_INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
+
+_GC_THRESHOLD = 200_000
 
 # Written out in the order of `--help`, with their one line, so that help imports no command.
 COMMANDS = {
@@ -76,6 +79,8 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the console script; never returns."""
+    # A command makes many small values that live to its end: looking for cycles among them costs a fifth of its time.
+    gc.set_threshold(_GC_THRESHOLD)
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 

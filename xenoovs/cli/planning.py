@@ -1,31 +1,39 @@
-"""The wiring of plan and apply: config and switch in, difference out."""
+"""The wiring of plan and apply: config and switch in, difference out; and the read-back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xenoovs.compile.plan import Plan, bundle_of, plan
-from xenoovs.compile.program import Program, compile_program
+from xenoovs.compile.program import Program, compile_program, keep_installed
 from xenoovs.compile.summary import ServiceChange, summarise
+from xenoovs.openflow.cookie import service_of
+from xenoovs.openflow.recognise import recognise
+from xenoovs.openflow.render import render_flow
 from xenoovs.switch.api import require_ports
 
 if TYPE_CHECKING:
     from xenoovs.model.balancer import Balancer
     from xenoovs.openflow.bundle import Bundle
-    from xenoovs.openflow.flow import ObservedFlow
+    from xenoovs.openflow.flow import Flow, ObservedFlow
     from xenoovs.switch.api import Switch
+
+_DUMPS_BY_SERVICE = 8
+"""Up to so many services are read back one by one; for more, all flows at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """What a bridge has, what it shall have, and the difference."""
+    """What a bridge shall have, and the difference to what it has. `touched`: ids of the services that differ."""
 
     bridge: str
     program: Program
     difference: Plan
     services: tuple[ServiceChange, ...]
+    touched: frozenset[int]
 
     @property
     def bundle(self) -> Bundle:
@@ -39,16 +47,53 @@ def plan_change(balancer: Balancer, switch: Switch, *, rebalance: bool = False) 
     somebody else.
     """
     bridge = balancer.uplinks.bridge
-    require_ports(switch, bridge, balancer.ports)
-    observed = [seen.flow for seen in switch.dump_flows(bridge)]
-    program = compile_program(balancer, installed=() if rebalance else observed)
-    difference = plan(program.flows, observed)
-    if difference.added and switch.count_foreign_flows(bridge):
-        foreign = (seen.flow for seen in switch.dump_foreign_flows(bridge))
-        difference = plan(program.flows, (*observed, *foreign))
-    return PlannedChange(bridge, program, difference, summarise(program, observed))
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        # The switch answers while the program is compiled.
+        reading = reader.submit(_read, switch, bridge, balancer.ports)
+        program = compile_program(balancer)
+        known = by_text(program.flows)
+        seen = recognise(reading.result(), known)
+    touched = frozenset(service_of(flow.cookie) for flow in (*seen.missing.values(), *seen.others))
+    there = [flow for text, flow in known.items() if service_of(flow.cookie) in touched and text not in seen.missing]
+    observed = [*there, *seen.others]
+    if not rebalance:
+        program = keep_installed(program, observed)
+    difference = _compare(program, observed, touched, switch=switch, bridge=bridge)
+    same = {service.service_id for service in program.services} - touched
+    return PlannedChange(bridge, program, difference, summarise(program, observed, same=same), touched)
+
+
+def read_back(change: PlannedChange, switch: Switch) -> int:
+    """How many flows of the services that were changed are not as they should be now."""
+    one_by_one = len(change.touched) <= _DUMPS_BY_SERVICE
+    ids: Iterable[int | None] = sorted(change.touched) if one_by_one else (None,)
+    wanted = [f for f in change.program.flows if not one_by_one or service_of(f.cookie) in change.touched]
+    seen = recognise("\n".join(switch.dump_flow_text(change.bridge, service_id=i) for i in ids), by_text(wanted))
+    return plan(seen.missing.values(), seen.others).flow_mods
 
 
 def compile_near(balancer: Balancer, observed: Iterable[ObservedFlow]) -> Program:
     """The program that `apply` would leave on a bridge with these flows."""
     return compile_program(balancer, installed=(seen.flow for seen in observed))
+
+
+def by_text(flows: Iterable[Flow]) -> Mapping[str, Flow]:
+    """Flows by the text that a dump shows for them."""
+    return {render_flow(flow): flow for flow in flows}
+
+
+def _read(switch: Switch, bridge: str, ports: Iterable[str]) -> str:
+    require_ports(switch, bridge, ports)
+    return switch.dump_flow_text(bridge)
+
+
+def _compare(program: Program, observed: list[Flow], touched: frozenset[int], *, switch: Switch, bridge: str) -> Plan:
+    """The plan for the services that differ; the others count as unchanged."""
+    flows = program.flows
+    wanted = [flow for flow in flows if service_of(flow.cookie) in touched]
+    untouched = len(flows) - len(wanted)
+    difference = plan(wanted, observed, untouched=untouched)
+    if difference.added and switch.count_foreign_flows(bridge):
+        foreign = (seen.flow for seen in switch.dump_foreign_flows(bridge))
+        difference = plan(wanted, (*observed, *foreign), untouched=untouched)
+    return difference

@@ -38,13 +38,15 @@ class Plan:
         return len(self.added) + len(self.changed) + len(self.removed)
 
 
-def plan(desired: Iterable[Flow], observed: Iterable[Flow]) -> Plan:
+def plan(desired: Iterable[Flow], observed: Iterable[Flow], *, untouched: int = 0) -> Plan:
     """The difference, in the order of `desired`. Both hold each flow key at most once.
+
+    `untouched`: how many flows besides these are known to be as they should.
 
     Flows of others among `observed` are left alone; FlowTaken is raised for one that has the key of a desired flow.
     """
     have = {flow.key: flow for flow in observed}
-    added, changed, unchanged = list[Flow](), list[Change](), 0
+    added, changed, unchanged = list[Flow](), list[Change](), untouched
     for flow in desired:
         before = have.pop(flow.key, None)
         if before is None:

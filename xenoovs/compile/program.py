@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xenoovs.compile.assign import ServiceAssignment, SourceRule, assign, assign_near
 from xenoovs.compile.ids import service_ids
@@ -60,10 +60,21 @@ def compile_program(balancer: Balancer, *, installed: Iterable[Flow] = ()) -> Pr
     Raises ToleranceUnreachable, BudgetUnreachable, CompileError.
     """
     ids = service_ids(service.claim for service in balancer.services)
+    ingress = balancer.uplinks.ingress
+    services = tuple(
+        _compile_service(service, service_id=ids[service.claim], ingress=ingress) for service in balancer.services
+    )
+    shared = (*arp_flows(balancer), *neighbour_discovery_flows(balancer), *other_flows(balancer))
+    return keep_installed(Program(services, shared), installed)
+
+
+def keep_installed(program: Program, installed: Iterable[Flow]) -> Program:
+    """The program with blocks near those of `installed`; services of which it has no flow stay as they are."""
     blocks = blocks_by_service(installed)
-    compiled = (_Compiler(balancer.uplinks.ingress, service, ids[service.claim]) for service in balancer.services)
-    services = tuple(compiler.near(blocks.get(compiler.service_id, [])) for compiler in compiled)
-    return Program(services, (*arp_flows(balancer), *neighbour_discovery_flows(balancer), *other_flows(balancer)))
+    if not blocks:
+        return program
+    services = (_keep_blocks(service, blocks.get(service.service_id, [])) for service in program.services)
+    return replace(program, services=tuple(services))
 
 
 def sorted_flows(flows: Iterable[Flow]) -> tuple[Flow, ...]:
@@ -77,29 +88,28 @@ def render_program(program: Program) -> str:
     return "".join(f"{line}\n" for _, _, line in lines)
 
 
-@dataclass(frozen=True, slots=True)
-class _Compiler:
-    """Compiles one service."""
+def _compile_service(service: Service, *, service_id: int, ingress: tuple[str, ...]) -> ServiceProgram:
+    assignment = assign(service)
+    return ServiceProgram(
+        service=service,
+        service_id=service_id,
+        assignment=assignment,
+        classify=tuple(service_flows(service, service_id=service_id, ingress=ingress)),
+        blocks=_blocks(service, assignment, service_id),
+    )
 
-    ingress: tuple[str, ...]
-    service: Service
-    service_id: int
 
-    def near(self, installed: list[Flow]) -> ServiceProgram:
-        """Near what is installed; where that is nothing, or nothing of use, the fewest blocks."""
-        fresh = self._with(assign(self.service))
-        if not installed or {block.flow for block in fresh.blocks} == set(installed):
-            return fresh
-        found = installed_assignment(installed, self.service.source_bits.positions)
-        kept = assign_near(self.service, found) if found else None
-        return self._with(kept) if kept else fresh
+def _keep_blocks(program: ServiceProgram, installed: list[Flow]) -> ServiceProgram:
+    if not installed or {block.flow for block in program.blocks} == set(installed):
+        return program
+    service = program.service
+    found = installed_assignment(installed, service.source_bits.positions)
+    kept = assign_near(service, found) if found else None
+    if kept is None:
+        return program
+    return replace(program, assignment=kept, blocks=_blocks(service, kept, program.service_id))
 
-    def _with(self, assignment: ServiceAssignment) -> ServiceProgram:
-        flows = block_flows(self.service, assignment, service_id=self.service_id)
-        return ServiceProgram(
-            service=self.service,
-            service_id=self.service_id,
-            assignment=assignment,
-            classify=tuple(service_flows(self.service, service_id=self.service_id, ingress=self.ingress)),
-            blocks=tuple(BlockFlow(flow, rule, self.service.backends[rule.owner]) for flow, rule in flows),
-        )
+
+def _blocks(service: Service, assignment: ServiceAssignment, service_id: int) -> tuple[BlockFlow, ...]:
+    flows = block_flows(service, assignment, service_id=service_id)
+    return tuple(BlockFlow(flow, rule, service.backends[rule.owner]) for flow, rule in flows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -47,31 +47,42 @@ class ServiceChange:
     hardware_entries: int
 
 
-def summarise(program: Program, observed: Iterable[Flow]) -> tuple[ServiceChange, ...]:
-    """The services of the config in its order, then those that disappear."""
+def summarise(program: Program, observed: Iterable[Flow], *, same: Collection[int] = ()) -> tuple[ServiceChange, ...]:
+    """The services of the config in its order, then those that disappear.
+
+    `same`: ids of services that are installed as they should be; their flows need not stand among `observed`.
+    """
     installed = blocks_by_service(observed)
-    kept = (_of_config(service, installed.get(service.service_id, [])) for service in program.services)
+    kept = (
+        _of_config(service, None if service.service_id in same else installed.get(service.service_id, []))
+        for service in program.services
+    )
     wanted = {service.service_id for service in program.services}
     gone = (_removed(service_id, flows) for service_id, flows in sorted(installed.items()) if service_id not in wanted)
     return (*kept, *gone)
 
 
-def _of_config(service: ServiceProgram, installed: list[Flow]) -> ServiceChange:
+def _of_config(service: ServiceProgram, installed: list[Flow] | None) -> ServiceChange:
+    """`installed` None: as desired."""
     desired = [block.flow for block in service.blocks]
-    same = set(desired) == set(installed)
-    before = pieces(installed)
-    after = before if same else pieces(desired)
-    fate = Fate.SAME if same else Fate.CHANGED if installed else Fate.NEW
+    same = installed is None or set(desired) == set(installed)
+    before = () if installed is None else pieces(installed)
+    after = _desired_shares(service)
     return ServiceChange(
         name=service.service.name,
         service_id=service.service_id,
-        fate=fate,
-        backends=_backend_shares(service, shares(before), shares(after)),
-        moved=Fraction(0) if same else moved(before, after),
-        blocks_before=len(installed),
+        fate=Fate.SAME if same else Fate.CHANGED if installed else Fate.NEW,
+        backends=_backend_shares(service, after if same else shares(before), after),
+        moved=Fraction(0) if same or not before else moved(before, pieces(desired)),
+        blocks_before=len(desired) if installed is None else len(installed),
         blocks_after=len(desired),
         hardware_entries=hardware_entries(service),
     )
+
+
+def _desired_shares(service: ServiceProgram) -> dict[Destination, Fraction]:
+    backends = zip(service.service.backends, service.assignment.shares, strict=True)
+    return {Destination(backend.mac.value, backend.egress): share for backend, share in backends}
 
 
 def _backend_shares(

@@ -92,8 +92,8 @@ class Claim:
     @property
     def served_families(self) -> tuple[Family, ...]:
         """The IP versions of which some packet is claimed, IPv4 first."""
-        served = (family for family in self.families if not self.vips or self.vips_of(family))
-        return tuple(sorted(served, key=lambda family: family.bits))
+        named = {family_of(vip) for vip in self.vips} if self.vips else self.families
+        return tuple(family for family in Family if family in self.families and family in named)
 
     def vips_of(self, family: Family) -> tuple[IPAddress, ...]:
         return tuple(vip for vip in self.vips if family_of(vip) is family)

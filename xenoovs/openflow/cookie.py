@@ -32,3 +32,8 @@ def decode_cookie(value: int) -> Cookie | None:
     if not is_ours(value):
         return None
     return Cookie(value >> 40 & 0xFF, value >> 32 & 0xFF, value & 0xFFFFFFFF)
+
+
+def service_of(value: int) -> int:
+    """The service id in a cookie of ours; 0: of no service."""
+    return value & 0xFFFFFFFF

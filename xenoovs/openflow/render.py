@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import assert_never
 
@@ -12,7 +13,7 @@ from xenoovs.openflow.flow import DEFAULT_PRIORITY, Flow
 from xenoovs.openflow.keyword import KEYWORD_OF
 from xenoovs.openflow.match import Masked, Match
 from xenoovs.openflow.text import render_name
-from xenoovs.openflow.value import render_hex, render_mask, render_value
+from xenoovs.openflow.value import render_hex, render_mask, render_mask_to_send, render_value
 
 _LAST_MARK, _LAST_REGISTER = Field.PKT_MARK.rank, Field.METADATA.rank
 _MOD_DL = {Field.DL_SRC: "mod_dl_src", Field.DL_DST: "mod_dl_dst"}
@@ -30,7 +31,7 @@ def render_flow(flow: Flow) -> str:
 def render_flow_mod(mod: FlowMod) -> str:
     """One line of a flow file for `ovs-ofctl add-flows` (ovs-ofctl(8): lines that start with a command)."""
     flow = mod.flow
-    match_text = render_match(flow.match)
+    match_text = _render_conditions(flow.match, _send_masked)
     key = f"table={flow.table},priority={flow.priority}{',' if match_text else ''}{match_text}"
     match mod.command:
         case Command.ADD:
@@ -57,13 +58,17 @@ def render_actions(actions: tuple[Action, ...]) -> str:
 
 def render_match(match: Match) -> str:
     """The conditions in the order of match_format() in lib/match.c; empty for a match of everything."""
+    return _render_conditions(match, _render_masked)
+
+
+def _render_conditions(match: Match, render: Callable[[Masked], str]) -> str:
     keyword, told = _keyword(match)
     marks, registers, headers = list[str](), list[str](), list[str]()
     for masked in match.masked:
         rank = masked.field.rank
         if masked.field not in told:
             group = marks if rank <= _LAST_MARK else registers if rank <= _LAST_REGISTER else headers
-            group.append(_render_masked(masked))
+            group.append(render(masked))
     in_port = () if match.in_port is None else (f"in_port={render_name(match.in_port)}",)
     return ",".join((*marks, *keyword, *registers, *in_port, *headers, *match.foreign))
 
@@ -86,11 +91,20 @@ def _keyword(match: Match) -> tuple[tuple[str, ...], tuple[Field, ...]]:
 
 @lru_cache(maxsize=65536)
 def _render_masked(masked: Masked) -> str:
+    return _condition(masked, render_mask)
+
+
+@lru_cache(maxsize=65536)
+def _send_masked(masked: Masked) -> str:
+    return _condition(masked, render_mask_to_send)
+
+
+def _condition(masked: Masked, render: Callable[[Field, int], str]) -> str:
     field = masked.field
     if masked.is_exact:
         return f"{field.ovs_name}={render_value(field, masked.value)}"
     value = f"{masked.value:#x}" if field.form is Format.L4_PORT else render_value(field, masked.value)
-    return f"{field.ovs_name}={value}/{render_mask(field, masked.mask)}"
+    return f"{field.ovs_name}={value}/{render(field, masked.mask)}"
 
 
 def _render_action(action: Action) -> str:

@@ -59,6 +59,20 @@ def render_mask(field: Field, mask: int) -> str:
             return render_value(field, mask)
 
 
+def render_mask_to_send(field: Field, mask: int) -> str:
+    """A mask as ovs-ofctl reads it: like `render_mask`, but an IPv6 mask whose first 16 bits are 0 starts with `::`.
+
+    ovs-ofctl takes a digit behind the slash for the start of a prefix length (ipv6_parse_masked_len() in lib/packets.c),
+    also where its own dumps print a mask such as `0:4:0:1000::`. A mask of other first bits cannot be helped: `4000::`
+    is refused.
+    """
+    text = render_mask(field, mask)
+    if field.form is not Format.IPV6 or mask >> 112 or ":" not in text or text.startswith(":"):
+        return text
+    groups = (f"{mask >> shift & 0xFFFF:x}" for shift in range(96, -1, -16))
+    return f"::{':'.join(groups)}"
+
+
 @lru_cache(maxsize=4096)
 def parse_mask(field: Field, text: str) -> int:
     """The inverse of `render_mask`. Raises ValueError with the text."""

@@ -79,6 +79,9 @@ class Switch(Protocol):
     def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         """The flows of xenoovs, by the owner in their cookie. Raises BridgeMissing."""
 
+    def dump_flow_text(self, bridge: str, *, service_id: int | None = None) -> str:
+        """Our flows without counters, as ovs-ofctl prints them; of one service where its id is given."""
+
     def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         """The flows of others, to know what ours meet; never to change them. Raises BridgeMissing."""
 

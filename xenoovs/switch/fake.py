@@ -9,8 +9,9 @@ from typing import assert_never
 from xenoovs.errors import BridgeMissing, BundleRejected, SwitchError
 from xenoovs.openflow.action import LOCAL, Output
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.cookie import is_ours
+from xenoovs.openflow.cookie import is_ours, service_of
 from xenoovs.openflow.flow import Flow, FlowKey, ObservedFlow
+from xenoovs.openflow.render import render_flow
 from xenoovs.switch.api import BridgeState, PortState
 
 _Table = dict[FlowKey, ObservedFlow]
@@ -73,6 +74,11 @@ class FakeSwitch:
     def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         self._fail()
         return tuple(seen for seen in self._table(bridge).values() if is_ours(seen.flow.cookie))
+
+    def dump_flow_text(self, bridge: str, *, service_id: int | None = None) -> str:
+        flows = (seen.flow for seen in self.dump_flows(bridge))
+        wanted = (flow for flow in flows if service_id in (None, service_of(flow.cookie)))
+        return "".join(f" {render_flow(flow)}\n" for flow in wanted)
 
     def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         self._fail()

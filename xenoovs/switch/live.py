@@ -37,6 +37,9 @@ class LiveSwitch:
     def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         return Ofctl(self.endpoint).dump_flows(bridge)
 
+    def dump_flow_text(self, bridge: str, *, service_id: int | None = None) -> str:
+        return Ofctl(self.endpoint).dump_flow_text(bridge, service_id=service_id)
+
     def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         return Ofctl(self.endpoint).dump_foreign_flows(bridge)
 

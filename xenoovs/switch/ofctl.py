@@ -10,13 +10,15 @@ from xenoovs.openflow.bundle import Bundle
 from xenoovs.openflow.cookie import OWNER, OWNER_MASK, is_ours
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.parse import parse_dump
-from xenoovs.openflow.render import render_bundle
+from xenoovs.openflow.render import render_bundle, render_flow
 from xenoovs.openflow.text import parse_name
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.process import run
 from xenoovs.switch.stderr import lift, lift_refusal
 
 _OURS = f"cookie={OWNER << 48:#x}/{OWNER_MASK:#x}"
+_SERVICE_MASK = OWNER_MASK | 0xFFFFFFFF
+_NAMED_TABLE = re.compile(r"\btable=[^0-9]|resubmit\(,[^0-9]")
 _DUMP_TIMEOUT_S = 60.0
 # A bundle of 16,000 flows takes 0.1 to 0.9 s on two cores of a PC; a busy BlueField may be some ten times slower.
 _BUNDLE_TIMEOUT_S = 15.0
@@ -38,6 +40,15 @@ class Ofctl:
     def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         """Our flows with their counters, in the order of Open vSwitch. Raises ParseError for text of another form."""
         return self._dump(bridge, _OURS)
+
+    def dump_flow_text(self, bridge: str, *, service_id: int | None = None) -> str:
+        """Our flows without counters, one a line, tables by number; of one service where its id is given."""
+        ours = _OURS if service_id is None else f"cookie={OWNER << 48 | service_id:#x}/{_SERVICE_MASK:#x}"
+        text = self._run("dump-flows", bridge, ours, "--no-stats")
+        if not _NAMED_TABLE.search(text):
+            return text
+        flows = parse_dump(text, tables=self._table_numbers(bridge))
+        return "".join(f"{render_flow(seen.flow)}\n" for seen in flows)
 
     def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         """The flows of others, likewise."""

@@ -1,0 +1,138 @@
+"""Make ovs-vswitchd say for a moment why it does not offload: log levels are raised, and always put back as they were.
+
+Levels and rate limits: ovs-appctl(8), "LOGGING COMMANDS"; names of modules: VLOG_DEFINE_THIS_MODULE in lib/ of OVS.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+from xenoovs.errors import ParseError, SwitchError
+from xenoovs.switch.appctl import Appctl
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.leftover import Leftover
+from xenoovs.switch.vswitchd import LogPosition, Process, find_process, log_position, read_log
+
+_LEVEL = "(?:OFF|EMER|ERR|WARN|INFO|DBG)"
+_LINE = re.compile(
+    rf"(?P<name>\S+) +(?P<console>{_LEVEL}) +(?P<syslog>{_LEVEL}) +(?P<file>{_LEVEL})"
+    r"(?P<unlimited> +\(rate limiting disabled\))?"
+)
+_HEADER_LINES = 2
+
+_OFFLOAD = re.compile(r"netdev_offload(_\w+)?|dpif_offload(_\w+)?|tc|dpif_netlink|\w*doca\w*")
+"""Up to 3.6: netdev_offload, netdev_offload_tc, netdev_offload_dpdk, tc, dpif_netlink. From 3.7 on: dpif_offload,
+dpif_offload_tc, dpif_offload_tc_netdev, dpif_offload_dpdk_netdev ..., tc. NVIDIA's fork: also such with doca."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleLevel:
+    """One module of `vlog/list`: the level of its log file, and whether it is kept from flooding."""
+
+    name: str
+    file: str
+    is_rate_limited: bool
+
+
+def parse_levels(text: str) -> tuple[ModuleLevel, ...]:
+    """All modules of `vlog/list` (vlog_get_levels of lib/vlog.c). Raises ParseError."""
+    return tuple(_parse_level(line, n) for n, line in enumerate(text.splitlines(), 1) if n > _HEADER_LINES and line)
+
+
+def _parse_level(line: str, number: int) -> ModuleLevel:
+    found = _LINE.fullmatch(line.strip())
+    if found is None:
+        raise ParseError(text=line, offset=0, expected="a module and its three levels", line=number)
+    return ModuleLevel(found["name"], found["file"], found["unlimited"] is None)
+
+
+def offload_modules(levels: Iterable[ModuleLevel]) -> tuple[ModuleLevel, ...]:
+    """The modules that tell about offload in the version that has these."""
+    return tuple(level for level in levels if _OFFLOAD.fullmatch(level.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Listens to the ovs-vswitchd of `endpoint`. Every method may raise SwitchError."""
+
+    endpoint: Endpoint
+
+    def finish(self) -> bool:
+        """Put back what a killed run left raised. Whether there was something."""
+        with self._leftover.held():
+            return self._put_back(find_process(self.endpoint))
+
+    def listen(self, *, seconds: float, reinstall: bool) -> str:
+        """What the log says in the next `seconds` with the modules of offload at debug level.
+
+        reinstall: let Open vSwitch install all megaflows anew, which costs one upcall each; it speaks of a megaflow
+                   only when it installs it.
+        """
+        appctl = Appctl(self.endpoint)
+        with self.raised() as (process, position):
+            if reinstall:
+                appctl.run("revalidator/purge")
+            time.sleep(seconds)
+        return read_log(process, since=position)
+
+    @contextmanager
+    def raised(self) -> Iterator[tuple[Process, LogPosition]]:
+        """Levels are raised inside the `with`; gives the process and where its log ended before."""
+        process = find_process(self.endpoint)
+        position = log_position(process) if process is not None else None
+        if process is None or position is None:
+            raise SwitchError(
+                "ovs-vswitchd writes no log file that can be read here; start it with --log-file, and run xenoovs "
+                "as root on the host where it runs"
+            )
+        with self._leftover.held():
+            self._put_back(process)
+            modules = offload_modules(parse_levels(Appctl(self.endpoint).run("vlog/list")))
+            self._leftover.write({**asdict(process), "modules": [asdict(module) for module in modules]})
+            try:
+                self._raise(modules)
+                yield process, position
+            finally:
+                self._put_back(find_process(self.endpoint))
+
+    @property
+    def _leftover(self) -> Leftover:
+        return Leftover(self.endpoint.local_rundir, "vlog")
+
+    def _raise(self, modules: tuple[ModuleLevel, ...]) -> None:
+        if modules:
+            Appctl(self.endpoint).run("vlog/set", *(f"{module.name}:file:dbg" for module in modules))
+            Appctl(self.endpoint).run("vlog/disable-rate-limit", *(module.name for module in modules))
+
+    def _put_back(self, process: Process | None) -> bool:
+        facts = self._leftover.read()
+        if facts is None:
+            return False
+        if process is not None and (facts.get("pid"), facts.get("started")) == (process.pid, process.started):
+            self._restore(_noted_modules(facts, self._leftover))
+        # Another process has levels of its own: what was raised has gone with the one that was.
+        self._leftover.erase()
+        return True
+
+    def _restore(self, modules: tuple[ModuleLevel, ...]) -> None:
+        appctl = Appctl(self.endpoint)
+        limited = [module.name for module in modules if module.is_rate_limited]
+        if modules:
+            appctl.run("vlog/set", *(f"{module.name}:file:{module.file}" for module in modules))
+        # Without names the command would concern every module.
+        if limited:
+            appctl.run("vlog/enable-rate-limit", *limited)
+
+
+def _noted_modules(facts: dict[str, object], leftover: Leftover) -> tuple[ModuleLevel, ...]:
+    try:
+        modules = facts["modules"]
+        if not isinstance(modules, list):
+            raise TypeError
+        return tuple(ModuleLevel(**module) for module in modules)
+    except (KeyError, TypeError):
+        raise SwitchError(f"{leftover.path} is not a note of xenoovs; look at it, then remove it") from None
