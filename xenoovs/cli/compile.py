@@ -22,13 +22,14 @@ def command(config: Path, output: Output) -> None:
 
     The text is what `ovs-ofctl -O OpenFlow14 --bundle add-flows` takes. No switch is needed or asked.
     """
-    from xenoovs.compile.program import compile_program, render_program
+    from xenoovs.compile.program import compile_program, sorted_flows
+    from xenoovs.openflow.render import render_flow_to_send
 
     program = compile_program(load(config))
     if output is Output.JSON:
         print_json(_document(program))
     else:
-        click.echo(render_program(program), nl=False)
+        click.echo("".join(f"{render_flow_to_send(flow)}\n" for flow in sorted_flows(program.flows)), nl=False)
 
 
 def _document(program: Program) -> dict[str, object]:

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 from xenoovs.config.build import families_of
 from xenoovs.config.claims import family_label
-from xenoovs.config.fields import MatchField
+from xenoovs.config.fields import HIGHEST_BIT, MatchField
 from xenoovs.config.remark import Remark
 from xenoovs.config.schema import ServiceConfig
 from xenoovs.config.tree import Path
-from xenoovs.model.address import Mac, family_of
+from xenoovs.model.address import Family, Mac, family_of
 from xenoovs.model.service import Protocol
 
 
@@ -59,8 +59,18 @@ def _check_bits(service: ServiceConfig, path: Path) -> Iterator[Remark]:
         if position >= family.bits:
             yield Remark(
                 (*path, "match", "bits", index),
-                f"bit {position} is outside an {family_label(family)} address; write 0 to {family.bits - 1}",
+                f"bit {position} is outside an {family_label(family)} address; write 0 to {_highest_bit(family)}",
             )
+        elif position > _highest_bit(family):
+            yield Remark(
+                (*path, "match", "bits", index),
+                f"bit {position} is one of the first 16 of an IPv6 address, which ovs-ofctl cannot match under a mask; "
+                f"write 0 to {_highest_bit(family)}",
+            )
+
+
+def _highest_bit(family: Family) -> int:
+    return min(family.bits - 1, HIGHEST_BIT)
 
 
 def _check_vip_mac(service: ServiceConfig, path: Path) -> Iterator[Remark]:

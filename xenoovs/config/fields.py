@@ -21,6 +21,9 @@ MAX_WEIGHT = 10**9
 MAX_DECIMALS = 9
 _MAX_DIGITS = 40
 MAX_BITS = 16
+HIGHEST_BIT = 111
+"""Of an IPv6 address: ovs-ofctl takes a mask that starts with a digit for a prefix length (ipv6_parse_masked_len() in
+lib/packets.c of Open vSwitch), so that it cannot match under masks of the first 16 bits."""
 MAX_PORT = 65_535
 MAX_FLOWS = 2**MAX_BITS
 
@@ -134,7 +137,7 @@ def weight(value: object) -> Fraction:
         raise ValueError(f"{show(value)} is below 0; write 0 for a backend that gets nothing")
     if number > MAX_WEIGHT:
         raise ValueError(f"{show(value)} is above {MAX_WEIGHT}; only ratios of weights count, so write smaller ones")
-    return _exact(number, value)
+    return Fraction(value) if isinstance(value, int) else _exact(number, value)
 
 
 def tolerance(value: object) -> Fraction:

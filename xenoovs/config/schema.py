@@ -32,7 +32,7 @@ _PERCENT = {"type": "string", "pattern": fields.PERCENT_PATTERN}
 _TOLERANCE = {"anyOf": [_PERCENT, {"type": "number", "exclusiveMinimum": 0, "maximum": 1}]}
 _POSITIONS = {
     "type": "array",
-    "items": {"type": "integer", "minimum": 0, "maximum": 127},
+    "items": {"type": "integer", "minimum": 0, "maximum": fields.HIGHEST_BIT},
     "minItems": 1,
     "maxItems": fields.MAX_BITS,
     "uniqueItems": True,
@@ -102,7 +102,8 @@ class MatchConfig(_Mapping):
     bits: Bits = Field(
         default="auto",
         description="auto: as few low bits as the tolerance needs, at most 16; a number: at most so many; a list: "
-        "these bit positions, 0 the lowest, in the order in which blocks use them.",
+        "these bit positions, 0 the lowest, in the order in which blocks use them; of IPv6 up to 111, because "
+        "ovs-ofctl cannot match single bits of the first 16.",
         examples=["auto", 8, [8, 9, 0, 1]],
     )
 

@@ -21,10 +21,19 @@ _MOD_DL = {Field.DL_SRC: "mod_dl_src", Field.DL_DST: "mod_dl_dst"}
 
 def render_flow(flow: Flow) -> str:
     """One flow without counters, as one line of a dump (whose leading blank is left out)."""
+    return _render_line(flow, _render_masked)
+
+
+def render_flow_to_send(flow: Flow) -> str:
+    """As `render_flow`, with masks spelled as ovs-ofctl reads them (`render_mask_to_send`)."""
+    return _render_line(flow, _send_masked)
+
+
+def _render_line(flow: Flow, render: Callable[[Masked], str]) -> str:
     cookie = f"cookie={flow.cookie:#x}, " if flow.cookie else ""
     table = f"table={flow.table}, " if flow.table else ""
     options = "".join(f"{option}, " if "=" in option else f"{option} " for option in flow.options)
-    key = _render_key(flow)
+    key = _render_key(flow, render)
     return f"{cookie}{table}{options}{key}{' ' if key else ''}actions={render_actions(flow.actions)}"
 
 
@@ -73,9 +82,9 @@ def _render_conditions(match: Match, render: Callable[[Masked], str]) -> str:
     return ",".join((*marks, *keyword, *registers, *in_port, *headers, *match.foreign))
 
 
-def _render_key(flow: Flow) -> str:
+def _render_key(flow: Flow, render: Callable[[Masked], str]) -> str:
     priority = "" if flow.priority == DEFAULT_PRIORITY else f"priority={flow.priority}"
-    return ",".join(filter(None, (priority, render_match(flow.match))))
+    return ",".join(filter(None, (priority, _render_conditions(flow.match, render))))
 
 
 def _keyword(match: Match) -> tuple[tuple[str, ...], tuple[Field, ...]]:

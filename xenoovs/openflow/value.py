@@ -62,7 +62,7 @@ def render_mask(field: Field, mask: int) -> str:
 def render_mask_to_send(field: Field, mask: int) -> str:
     """A mask as ovs-ofctl reads it: like `render_mask`, but an IPv6 mask whose first 16 bits are 0 starts with `::`.
 
-    ovs-ofctl takes a digit behind the slash for the start of a prefix length (ipv6_parse_masked_len() in lib/packets.c),
+    ovs-ofctl takes a digit behind the slash for the start of a prefix length (ipv6_parse_masked_len(), lib/packets.c),
     also where its own dumps print a mask such as `0:4:0:1000::`. A mask of other first bits cannot be helped: `4000::`
     is refused.
     """

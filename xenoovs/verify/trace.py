@@ -14,6 +14,8 @@ _ACTIONS = re.compile(r"^Datapath actions: (.*)$", re.MULTILINE)
 _MEGAFLOW = re.compile(r"^Megaflow: (.*)$", re.MULTILINE)
 _ETH_DST = re.compile(r"set\(eth\([^)]*\bdst=([0-9a-f:]{17})", re.ASCII)
 _L4_NAMES = {6: "tcp", 17: "udp", 132: "sctp"}
+_ICMP = {4: 1, 6: 58}
+"""IP protocol of the ICMP of each IP version (RFC 792, RFC 4443); the other one's is a protocol without ports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +29,38 @@ class TraceAnswer:
 
 def render_packet(packet: Packet) -> str:
     """The packet as ofproto/trace takes it (ovs-fields(7))."""
-    name = _L4_NAMES.get(packet.protocol)
     six = "6" if packet.source.version == 6 else ""
     addresses = ("ipv6_src", "ipv6_dst") if six else ("nw_src", "nw_dst")
-    ports = (f"{name}_src", f"{name}_dst") if name else ("icmp_type", "icmp_code")
     parts = {
         "in_port": packet.in_port,
         "dl_src": packet.dl_src,
         "dl_dst": packet.dl_dst,
-        f"{name or 'icmp'}{six}": None,
+        **_protocol(packet, six),
         addresses[0]: packet.source,
         addresses[1]: packet.destination,
         "nw_ttl": packet.ttl,
-        ports[0]: packet.sport,
-        ports[1]: packet.dport,
+        **_l4(packet, six),
     }
     return ",".join(key if value is None else f"{key}={value}" for key, value in parts.items())
+
+
+def _protocol(packet: Packet, six: str) -> dict[str, int | None]:
+    """The keyword of the protocol, or that of the IP version and the number."""
+    if name := _L4_NAMES.get(packet.protocol):
+        return {f"{name}{six}": None}
+    if packet.protocol == _ICMP[packet.source.version]:
+        return {f"icmp{six}": None}
+    return {f"ip{'v6' if six else ''}": None, "nw_proto": packet.protocol}
+
+
+def _l4(packet: Packet, six: str) -> dict[str, int]:
+    """Ports, or type and code; nothing for protocols that Open vSwitch does not look into."""
+    if name := _L4_NAMES.get(packet.protocol):
+        return {f"{name}_src": packet.sport, f"{name}_dst": packet.dport}
+    if packet.protocol == _ICMP[packet.source.version]:
+        name = "icmpv6" if six else "icmp"
+        return {f"{name}_type": packet.sport, f"{name}_code": packet.dport}
+    return {}
 
 
 def parse_trace(text: str) -> TraceAnswer:
