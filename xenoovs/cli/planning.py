@@ -27,10 +27,15 @@ _DUMPS_BY_SERVICE = 8
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """What a bridge shall have, and the difference to what it has. `touched`: ids of the services that differ."""
+    """What a bridge shall have, and the difference to what it has.
+
+    texts:   the flows of the program by the text that a dump shows for them.
+    touched: ids of the services that differ; 0 for the flows of no service.
+    """
 
     bridge: str
     program: Program
+    texts: Mapping[str, Flow]
     difference: Plan
     services: tuple[ServiceChange, ...]
     touched: frozenset[int]
@@ -56,19 +61,24 @@ def plan_change(balancer: Balancer, switch: Switch, *, rebalance: bool = False) 
     touched = frozenset(service_of(flow.cookie) for flow in (*seen.missing.values(), *seen.others))
     there = [flow for text, flow in known.items() if service_of(flow.cookie) in touched and text not in seen.missing]
     observed = [*there, *seen.others]
-    if not rebalance:
-        program = keep_installed(program, observed)
+    near = program if rebalance else keep_installed(program, observed)
+    if near is not program:
+        rest = {text: flow for text, flow in known.items() if service_of(flow.cookie) not in touched}
+        known = rest | by_text(flow for flow in near.flows if service_of(flow.cookie) in touched)
+        program = near
     difference = _compare(program, observed, touched, switch=switch, bridge=bridge)
     same = {service.service_id for service in program.services} - touched
-    return PlannedChange(bridge, program, difference, summarise(program, observed, same=same), touched)
+    return PlannedChange(bridge, program, known, difference, summarise(program, observed, same=same), touched)
 
 
 def read_back(change: PlannedChange, switch: Switch) -> int:
     """How many flows of the services that were changed are not as they should be now."""
-    one_by_one = len(change.touched) <= _DUMPS_BY_SERVICE
-    ids: Iterable[int | None] = sorted(change.touched) if one_by_one else (None,)
-    wanted = [f for f in change.program.flows if not one_by_one or service_of(f.cookie) in change.touched]
-    seen = recognise("\n".join(switch.dump_flow_text(change.bridge, service_id=i) for i in ids), by_text(wanted))
+    if len(change.touched) > _DUMPS_BY_SERVICE:
+        seen = recognise(switch.dump_flow_text(change.bridge), change.texts)
+    else:
+        dumps = (switch.dump_flow_text(change.bridge, service_id=service) for service in sorted(change.touched))
+        wanted = {text: flow for text, flow in change.texts.items() if service_of(flow.cookie) in change.touched}
+        seen = recognise("\n".join(dumps), wanted)
     return plan(seen.missing.values(), seen.others).flow_mods
 
 
@@ -77,7 +87,7 @@ def compile_near(balancer: Balancer, observed: Iterable[ObservedFlow]) -> Progra
     return compile_program(balancer, installed=(seen.flow for seen in observed))
 
 
-def by_text(flows: Iterable[Flow]) -> Mapping[str, Flow]:
+def by_text(flows: Iterable[Flow]) -> dict[str, Flow]:
     """Flows by the text that a dump shows for them."""
     return {render_flow(flow): flow for flow in flows}
 

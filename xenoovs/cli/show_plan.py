@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import click
 
@@ -23,8 +24,8 @@ def show_plan(change: PlannedChange, *, flows_shown: int | None) -> None:
     if difference.is_empty:
         click.echo(f"{change.bridge}: nothing to do, {difference.unchanged} flows are as they should be")
         return
-    for sign, lines in _flow_lines(difference):
-        _print_some(sign, lines, flows_shown)
+    for sign, count, lines in _flow_lines(difference):
+        _print_some(sign, count, lines, flows_shown)
     touched = [service for service in change.services if service.fate is not Fate.SAME]
     for service in touched[:_SERVICES_SHOWN]:
         _show_service(service)
@@ -56,18 +57,19 @@ def plan_document(change: PlannedChange) -> dict[str, object]:
     }
 
 
-def _flow_lines(difference: Plan) -> Iterator[tuple[str, list[str]]]:
-    yield "+", [render_flow(flow) for flow in difference.added]
-    yield "~", [f"{render_flow(c.after)}  (was: {render_actions(c.before.actions)})" for c in difference.changed]
-    yield "-", [render_flow(flow) for flow in difference.removed]
+def _flow_lines(difference: Plan) -> Iterator[tuple[str, int, Iterator[str]]]:
+    """Sign, number, and lazily the lines: of a large plan few are shown."""
+    changed = (f"{render_flow(c.after)}  (was: {render_actions(c.before.actions)})" for c in difference.changed)
+    yield "+", len(difference.added), map(render_flow, difference.added)
+    yield "~", len(difference.changed), changed
+    yield "-", len(difference.removed), map(render_flow, difference.removed)
 
 
-def _print_some(sign: str, lines: list[str], most: int | None) -> None:
-    shown = lines if most is None else lines[:most]
-    for line in shown:
+def _print_some(sign: str, count: int, lines: Iterator[str], most: int | None) -> None:
+    for line in islice(lines, most):
         click.echo(click.style(f"{sign} {line}", fg=_COLOUR[sign]))
-    if len(shown) < len(lines):
-        rest = f"{sign} ... and {len(lines) - len(shown)} more (--all-flows shows them)"
+    if most is not None and count > most:
+        rest = f"{sign} ... and {count - most} more (--all-flows shows them)"
         click.echo(click.style(rest, fg=_COLOUR[sign]))
 
 

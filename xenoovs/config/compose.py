@@ -14,7 +14,7 @@ import yaml
 
 from xenoovs.config.scalar import parse_plain_scalar
 from xenoovs.config.text import decode
-from xenoovs.config.tree import Path, Place, Places, Value, render_path, show
+from xenoovs.config.tree import Mark, Path, Places, Value, place_of, render_path, show
 from xenoovs.config.yaml_errors import explain_yaml_error
 from xenoovs.errors import ConfigError, Finding
 
@@ -22,6 +22,10 @@ MAX_DEPTH = 16
 MAX_VALUES = 500_000
 MAX_KEYS = 100
 MAX_DUPLICATES = 100
+
+# Asked for each of 100,000 events: the exact class is told ten times faster than by isinstance.
+_Alias, _Scalar = yaml.AliasEvent, yaml.ScalarEvent
+_SequenceStart, _SequenceEnd, _MappingEnd = yaml.SequenceStartEvent, yaml.SequenceEndEvent, yaml.MappingEndEvent
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -50,8 +54,8 @@ def compose(text: str | bytes, *, file: str) -> Document:
 class _Composer:
     next_event: Callable[[], Any]
     file: str
-    values: dict[Path, Place] = field(default_factory=dict)
-    keys: dict[Path, Place] = field(default_factory=dict)
+    values: dict[Path, Mark] = field(default_factory=dict)
+    keys: dict[Path, Mark] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     count: int = 0
 
@@ -69,45 +73,47 @@ class _Composer:
 
     def _value(self, event: Any, path: Path) -> Value:
         self._refuse_excess(event, path, depth=len(path))
-        mark = event.start_mark
-        self.values[path] = Place(mark.line + 1, mark.column + 1)
-        if isinstance(event, yaml.AliasEvent):
+        self.values[path] = event.start_mark
+        kind = type(event)
+        if kind is _Alias:
             self._stop(event, path, f"aliases (*{_name(event)}) are not supported; write the value out")
-        self._refuse_decoration(event, path)
-        if isinstance(event, yaml.ScalarEvent):
+        if event.anchor is not None or event.tag is not None:
+            self._refuse_decoration(event, path)
+        if kind is _Scalar:
             return parse_plain_scalar(event.value) if event.implicit[0] else str(event.value)
-        return self._sequence(path) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(path)
+        return self._sequence(path) if kind is _SequenceStart else self._mapping(path)
 
     def _sequence(self, path: Path) -> list[Value]:
         items: list[Value] = []
-        while not isinstance(event := self.next_event(), yaml.SequenceEndEvent):
+        while type(event := self.next_event()) is not _SequenceEnd:
             items.append(self._value(event, (*path, len(items))))
         return items
 
     def _mapping(self, path: Path) -> dict[str, Value]:
         pairs: dict[str, Value] = {}
-        while not isinstance(event := self.next_event(), yaml.MappingEndEvent):
+        while type(event := self.next_event()) is not _MappingEnd:
             key = self._key(event, path)
             if len(pairs) >= MAX_KEYS:
                 self._stop(event, path, f"one mapping holds more than {MAX_KEYS} keys; is this a xenoovs config?")
+            child = (*path, key)
             if key not in pairs:
-                child = (*path, key)
-                self.keys[child] = Place(event.start_mark.line + 1, event.start_mark.column + 1)
+                self.keys[child] = event.start_mark
                 pairs[key] = self._value(self.next_event(), child)
             else:
-                self._duplicate(event, (*path, key))
+                self._duplicate(event, child)
         return pairs
 
     def _key(self, event: Any, path: Path) -> str:
-        if not isinstance(event, yaml.ScalarEvent):
+        if type(event) is not _Scalar:
             self._stop(event, path, "a key must be a plain word, as in `name: value`")
-        self._refuse_decoration(event, path)
+        if event.anchor is not None or event.tag is not None:
+            self._refuse_decoration(event, path)
         return str(event.value)
 
     def _duplicate(self, event: Any, path: Path) -> None:
         first = self.keys[path]
         self.findings.append(
-            self._finding(event, path, f"the key stands here a second time, first in line {first.line}; remove one")
+            self._finding(event, path, f"the key stands here a second time, first in line {first.line + 1}; remove one")
         )
         if len(self.findings) >= MAX_DUPLICATES:
             raise ConfigError(self.findings)
@@ -145,8 +151,8 @@ class _Composer:
         raise ConfigError([*self.findings, self._finding(event, path, message)])
 
     def _finding(self, event: Any, path: Path, message: str) -> Finding:
-        mark = event.start_mark
-        return Finding(self.file, mark.line + 1, mark.column + 1, render_path(path), message)
+        place = place_of(event.start_mark)
+        return Finding(self.file, place.line, place.column, render_path(path), message)
 
 
 def _name(event: Any) -> str:

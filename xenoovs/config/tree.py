@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 Path = tuple[str | int, ...]
 
@@ -57,12 +58,19 @@ class Place:
     column: int
 
 
+class Mark(Protocol):
+    """A place as libyaml tells it; line and column count from 0."""
+
+    line: int
+    column: int
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """Where the value, and the key before it, of each path stand."""
 
-    values: Mapping[Path, Place]
-    keys: Mapping[Path, Place]
+    values: Mapping[Path, Mark]
+    keys: Mapping[Path, Mark]
 
     def nearest(self, path: Path) -> Path:
         """`path`, or without an index that only our own reading added (`vip: x` is read as `vip: [x]`)."""
@@ -72,7 +80,11 @@ class Places:
         """Of the value; of the nearest thing around it that is there, when it is missing."""
         while path and path not in self.values:
             path = path[:-1]
-        return self.values.get(path, Place(1, 1))
+        return place_of(self.values[path]) if path in self.values else Place(1, 1)
 
     def of_key(self, path: Path) -> Place:
-        return self.keys.get(path) or self.of_value(path)
+        return place_of(self.keys[path]) if path in self.keys else self.of_value(path)
+
+
+def place_of(mark: Mark) -> Place:
+    return Place(mark.line + 1, mark.column + 1)

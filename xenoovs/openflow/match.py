@@ -41,7 +41,10 @@ class Match:
     foreign: tuple[str, ...] = ()
 
     def get(self, field: Field) -> Masked | None:
-        return next((masked for masked in self.masked if masked.field is field), None)
+        for masked in self.masked:
+            if masked.field is field:
+                return masked
+        return None
 
 
 def match_of(conditions: Iterable[Masked], *, in_port: str | None = None, foreign: Iterable[str] = ()) -> Match:

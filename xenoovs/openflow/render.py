@@ -59,7 +59,7 @@ def render_bundle(bundle: Bundle) -> str:
     return "".join(f"{render_flow_mod(mod)}\n" for mod in bundle.mods)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=32768)
 def render_actions(actions: tuple[Action, ...]) -> str:
     """The text behind `actions=`."""
     return ",".join(map(_render_action, actions)) or "drop"
