@@ -9,10 +9,11 @@ import click
 
 from xenoovs.cli.main import COMMANDS, cli
 from xenoovs.compile.pipeline import (
+    ARP_PRIORITY,
     BLOCK_PRIORITY,
     GENERATION,
+    NEIGHBOUR_DISCOVERY_PRIORITY,
     OTHER_PRIORITY,
-    PLUMBING_PRIORITY,
     SERVICE_ID,
     SERVICE_PRIORITY,
     Stage,
@@ -110,15 +111,16 @@ def pipeline_page() -> str:
 |---|---|
 {stages}
 
-`longest_match` is the first of as many tables as there are services of `strategy: lpm`.
+`longest_match` stands in place of `balance` for the services of `strategy: lpm`.
 
 | flows | table | priority |
 |---|---|---|
-| ARP for a VIP; neighbour discovery | {Stage.CLASSIFY.table} | {PLUMBING_PRIORITY} |
+| neighbour discovery | {Stage.CLASSIFY.table} | {NEIGHBOUR_DISCOVERY_PRIORITY} |
 | packets of a service | {Stage.CLASSIFY.table} | {SERVICE_PRIORITY}, less the more specific the claim |
+| ARP for a VIP | {Stage.CLASSIFY.table} | {ARP_PRIORITY} |
 | other traffic | {Stage.CLASSIFY.table} | {OTHER_PRIORITY} |
 | a block of depth d | {Stage.BALANCE.table} | {BLOCK_PRIORITY} - d |
-| a longest-match rule of depth d | {Stage.LONGEST_MATCH.table} and up | {BLOCK_PRIORITY} + d |
+| a longest-match rule of depth d | {Stage.LONGEST_MATCH.table} | {BLOCK_PRIORITY} + d |
 
 The service's id travels in `{SERVICE_ID.ovs_name}`.
 

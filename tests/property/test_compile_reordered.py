@@ -1,0 +1,41 @@
+"""With a switch to remember them, backends keep their clients in whatever order the config lists them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import balancers, edits, packets
+from xenoovs.compile.movement import moved, pieces
+from xenoovs.compile.program import compile_program
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.intent import allowed_backends, service_of
+from xenoovs.model.service import Strategy
+from xenoovs.simulate.table import tables_of
+
+
+@given(st.data(), balancers())
+def test_another_order_of_backends_moves_nobody(data: st.DataObject, balancer: Balancer) -> None:
+    """Of strategy disjoint: overlapping rules are not read back, but computed anew."""
+    before = compile_program(balancer)
+    services = tuple(
+        replace(service, backends=tuple(data.draw(st.permutations(service.backends)))) for service in balancer.services
+    )
+    after = compile_program(replace(balancer, services=services), installed=before.flows)
+    for old, new in zip(before.services, after.services, strict=True):
+        if old.service.strategy is Strategy.DISJOINT:
+            assert moved(*(pieces(block.flow for block in one.blocks) for one in (old, new))) == 0
+
+
+@given(st.data(), balancers())
+def test_a_packet_still_ends_where_intent_says(data: st.DataObject, before: Balancer) -> None:
+    after = data.draw(edits(before))
+    tables = tables_of(compile_program(after, installed=compile_program(before).flows).flows)
+    for _ in range(4):
+        packet = data.draw(packets(after))
+        service = service_of(after, packet)
+        if service is not None:
+            (copy,) = tables.run(packet).copies
+            assert (copy.dl_dst, copy.port) in {(b.mac.value, b.egress) for b in allowed_backends(service)}
