@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,16 +29,22 @@ _DUMPS_BY_SERVICE = 8
 class PlannedChange:
     """What a bridge shall have, and the difference to what it has.
 
-    texts:   the flows of the program by the text that a dump shows for them.
+    texts: the flows of the program by the text that a dump shows for them.
     touched: ids of the services that differ; 0 for the flows of no service.
+    observed: the flows that these have now.
     """
 
     bridge: str
     program: Program
     texts: Mapping[str, Flow]
     difference: Plan
-    services: tuple[ServiceChange, ...]
     touched: frozenset[int]
+    observed: tuple[Flow, ...]
+
+    def services(self) -> Iterator[ServiceChange]:
+        """What the change means for each service that differs."""
+        same = {service.service_id for service in self.program.services} - self.touched
+        return summarise(self.program, self.observed, same=same)
 
     @property
     def bundle(self) -> Bundle:
@@ -67,8 +73,7 @@ def plan_change(balancer: Balancer, switch: Switch, *, rebalance: bool = False) 
         known = rest | by_text(flow for flow in near.flows if service_of(flow.cookie) in touched)
         program = near
     difference = _compare(program, observed, touched, switch=switch, bridge=bridge)
-    same = {service.service_id for service in program.services} - touched
-    return PlannedChange(bridge, program, known, difference, summarise(program, observed, same=same), touched)
+    return PlannedChange(bridge, program, known, difference, touched, tuple(observed))
 
 
 def read_back(change: PlannedChange, switch: Switch) -> int:

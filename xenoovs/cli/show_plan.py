@@ -26,11 +26,11 @@ def show_plan(change: PlannedChange, *, flows_shown: int | None) -> None:
         return
     for sign, count, lines in _flow_lines(difference):
         _print_some(sign, count, lines, flows_shown)
-    touched = [service for service in change.services if service.fate is not Fate.SAME]
-    for service in touched[:_SERVICES_SHOWN]:
+    services = (service for service in change.services() if service.fate is not Fate.SAME)
+    for service in islice(services, _SERVICES_SHOWN):
         _show_service(service)
-    if len(touched) > _SERVICES_SHOWN:
-        click.echo(f"\n... and {len(touched) - _SERVICES_SHOWN} more services (all of them with -o json)")
+    if next(services, None) is not None:
+        click.echo("\n... and more services; -o json has them all")
     click.echo(f"\n{headline(change)}")
 
 
@@ -53,7 +53,7 @@ def plan_document(change: PlannedChange) -> dict[str, object]:
         "changed": [{"before": render_flow(c.before), "after": render_flow(c.after)} for c in difference.changed],
         "removed": [render_flow(flow) for flow in difference.removed],
         "unchanged": difference.unchanged,
-        "services": [_service_document(service) for service in change.services],
+        "services": [_service_document(service) for service in change.services()],
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -47,34 +47,32 @@ class ServiceChange:
     hardware_entries: int
 
 
-def summarise(program: Program, observed: Iterable[Flow], *, same: Collection[int] = ()) -> tuple[ServiceChange, ...]:
-    """The services of the config in its order, then those that disappear.
+def summarise(program: Program, observed: Iterable[Flow], *, same: Collection[int] = ()) -> Iterator[ServiceChange]:
+    """The services of the config in its order, then those that disappear; each when it is asked for.
 
-    `same`: ids of services that are installed as they should be; their flows need not stand among `observed`.
+    `same`: ids of services that are known to be as they should be; they are left out.
     """
     installed = blocks_by_service(observed)
-    kept = (
-        _of_config(service, None if service.service_id in same else installed.get(service.service_id, []))
-        for service in program.services
-    )
+    for service in program.services:
+        if service.service_id not in same:
+            yield _of_config(service, installed.get(service.service_id, []))
     wanted = {service.service_id for service in program.services}
-    gone = (_removed(service_id, flows) for service_id, flows in sorted(installed.items()) if service_id not in wanted)
-    return (*kept, *gone)
+    for service_id, flows in sorted(installed.items()):
+        if service_id not in wanted:
+            yield _removed(service_id, flows)
 
 
-def _of_config(service: ServiceProgram, installed: list[Flow] | None) -> ServiceChange:
-    """`installed` None: as desired."""
+def _of_config(service: ServiceProgram, installed: list[Flow]) -> ServiceChange:
     desired = [block.flow for block in service.blocks]
-    same = installed is None or set(desired) == set(installed)
-    before = () if installed is None else pieces(installed)
-    after = _desired_shares(service)
+    same = set(desired) == set(installed)
+    before = pieces(installed)
     return ServiceChange(
         name=service.service.name,
         service_id=service.service_id,
         fate=Fate.SAME if same else Fate.CHANGED if installed else Fate.NEW,
-        backends=_backend_shares(service, after if same else shares(before), after),
-        moved=Fraction(0) if same or not before else moved(before, pieces(desired)),
-        blocks_before=len(desired) if installed is None else len(installed),
+        backends=_backend_shares(service, shares(before), _desired_shares(service)),
+        moved=moved(before, pieces(desired)) if before and not same else Fraction(0),
+        blocks_before=len(installed),
         blocks_after=len(desired),
         hardware_entries=hardware_entries(service),
     )
