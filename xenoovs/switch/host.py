@@ -1,0 +1,117 @@
+"""Gather the facts of a host. Each probe may be missing or refused: then its fact is Unknown, with the reason."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from xenoovs.datapath.host import Database, Device, Eswitch, Feature, HostFacts, Seen, Unknown
+from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout
+from xenoovs.switch import links, sysfs
+from xenoovs.switch.daemon import read_daemon, read_learned
+from xenoovs.switch.devlink import read_eswitch
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.ethtool import HW_TC_OFFLOAD, parse_feature
+from xenoovs.switch.probe import Place, understood
+from xenoovs.switch.process import run
+from xenoovs.switch.records import LIST, parse_database
+from xenoovs.switch.vswitchd import find_process, same_namespace
+
+_ELSEWHERE = Unknown("the Open vSwitch is on another host, whose devices are not seen from here")
+_DB_TIMEOUT_S = 10
+
+
+def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
+    """Everything that can be seen now. `modules`: those of the kernel to look for. Changes nothing, raises nothing."""
+    database, place = read_database(endpoint), place_of(endpoint)
+    facts = HostFacts(
+        has_programs=any(map(shutil.which, ("ovs-vswitchd", "ovs-vsctl"))),
+        database=database,
+        daemon=read_daemon(endpoint),
+        devices=_ELSEWHERE,
+        kernel=_ELSEWHERE,
+        neighbours=_ELSEWHERE,
+        learned={} if isinstance(database, Unknown) else read_learned(endpoint, database),
+    )
+    if isinstance(place, Unknown):
+        return facts
+    devices = read_devices(place, _ports(database))
+    return replace(
+        facts,
+        devices=devices,
+        eswitches=() if isinstance(devices, Unknown) else _eswitches(place, devices.values(), _ports(database)),
+        kernel=sysfs.read_kernel(modules),
+        neighbours=place.read(links.NEIGHBOURS, links.parse_neighbours),
+    )
+
+
+def place_of(endpoint: Endpoint) -> Seen[Place]:
+    """The network namespace of ovs-vswitchd, where its devices are."""
+    if endpoint.rundir is None:
+        return _ELSEWHERE
+    process = find_process(endpoint)
+    if process is None or same_namespace(process):
+        return Place()
+    return Place(Path(f"/proc/{process.pid}/ns/net"))
+
+
+def read_database(endpoint: Endpoint) -> Seen[Database]:
+    """The database by ovs-vsctl(8)."""
+    argv = ["ovs-vsctl", f"--db={endpoint.db}", f"--timeout={_DB_TIMEOUT_S}", "-f", "json", *LIST]
+    try:
+        text = run(argv).stdout
+    except CommandMissing:
+        return Unknown("ovs-vsctl is not installed")
+    except CommandTimeout as late:
+        return Unknown(str(late))
+    except CommandFailed as failed:
+        said = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
+        # It names the target itself: `ovs-vsctl: unix:/...: database connection failed (Connection refused)`.
+        return Unknown(said[-1].removeprefix("ovs-vsctl: "))
+    return understood(text, parse_database)
+
+
+def read_devices(place: Place, ports: Iterable[str]) -> Seen[Mapping[str, Device]]:
+    """All devices by name; of `ports` also what ethtool(8) and tc(8) tell."""
+    found = place.read(links.LINKS, links.parse_links)
+    if isinstance(found, Unknown):
+        return found
+    ingress = place.read(links.QDISCS, links.parse_ingress)
+    return found | {port: _more(place, found[port], ingress) for port in ports if port in found}
+
+
+def _more(place: Place, device: Device, ingress: Seen[frozenset[str]]) -> Device:
+    asked = place.read(("ethtool", "-k", device.name), _feature)
+    more = replace(
+        device,
+        hw_tc_offload=asked,
+        ingress=ingress if isinstance(ingress, Unknown) else device.name in ingress,
+    )
+    if place.netns is not None:
+        return more
+    # Older versions of ip(8) do not print them; the files show the namespace of this process alone.
+    return replace(
+        more,
+        pci=device.pci or sysfs.device_pci(device.name),
+        switch_id=device.switch_id or sysfs.device_attribute(device.name, "phys_switch_id"),
+        port_name=device.port_name or sysfs.device_attribute(device.name, "phys_port_name"),
+    )
+
+
+def _feature(text: str) -> Seen[Feature]:
+    return parse_feature(text, HW_TC_OFFLOAD) or Unknown(f"this kernel knows no {HW_TC_OFFLOAD}")
+
+
+def _eswitches(place: Place, devices: Iterable[Device], ports: Iterable[str]) -> tuple[Eswitch, ...]:
+    names = frozenset(ports)
+    functions = {device.pci for device in devices if device.name in names and device.pci is not None}
+    return tuple(read_eswitch(place, pci) for pci in sorted(functions))
+
+
+def _ports(database: Seen[Database]) -> tuple[str, ...]:
+    """Names of all ports; none that do not exist are asked for."""
+    if isinstance(database, Unknown):
+        return ()
+    return tuple(interface.name for bridge in database.bridges for interface in bridge.interfaces)

@@ -1,0 +1,155 @@
+"""Checks of ovs-vswitchd and of its settings. Keys and defaults: ovs-vswitchd.conf.db(5), table Open_vSwitch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from xenoovs.datapath.host import Unknown
+from xenoovs.verify.doctor.case import Case
+from xenoovs.verify.doctor.check import Check, Fix, State, set_config, unset_config
+
+DEFAULT_MAX_IDLE_MS = 10_000
+DEFAULT_MAX_REVALIDATOR_MS = 500
+DEFAULT_STATS_DELAY_MS = 2_000
+"""other_config:offloaded-stats-delay (3.2 and later; before that hardware counters were about as old)."""
+
+_NO_TC = "skip_hw"
+_RESTART = Fix(needs_restart=True)
+
+
+def check_running(case: Case) -> Iterator[Check]:
+    why = "nothing is forwarded by flows without it"
+    host = case.host
+    start = Fix((("systemctl", "start", "openvswitch-switch"),))
+    if isinstance(host.database, Unknown):
+        yield Check("Open vSwitch runs", State.WRONG, host.database.reason, why, fix=start)
+    elif isinstance(host.daemon, Unknown):
+        yield Check("Open vSwitch runs", State.UNKNOWN, host.daemon.reason, why)
+    else:
+        yield Check("Open vSwitch runs", State.OK, f"version {host.database.version or 'not told'}", why)
+
+
+def check_fork(case: Case) -> Iterator[Check]:
+    """Which Open vSwitch this is: version numbers of NVIDIA's fork are not those of upstream."""
+    database = case.database
+    if database is None:
+        return
+    why = "OVS-DOCA offloads other flows, with other settings, than Open vSwitch of the same number"
+    if not database.has_doca:
+        fork = "NVIDIA's build of Open vSwitch" if "+nvidia" in (database.version or "") else "upstream Open vSwitch"
+        yield Check("flavour", State.OK, f"{fork}, without DOCA", why)
+        return
+    asked = database.config.get("doca-init") == "true"
+    if asked and not database.doca_initialized:
+        yield Check("flavour", State.WRONG, "doca-init is set, but DOCA is not initialised", why, fix=_RESTART)
+    elif database.doca_initialized:
+        yield Check("flavour", State.OK, f"OVS-DOCA {database.doca_version or ''}".strip() + ", initialised", why)
+    else:
+        yield Check("flavour", State.OK, "OVS-DOCA, DOCA not in use (doca-init is not set)", why)
+
+
+def check_hw_offload(case: Case) -> Iterator[Check]:
+    database = case.database
+    if database is None:
+        return
+    value = database.config.get("hw-offload")
+    state = State.OK if value == "true" else State.WRONG
+    yield Check(
+        "hw-offload",
+        state,
+        "not set, which means false" if value is None else value,
+        "without it Open vSwitch never asks the NIC",
+        fix=Fix((set_config("hw-offload", "true"),), is_safe=True),
+    )
+
+
+def check_offload_in_effect(case: Case) -> Iterator[Check]:
+    """Whether the daemon that runs does what the database says: hw-offload is not read anew in every case."""
+    database, daemon = case.database, case.daemon
+    if database is None or daemon is None:
+        return
+    name, why = "hw-offload in effect", "a setting that came after the start of ovs-vswitchd may wait for a restart"
+    state, asked = daemon.offload, database.config.get("hw-offload") == "true"
+    if isinstance(state, Unknown):
+        yield Check(name, State.UNKNOWN, state.reason, why)
+    elif state.is_on == asked:
+        yield Check(name, State.OK, f"{'on' if state.is_on else 'off, as set'}: {state.evidence}", why)
+    elif asked:
+        yield Check(name, State.WRONG, f"set, but the daemon runs without: {state.evidence}", why, fix=_RESTART)
+    else:
+        yield Check(name, State.WRONG, f"on until the next restart, then off: {state.evidence}", why)
+
+
+def check_tc_policy(case: Case) -> Iterator[Check]:
+    database = case.database
+    if database is None or not any(bridge.datapath_type == "system" for bridge in case.bridges):
+        return
+    why = "skip_hw keeps every rule out of the NIC; none lets the driver decide; skip_sw makes its refusals visible"
+    value = database.config.get("tc-policy", "none")
+    history = case.daemon.history if case.daemon is not None else Unknown("")
+    used = None if isinstance(history, Unknown) else history.tc_policy
+    fix = Fix((unset_config("tc-policy"),), is_safe=True, needs_restart=used is not None)
+    if value == _NO_TC:
+        yield Check("tc-policy", State.WRONG, value, why, fix=fix)
+    elif used is not None and used != value:
+        # Read once, when offload begins (netdev_set_flow_api_enabled, lib/netdev-offload.c).
+        state = State.WRONG if used == _NO_TC else State.OK
+        yield Check("tc-policy", state, f"{value}, but the daemon started with {used}", why, fix=_RESTART)
+    else:
+        yield Check("tc-policy", State.OK, value, why)
+
+
+def check_max_idle(case: Case) -> Iterator[Check]:
+    """Hardware counters reach Open vSwitch late: a megaflow whose time is shorter goes although it is used."""
+    database = case.database
+    if database is None:
+        return
+    idle = _number(database.config, "max-idle", DEFAULT_MAX_IDLE_MS)
+    delay = _number(database.config, "offloaded-stats-delay", DEFAULT_STATS_DELAY_MS)
+    late = delay + _number(database.config, "max-revalidator", DEFAULT_MAX_REVALIDATOR_MS)
+    yield Check(
+        "max-idle",
+        State.OK if idle > late else State.WRONG,
+        f"{idle} ms; counters of the NIC are up to {late} ms old",
+        "a megaflow idle for this long leaves the NIC, and the next packet is forwarded in software",
+        fix=Fix((unset_config("max-idle"),), is_safe=True),
+    )
+
+
+def check_max_revalidator(case: Case) -> Iterator[Check]:
+    database = case.database
+    if database is None:
+        return
+    value = _number(database.config, "max-revalidator", DEFAULT_MAX_REVALIDATOR_MS)
+    idle = _number(database.config, "max-idle", DEFAULT_MAX_IDLE_MS)
+    yield Check(
+        "max-revalidator",
+        State.OK if value < idle else State.WRONG,
+        f"{value} ms",
+        "the counters of flows and the removal of idle megaflows follow at this pace",
+        fix=Fix((unset_config("max-revalidator"),), is_safe=True),
+    )
+
+
+def check_flow_limit(case: Case) -> Iterator[Check]:
+    daemon = case.daemon
+    if daemon is None or case.wanted is None:
+        return
+    name, why = "flow-limit", "above it Open vSwitch installs no further megaflow and forwards in software"
+    limit, entries = daemon.flow_limit, case.wanted.entries
+    if isinstance(limit, Unknown):
+        yield Check(name, State.UNKNOWN, limit.reason, why)
+        return
+    yield Check(
+        name,
+        State.OK if entries < limit else State.WRONG,
+        f"{limit} megaflows allowed now, {entries} needed by the config",
+        why,
+        fix=Fix((set_config("flow-limit", str(max(200_000, 4 * entries))),)),
+    )
+
+
+def _number(config: Mapping[str, str], key: str, default: int) -> int:
+    """A setting in milliseconds; what Open vSwitch cannot read counts as not set (smap_get_int, lib/smap.c)."""
+    text = config.get(key, "")
+    return int(text) if text.isascii() and text.isdigit() else default
