@@ -63,6 +63,8 @@ class Listener:
 
     def finish(self) -> bool:
         """Put back what a killed run left raised. Whether there was something."""
+        if not self._leftover.path.exists():
+            return False
         with self._leftover.held():
             return self._put_back(find_process(self.endpoint))
 

@@ -27,7 +27,7 @@ class Process:
     def namespace(self) -> str | None:
         """The network namespace, as the kernel names it (namespaces(7)); None: not allowed to look."""
         with suppress(OSError):
-            return os.readlink(_PROC / str(self.pid) / "ns" / "net")  # noqa: PTH115: the target is no path
+            return str((_PROC / str(self.pid) / "ns" / "net").readlink())
         return None
 
 
@@ -53,7 +53,7 @@ def find_process(endpoint: Endpoint) -> Process | None:
 def same_namespace(process: Process) -> bool:
     """Whether ovs-vswitchd has the network devices that we see. False where that cannot be told."""
     with suppress(OSError):
-        return process.namespace == os.readlink(_PROC / "self" / "ns" / "net")  # noqa: PTH115
+        return process.namespace == str((_PROC / "self" / "ns" / "net").readlink())
     return False
 
 
@@ -87,15 +87,15 @@ def _log(process: Process) -> Path | None:
     home = _PROC / str(process.pid)
     with suppress(OSError):
         words = (home / "cmdline").read_bytes().split(b"\0")
-        told = next((os.fsdecode(w)[len(_OPTION) :] for w in words if w.startswith(_OPTION.encode())), None)
+        told = next((Path(os.fsdecode(w)[len(_OPTION) :]) for w in words if w.startswith(_OPTION.encode())), None)
         for descriptor in sorted((home / "fd").iterdir(), key=lambda path: int(path.name)):
             target = _target(descriptor)
-            if target is not None and (target == told or Path(target).name == _LOG_NAME):
+            if target is not None and (target == told or target.name == _LOG_NAME):
                 return descriptor
     return None
 
 
-def _target(descriptor: Path) -> str | None:
+def _target(descriptor: Path) -> Path | None:
     with suppress(OSError):
-        return os.readlink(descriptor)  # noqa: PTH115: compared as text
+        return descriptor.readlink()
     return None

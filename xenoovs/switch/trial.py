@@ -1,0 +1,195 @@
+"""Ask the driver why it refused a rule: the same rule once more, for hardware alone, deleted at once.
+
+With skip_sw the kernel must fail where the driver refuses, and hands on the driver's own words; without it, as Open
+vSwitch installs rules, a refusal is silent (tc-flower(8), "skip_sw"). What is about to be added is noted before, so that
+a killed run leaves nothing that the next one does not delete.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from xenoovs.errors import SwitchError
+from xenoovs.switch.flower import (
+    TCA_CHAIN,
+    TCA_INGRESS_BLOCK,
+    TCA_KIND,
+    TCA_OPTIONS,
+    TCMSG,
+    FlowerRule,
+    Place,
+    info_of,
+    parse_rule,
+    preference_of,
+    trial_options,
+)
+from xenoovs.switch.leftover import Leftover
+from xenoovs.switch.netlink import (
+    NLM_F_CREATE,
+    NLM_F_EXCL,
+    Netlink,
+    Refused,
+    decode_attributes,
+    encode_attributes,
+    find_attribute,
+)
+
+RTM_GETQDISC, RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 38, 44, 45, 46
+_INGRESS = 0xFFFFFFF1
+"""TC_H_INGRESS and TC_H_CLSACT of uapi/linux/pkt_sched.h."""
+
+_FIRST_PREFERENCE, _LAST_PREFERENCE = 0xC001, 0xFFFE
+"""Above all that the kernel gives to rules without one (tcf_auto_prio of net/sched/cls_api.c: 0xC000 and below)."""
+_HANDLE = 0x786F7072
+"""Of the trial rule, "xopr": nobody else's rule is ever deleted, not even at the same preference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a trial. error: errno(3); None: accepted. text: the driver's words, else strerror(3)."""
+
+    error: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """Where the trial rule is: enough to delete it in another process."""
+
+    device: str
+    ifindex: int
+    block: int | None
+    preference: int
+    protocol: int
+    chain: int | None
+
+    @property
+    def place(self) -> Place:
+        return Place(self.ifindex, self.block)
+
+    def body(self, *attributes: tuple[int, bytes]) -> bytes:
+        """The message that adds it, with its options among `attributes`, or deletes it."""
+        chain = () if self.chain is None else ((TCA_CHAIN, struct.pack("=I", self.chain)),)
+        head = self.place.pack(handle=_HANDLE, info=info_of(self.preference, self.protocol))
+        return head + encode_attributes(((TCA_KIND, b"flower\0"), *chain, *attributes))
+
+    def is_in(self, bodies: Iterable[bytes]) -> bool:
+        """Whether it is among the rules of a dump."""
+        return any(TCMSG.unpack_from(b)[2] == _HANDLE and preference_of(b) == self.preference for b in bodies)
+
+
+@dataclass(frozen=True, slots=True)
+class Prober:
+    """Asks the kernel behind `netlink`; the note is in `directory`. Every method may raise SwitchError."""
+
+    netlink: Netlink
+    directory: Path
+
+    def finish(self) -> bool:
+        """Delete what a killed run left behind. Whether there was something."""
+        if not self._leftover.path.exists():
+            return False
+        with self._leftover.held():
+            return self._clean_up()
+
+    def ask(self, rules: Mapping[str, Iterable[str]]) -> dict[str, Answer]:
+        """cookie -> answer. `rules`: device -> cookies, of 32 hexadecimal digits, of rules that are not in hardware.
+
+        Rules that are gone or in hardware by now are left out, and so are those of devices that are.
+        """
+        answers: dict[str, Answer] = {}
+        with self._leftover.held():
+            self._clean_up()
+            for device, cookies in rules.items():
+                answers |= self._ask_device(device, frozenset(cookies))
+        return answers
+
+    @property
+    def _leftover(self) -> Leftover:
+        return Leftover(self.directory, "trial")
+
+    def _ask_device(self, device: str, cookies: frozenset[str]) -> dict[str, Answer]:
+        ifindex = _ifindex(device)
+        if ifindex is None:
+            return {}
+        place = Place(ifindex, self._block(ifindex))
+        bodies = self._dump(RTM_GETTFILTER, place.pack())
+        preference = _free_preference(bodies)
+        found = {rule.cookie.hex(): rule for body in bodies if (rule := parse_rule(body)) and rule.cookie}
+        return {
+            cookie: self._try(_Trial(device, ifindex, place.block, preference, rule.protocol, rule.chain), rule)
+            for cookie, rule in found.items()
+            if cookie in cookies and not rule.in_hw and not rule.skip_hw
+        }
+
+    def _try(self, trial: _Trial, rule: FlowerRule) -> Answer:
+        body = trial.body((TCA_OPTIONS, trial_options(rule)))
+        self._leftover.write(asdict(trial))
+        try:
+            self.netlink.request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body)
+        except Refused as refused:
+            return Answer(refused.error, str(refused))
+        finally:
+            self._clean_up()
+        return Answer(None, "accepted")
+
+    def _clean_up(self) -> bool:
+        facts = self._leftover.read()
+        if facts is None:
+            return False
+        try:
+            trial = _Trial(**facts)  # type: ignore[arg-type]  # a wrong one cannot be packed
+            body = trial.body()
+        except (TypeError, struct.error):
+            raise SwitchError(f"{self._leftover.path} is not a note of xenoovs; look at it, then remove it") from None
+        # A device that is gone took its rules with it, and its number may be another one's by now.
+        if _ifindex(trial.device) == trial.ifindex:
+            self._delete(trial, body)
+        self._leftover.erase()
+        return True
+
+    def _delete(self, trial: _Trial, body: bytes) -> None:
+        try:
+            self.netlink.request(RTM_DELTFILTER, 0, body)
+        except Refused as refused:
+            # Most often it was never there: the driver refused it. What counts is that it is not there now.
+            if trial.is_in(self._dump(RTM_GETTFILTER, trial.place.pack())):
+                raise SwitchError(
+                    f"cannot delete the trial rule at preference {trial.preference} of {trial.device}: {refused}"
+                ) from None
+
+    def _block(self, ifindex: int) -> int | None:
+        """The shared block of the ingress qdisc; None: it has rules of its own."""
+        for body in self._dump(RTM_GETQDISC, TCMSG.pack(0, ifindex, 0, 0, 0)):
+            _, index, _, parent, _ = TCMSG.unpack_from(body)
+            if index == ifindex and parent == _INGRESS:
+                block = find_attribute(decode_attributes(body[TCMSG.size :]), TCA_INGRESS_BLOCK)
+                return None if block is None else int(struct.unpack("=I", block)[0])
+        return None
+
+    def _dump(self, kind: int, body: bytes) -> list[bytes]:
+        try:
+            return list(self.netlink.dump(kind, body))
+        except Refused as refused:
+            raise SwitchError(f"the kernel does not tell its traffic control: {refused}; run as root") from None
+
+
+def _free_preference(bodies: Iterable[bytes]) -> int:
+    """One that no rule of the port has: rules of one preference must be of one kind and protocol."""
+    taken = set(map(preference_of, bodies))
+    for preference in range(_FIRST_PREFERENCE, _LAST_PREFERENCE):
+        if preference not in taken:
+            return preference
+    raise SwitchError("no preference is free for a trial rule")
+
+
+def _ifindex(device: str) -> int | None:
+    """None: there is no such device."""
+    try:
+        return socket.if_nametoindex(device)
+    except OSError:
+        return None

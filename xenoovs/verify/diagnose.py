@@ -1,0 +1,120 @@
+"""Why megaflows are not in hardware: every witness is heard, and the reasons are put in order, most likely first.
+
+Witnesses: remarks of the datapath in the dump, settings and ports, the log of ovs-vswitchd, the megaflow itself, a
+static check of its OpenFlow flow, traffic control and the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.verify.expected import ExpectedBlock
+from xenoovs.verify.verdict import Verdict, verdict_of
+from xenoovs.verify.why.actions import action_reasons
+from xenoovs.verify.why.case import Case, Evidence, shape_of
+from xenoovs.verify.why.kernel import kernel_reasons
+from xenoovs.verify.why.reason import Cause, Likelihood, Reason, rank
+from xenoovs.verify.why.settings import setting_reasons
+
+FindBlock = Callable[[Megaflow], ExpectedBlock | None]
+FlowReasons = Callable[[ExpectedBlock], Sequence[Reason]]
+"""What a static check says of the flow of a block."""
+
+_REMARK = "dp-offload-info"
+"""Newer forks tell the reason in the dump itself, behind the actions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One megaflow that is not in hardware. `reasons`: at least one, most likely first."""
+
+    megaflow: Megaflow
+    verdict: Verdict
+    block: ExpectedBlock | None
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A megaflow that is not in hardware, before anybody is asked why."""
+
+    megaflow: Megaflow
+    verdict: Verdict
+    block: ExpectedBlock | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lineup:
+    """The megaflows of a question: those not in hardware, and how many are. `evidence`: with what the dump tells.
+
+    unjudged: megaflows of a dump made without `-m`.
+    """
+
+    suspects: tuple[Suspect, ...]
+    in_hardware: int
+    unjudged: int
+    shapes: frozenset[tuple[str | None, tuple[tuple[str, str], ...], tuple[str, ...]]]
+
+
+def line_up(megaflows: Iterable[Megaflow], *, find: FindBlock, asked: Callable[[Suspect], bool]) -> Lineup:
+    """Sort the megaflows of a dump. `asked`: whether the question is about this one."""
+    suspects, shapes, in_hardware, unjudged = list[Suspect](), set(), 0, 0
+    for megaflow in megaflows:
+        verdict = verdict_of(megaflow)
+        if verdict is Verdict.HW:
+            shapes.add(shape_of(megaflow))
+        suspect = Suspect(megaflow, verdict or Verdict.ABSENT, find(megaflow))
+        if not asked(suspect):
+            continue
+        if verdict is None:
+            unjudged += 1
+        elif verdict is Verdict.HW:
+            in_hardware += 1
+        else:
+            suspects.append(suspect)
+    return Lineup(tuple(suspects), in_hardware, unjudged, frozenset(shapes))
+
+
+def diagnose(lineup: Lineup, evidence: Evidence, *, static: FlowReasons = lambda _block: ()) -> tuple[Diagnosis, ...]:
+    """The reasons for each suspect, in the order of the dump."""
+    known = replace(evidence, in_hardware=lineup.shapes)
+    return tuple(_diagnose(suspect, known, static) for suspect in lineup.suspects)
+
+
+def _diagnose(suspect: Suspect, evidence: Evidence, static: FlowReasons) -> Diagnosis:
+    case = Case(suspect.megaflow, suspect.verdict, suspect.block, evidence)
+    reasons = rank((*_remarks(case), *_witnesses(case, static)))
+    return Diagnosis(suspect.megaflow, suspect.verdict, suspect.block, reasons or (_unknown(case),))
+
+
+def _witnesses(case: Case, static: FlowReasons) -> Iterator[Reason]:
+    yield from setting_reasons(case)
+    yield from _logged(case)
+    yield from action_reasons(case)
+    if case.block is not None:
+        yield from static(case.block)
+    yield from kernel_reasons(case)
+
+
+def _remarks(case: Case) -> Iterator[Reason]:
+    for name, text in case.megaflow.extra:
+        if name == _REMARK:
+            yield Reason(Cause.TOLD_BY_DATAPATH, Likelihood.TOLD, f"the datapath says: {text}", (f"{name}:{text}",))
+
+
+def _logged(case: Case) -> Iterator[Reason]:
+    if case.verdict is Verdict.TC_SW:
+        # Open vSwitch gave it to traffic control: what it refused was another one.
+        return
+    for refusal in case.evidence.refusals:
+        if refusal.fits(case.megaflow):
+            likelihood = Likelihood.TOLD if refusal.is_specific else Likelihood.LIKELY
+            yield Reason(refusal.cause, likelihood, f"Open vSwitch says: {refusal.message}", (refusal.line,))
+
+
+def _unknown(case: Case) -> Reason:
+    ask = f"xenoovs why {case.evidence.config or 'FILE'} --reinstall"
+    text = "nothing that was seen explains it; --reinstall lets Open vSwitch install it again and say why"
+    return Reason(Cause.UNKNOWN, Likelihood.POSSIBLE, text, (), (ask,))

@@ -1,0 +1,127 @@
+"""What is known of one megaflow that is not in hardware, and of the host that it is on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from xenoovs.datapath.host import Bridge, Database, Device, HostFacts, Interface, OffloadHistory, OffloadState, Unknown
+from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.tc import TcFilter, cookie_of_ufid
+from xenoovs.verify.expected import ExpectedBlock
+from xenoovs.verify.verdict import Verdict
+from xenoovs.verify.why.log import Refusal
+
+Shape = tuple[str | None, tuple[tuple[str, str], ...], tuple[str, ...]]
+"""Ingress port, keys with their masks, kinds of actions: what a driver looks at before the values."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverAnswer:
+    """The kernel's answer to the rule of a megaflow, tried for hardware alone.
+
+    error: errno(3), e.g. 28 for ENOSPC; None: it was accepted. text: the extended acknowledgement, else strerror(3).
+    """
+
+    error: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What all megaflows of one look share.
+
+    filters:     by cookie (`datapath.tc.cookie_of_ufid`). refusals: what ovs-vswitchd logged.
+    driver:      ufid -> what the driver said, for megaflows that were tried.
+    in_hardware: shapes of which at least one megaflow is in hardware.
+    config:      the file, for commands that mend; None where there is none.
+    """
+
+    host: HostFacts
+    filters: Mapping[str, TcFilter] = field(default_factory=dict, hash=False)
+    refusals: tuple[Refusal, ...] = ()
+    driver: Mapping[str, DriverAnswer] = field(default_factory=dict, hash=False)
+    in_hardware: frozenset[Shape] = frozenset()
+    config: str | None = None
+
+    @property
+    def database(self) -> Database | None:
+        return None if isinstance(self.host.database, Unknown) else self.host.database
+
+    @property
+    def offload(self) -> OffloadState | None:
+        """Of the ovs-vswitchd that runs; None: not known."""
+        daemon = self.host.daemon
+        return None if isinstance(daemon, Unknown) or isinstance(daemon.offload, Unknown) else daemon.offload
+
+    @property
+    def history(self) -> OffloadHistory | None:
+        """What it has done about offload; None: not known."""
+        daemon = self.host.daemon
+        return None if isinstance(daemon, Unknown) or isinstance(daemon.history, Unknown) else daemon.history
+
+    def device(self, name: str | None) -> Device | None:
+        return None if isinstance(self.host.devices, Unknown) or name is None else self.host.devices.get(name)
+
+    @property
+    def restart(self) -> tuple[str, ...]:
+        """Restart Open vSwitch, which forgets all flows, and give it ours again."""
+        return ("systemctl restart openvswitch-switch", f"xenoovs apply {self.config or 'FILE'}")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One megaflow that is not in hardware. `block`: the block whose packets it carries; None: of no service."""
+
+    megaflow: Megaflow
+    verdict: Verdict
+    block: ExpectedBlock | None
+    evidence: Evidence
+
+    @property
+    def in_port(self) -> str | None:
+        return self.megaflow.in_port
+
+    @property
+    def bridge(self) -> Bridge | None:
+        """The bridge that the packets came in by, as far as it is known."""
+        database = self.evidence.database
+        return None if database is None or self.in_port is None else database.home_of(self.in_port)
+
+    @property
+    def interface(self) -> Interface | None:
+        bridge = self.bridge
+        return None if bridge is None or self.in_port is None else bridge.interface(self.in_port)
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is of the kernel's datapath; where no bridge is known, as for a tunnel, as far as `dp:` tells."""
+        bridge = self.bridge
+        return bridge.datapath_type == "system" if bridge is not None else self.verdict is Verdict.TC_SW
+
+    @property
+    def filter(self) -> TcFilter | None:
+        """The rule of traffic control that stands for it."""
+        cookie = cookie_of_ufid(self.megaflow.ufid) if self.megaflow.ufid else None
+        return None if cookie is None else self.evidence.filters.get(cookie)
+
+    @property
+    def egress(self) -> tuple[str, ...]:
+        """Ports among the actions."""
+        return tuple(action for action in self.megaflow.actions if "(" not in action and action not in _WORDS)
+
+
+_WORDS = frozenset(("drop", "pop_vlan", "ct_clear", "pop_eth", "pop_nsh", "ct"))
+"""Actions that are one word and no port (format_odp_action of lib/odp-util.c)."""
+
+
+def shape_of(megaflow: Megaflow) -> Shape:
+    """What the megaflow has in common with others that a driver treats alike."""
+    keys = tuple((key.name, _masks(key.inner)) for key in sorted(megaflow.keys, key=lambda key: key.name))
+    return megaflow.in_port, keys, tuple(action.partition("=")[0] for action in megaflow.actions)
+
+
+def _masks(inner: str) -> str:
+    """The attributes of a key, each with its mask where it has one."""
+    items = (item.partition("=") for item in inner.split(","))
+    return ",".join(f"{name}/{value.partition('/')[2]}" if is_named else "" for name, is_named, value in items)

@@ -1,0 +1,64 @@
+"""Reasons that the kernel's traffic control and the driver behind it give for a rule that they hold in software."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xenoovs.verify.verdict import Verdict
+from xenoovs.verify.why.case import Case, DriverAnswer, shape_of
+from xenoovs.verify.why.reason import Cause, Likelihood, Reason
+
+_ENOSPC = 28
+"""errno(3) of Linux, all architectures that have eSwitches."""
+_OFFLOAD_OFF = "TC offload is disabled on net device"
+"""tc_can_offload_extack (include/net/pkt_cls.h of Linux)."""
+
+_AGAIN = "ovs-appctl revalidator/purge"
+
+
+def kernel_reasons(case: Case) -> Iterator[Reason]:
+    """Only for TC_SW: the driver's own words where it was asked, else what the rule and its siblings tell."""
+    if case.verdict is not Verdict.TC_SW:
+        return
+    answer = case.evidence.driver.get(case.megaflow.ufid or "")
+    if answer is not None:
+        yield _told(answer, case)
+        return
+    seen = _rule(case)
+    if shape_of(case.megaflow) in case.evidence.in_hardware:
+        yield Reason(
+            Cause.TABLE_FULL,
+            Likelihood.LIKELY,
+            "the NIC holds other megaflows of this very shape, so its table was full when this one came",
+            seen,
+            (_AGAIN,),
+        )
+        return
+    yield Reason(
+        Cause.REFUSED_BY_DRIVER,
+        Likelihood.POSSIBLE,
+        "the driver refused the rule without a word in any log; --probe-driver asks it for the reason",
+        seen,
+        (f"xenoovs why {case.evidence.config or 'FILE'} --probe-driver",),
+    )
+
+
+def _told(answer: DriverAnswer, case: Case) -> Reason:
+    if answer.error is None:
+        text = "the NIC takes the rule now, but Open vSwitch does not offer it a second time"
+        return Reason(Cause.NOT_TRIED_AGAIN, Likelihood.TOLD, text, ("a trial was accepted",), (_AGAIN,))
+    said = (f"the driver says: {answer.text}",)
+    if answer.error == _ENOSPC:
+        return Reason(Cause.TABLE_FULL, Likelihood.TOLD, "the table of the NIC is full", said, ())
+    if _OFFLOAD_OFF in answer.text:
+        fix = (f"ethtool -K {case.in_port} hw-tc-offload on", _AGAIN)
+        return Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.TOLD, f"the device {case.in_port} takes no rules", said, fix)
+    return Reason(Cause.REFUSED_BY_DRIVER, Likelihood.TOLD, "the driver refuses the rule", said)
+
+
+def _rule(case: Case) -> tuple[str, ...]:
+    rule = case.filter
+    if rule is None:
+        return ("dp:tc without offloaded:yes",)
+    state = {True: "in_hw", False: "not_in_hw", None: "neither in_hw nor not_in_hw"}[rule.in_hw]
+    return (f"tc filter of {case.in_port}, pref {rule.pref} handle {rule.handle:#x}: {state}",)

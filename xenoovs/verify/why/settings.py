@@ -1,0 +1,157 @@
+"""Reasons that hold for every megaflow of a host, a bridge or a port: what is set and what the ports are.
+
+Options: ovs-vswitchd.conf.db(5), column other_config of table Open_vSwitch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xenoovs.datapath.host import Feature
+from xenoovs.verify.verdict import Verdict
+from xenoovs.verify.why.case import Case
+from xenoovs.verify.why.reason import Cause, Likelihood, Reason
+
+_HW_OFFLOAD = "ovs-vsctl set Open_vSwitch . other_config:hw-offload=true"
+_NIC_TYPES = frozenset(("dpdk", "doca"))
+"""Interface types of the userspace datapath whose packets a NIC may forward (DPDK's rte_flow, NVIDIA's DOCA Flow)."""
+
+_AGAIN = "ovs-appctl revalidator/purge"
+"""Open vSwitch does not offer a megaflow to the hardware a second time unless it installs it anew."""
+
+
+def setting_reasons(case: Case) -> Iterator[Reason]:
+    """Settings of Open vSwitch, then of the ingress port, then of the ports where packets leave."""
+    yield from _datapath(case)
+    yield from _offload(case)
+    if case.is_kernel:
+        yield from _policy(case)
+        yield from _provider(case)
+        yield from _device(case)
+        yield from _egress(case)
+
+
+def _datapath(case: Case) -> Iterator[Reason]:
+    bridge, port = case.bridge, case.interface
+    if bridge is None or port is None or bridge.datapath_type == "system" or port.type in _NIC_TYPES:
+        return
+    is_device = port.type == "system"
+    yield Reason(
+        Cause.SOFTWARE_DATAPATH,
+        Likelihood.CERTAIN,
+        f"bridge {bridge.name} has a software datapath, and {port.name} is not a port that it can offload",
+        (f"datapath_type={bridge.datapath_type} of {bridge.name}, type={port.type} of {port.name}",),
+        (f"ovs-vsctl set Bridge {bridge.name} datapath_type=system",) if is_device else (),
+    )
+
+
+def _offload(case: Case) -> Iterator[Reason]:
+    database, running = case.evidence.database, case.evidence.offload
+    if database is None or (running is not None and running.is_on):
+        return
+    value = database.config.get("hw-offload")
+    if value != "true":
+        seen = "is not set" if value is None else f"is {value!r}"
+        yield Reason(
+            Cause.HW_OFFLOAD_OFF,
+            Likelihood.CERTAIN,
+            "Open vSwitch does not offload at all",
+            (f"other_config:hw-offload {seen}",),
+            (_HW_OFFLOAD, *case.evidence.restart),
+        )
+    elif running is not None:
+        yield Reason(
+            Cause.NOT_RESTARTED,
+            Likelihood.CERTAIN,
+            "hw-offload is set, but the ovs-vswitchd that runs does not offload: it was not restarted since",
+            ("other_config:hw-offload is 'true'", running.evidence),
+            case.evidence.restart,
+        )
+
+
+def _policy(case: Case) -> Iterator[Reason]:
+    database, history = case.evidence.database, case.evidence.history
+    in_use = history.tc_policy if history is not None else None
+    wanted = database.config.get("tc-policy") if database is not None else None
+    if (in_use or wanted) != "skip_hw":
+        return
+    told = f"the log says: tc: Using policy '{in_use}'" if in_use else f"other_config:tc-policy is {wanted!r}"
+    yield Reason(
+        Cause.TC_POLICY_SKIP_HW,
+        Likelihood.CERTAIN,
+        "tc-policy=skip_hw keeps every rule out of the hardware",
+        (told,),
+        ("ovs-vsctl remove Open_vSwitch . other_config tc-policy", *case.evidence.restart),
+    )
+
+
+def _provider(case: Case) -> Iterator[Reason]:
+    history, port = case.evidence.history, case.in_port
+    if history is None or port is None or case.verdict is not Verdict.SW:
+        return
+    if not (history.is_whole and history.providers) or port in history.providers:
+        return
+    others = f"the log has no line `{port}: Assigned flow API`, but such of {', '.join(sorted(history.providers))}"
+    failure = history.failures.get(port)
+    yield Reason(
+        Cause.NO_PROVIDER,
+        Likelihood.CERTAIN,
+        f"Open vSwitch found nothing that offloads for port {port}",
+        (others,) if failure is None else (others, failure),
+        (f"ovs-vsctl get Interface {port} type error", *case.evidence.restart),
+    )
+
+
+def _device(case: Case) -> Iterator[Reason]:
+    device = case.evidence.device(case.in_port)
+    if device is None:
+        return
+    feature = device.hw_tc_offload
+    if isinstance(feature, Feature) and not feature.is_on:
+        fixed = " [fixed]" if feature.is_fixed else ""
+        yield Reason(
+            Cause.HW_TC_OFFLOAD_OFF,
+            Likelihood.CERTAIN,
+            f"the device {device.name} takes no rules" + (": its driver cannot" if feature.is_fixed else ""),
+            (f"ethtool -k {device.name}: hw-tc-offload: off{fixed}",),
+            () if feature.is_fixed else (f"ethtool -K {device.name} hw-tc-offload on", _AGAIN),
+        )
+    if device.ingress is False and case.verdict is Verdict.SW:
+        yield Reason(
+            Cause.NO_INGRESS_QDISC,
+            Likelihood.CERTAIN,
+            f"{device.name} has no ingress qdisc, where Open vSwitch hangs its rules",
+            (f"tc qdisc show dev {device.name}: no ingress or clsact",),
+            case.evidence.restart,
+        )
+    if device.switch_id is None and not _port_offloads(case):
+        yield Reason(
+            Cause.NOT_ON_ESWITCH,
+            Likelihood.CERTAIN if case.verdict is Verdict.TC_SW else Likelihood.LIKELY,
+            f"{device.name} is no port of a NIC's switch",
+            (f"/sys/class/net/{device.name}/phys_switch_id is empty",),
+            (f"devlink dev eswitch set pci/{device.pci} mode switchdev",) if device.pci else (),
+        )
+
+
+def _egress(case: Case) -> Iterator[Reason]:
+    ingress, bridge = case.evidence.device(case.in_port), case.bridge
+    for name in case.egress:
+        if bridge is not None and name == bridge.name:
+            text, seen = f"packets go to {name}, the bridge's own port, which is software", f"actions: {name}"
+            yield Reason(Cause.EGRESS_ELSEWHERE, Likelihood.CERTAIN, text, (seen,))
+            continue
+        device = case.evidence.device(name)
+        if device is None or ingress is None or ingress.switch_id is None or device.switch_id == ingress.switch_id:
+            continue
+        yield Reason(
+            Cause.EGRESS_ELSEWHERE,
+            Likelihood.CERTAIN if device.switch_id is None else Likelihood.LIKELY,
+            f"packets leave by {name}, which is not on the NIC switch of {ingress.name}",
+            (f"phys_switch_id of {ingress.name} is {ingress.switch_id}, of {name} {device.switch_id or 'empty'}",),
+        )
+
+
+def _port_offloads(case: Case) -> bool:
+    """Whether anything that came in by this port is in hardware."""
+    return any(port == case.in_port for port, _, _ in case.evidence.in_hardware)
