@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from enum import Enum
@@ -90,3 +91,23 @@ def connect(db: str | None, lab: str | None) -> LiveSwitch:
         ovs = open_lab(lab).ovs
         return LiveSwitch(Endpoint(ovs.db, ovs.directory))
     return LiveSwitch(find_endpoint(db=db, env=os.environ))
+
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def duration(text: str) -> float:
+    """`10s`, `500ms`, `2m`, `1h`: a time above 0, in seconds; for `type=` of an option. Raises click.BadParameter."""
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)", text.strip(), re.ASCII)
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    if not seconds:
+        raise click.BadParameter(f"{text!r} is not a time such as 10s, 500ms or 2m.")
+    return seconds
+
+
+def share(text: str) -> float:
+    """`95%`: a share, 0..1; for `type=` of an option. Raises click.BadParameter."""
+    found = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,9})?) ?%", text.strip(), re.ASCII)
+    if found is None or float(found[1]) > 100:
+        raise click.BadParameter(f"{text!r} is not a share such as 95% or 99.9%.")
+    return float(found[1]) / 100

@@ -46,6 +46,7 @@ class BridgeState:
     ports:      sorted by name; among them the bridge's own, of the bridge's name.
     protocols:  OpenFlow versions allowed, e.g. `OpenFlow14`; empty: all that Open vSwitch has.
     hw_offload: other_config:hw-offload; None where it is not set, which means no.
+    max_idle_ms: other_config:max-idle; None where it is not set.
     """
 
     name: str
@@ -56,6 +57,7 @@ class BridgeState:
     controllers: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
     hw_offload: bool | None = None
+    max_idle_ms: int | None = None
     ovs_version: str | None = None
 
     def port(self, name: str) -> PortState | None:

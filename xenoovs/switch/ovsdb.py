@@ -124,6 +124,7 @@ def _bridges(idl: Idl) -> tuple[BridgeState, ...]:
 def _bridge(switch: Any, row: Any) -> BridgeState:
     ports = (_port(interface) for port in row.ports for interface in port.interfaces)
     offload = switch.other_config.get("hw-offload")
+    idle = switch.other_config.get("max-idle", "")
     return BridgeState(
         name=row.name,
         ports=tuple(sorted(ports, key=lambda port: port.name)),
@@ -133,6 +134,7 @@ def _bridge(switch: Any, row: Any) -> BridgeState:
         controllers=tuple(sorted(controller.target for controller in row.controller)),
         protocols=tuple(sorted(row.protocols)),
         hw_offload=None if offload is None else offload == "true",
+        max_idle_ms=int(idle) if idle.isdecimal() else None,
         ovs_version=_one(switch.ovs_version),
     )
 
