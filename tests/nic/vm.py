@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -51,6 +52,8 @@ def run_scenarios(
 
     `directory` is filled with the result and the console's text. Raises GuestFailed.
     """
+    if os.geteuid() != 0:
+        raise GuestFailed("the emulated NIC needs root: its virtual machine reads all files of this one")
     install_programs()
     kernel = unpacked_kernel()
     job = Job(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from tests.nic.guest import nic
 from tests.nic.guest import ovs as switch
 from tests.nic.guest.frames import Kind
-from tests.nic.guest.record import Burst, Look, Record
+from tests.nic.guest.record import Burst, Look, Record, Said
 from tests.nic.guest.wire import Wire, arrived
 from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.switch.process import run, try_run
@@ -22,6 +23,10 @@ CLIENTS = tuple(f"198.18.{(37 * i) % 251}.{64 + i}" for i in range(64))
 _SETTLE_TIMEOUT_S = 60.0
 # TC tells OVS about counters of hardware with some delay: more than two rounds of the revalidators (500 ms each).
 _COUNTERS_S = 1.5
+_XENOOVS = str(Path(sys.executable).with_name("xenoovs"))
+_BALANCERS = Path(__file__).parents[1] / "balancers"
+# Starting Python takes some ten times longer here than on a real machine.
+_XENOOVS_TIMEOUT_S = 240.0
 _TELLING_MODULES = ("netdev_offload_tc", "tc", "dpif_netlink", "netdev_offload")
 
 
@@ -36,6 +41,7 @@ class Bench:
         self._ovs: PrivateOvs | None = None
         self._ports: tuple[str, ...] = ()
         self._veths: list[str] = []
+        self._forgotten = 0
 
     @property
     def ovs(self) -> PrivateOvs:
@@ -95,6 +101,7 @@ class Bench:
         look = Look(
             label=label,
             bursts=len(self.record.bursts),
+            forgotten=self._forgotten,
             flows=flows.stdout,
             megaflows=appctl("dpctl/dump-flows", "-m"),
             tc={port: _tc_filters(port) for port in self._ports},
@@ -105,6 +112,14 @@ class Bench:
         )
         self.record.looks.append(look)
         return look
+
+    def xenoovs(self, command: str, balancer: str, *options: str) -> Said:
+        """Run `xenoovs COMMAND balancers/BALANCER.yaml OPTIONS` on this OVS. Any exit status is an answer."""
+        argv = [_XENOOVS, command, str(_BALANCERS / f"{balancer}.yaml"), *options]
+        done = try_run(argv, env=self.ovs.env, timeout_s=_XENOOVS_TIMEOUT_S)
+        said = Said((command, balancer, *options), len(self.record.bursts), done.exit_code, done.stdout, done.stderr)
+        self.record.said.append(said)
+        return said
 
     def add_veth(self, port: str) -> None:
         """A port that is not on the NIC, for `begin` to put on the bridge."""
@@ -123,11 +138,13 @@ class Bench:
 
     def restart_ovs(self) -> None:
         """Restart ovs-vswitchd alone, and put the program back, which no ovs-vswitchd keeps."""
+        self._forgotten += 1
         switch.restart_vswitchd(self.ovs)
         self.add_flows(self.record.program + self.record.extra_flows)
 
     def purge(self) -> None:
         """Make OVS forget all megaflows (`revalidator/purge`), so that it asks the NIC anew."""
+        self._forgotten += 1
         self.ovs.appctl("revalidator/purge")
 
     def close(self) -> None:

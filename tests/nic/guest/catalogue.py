@@ -23,6 +23,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "hw_tc_offload_off": setup.hw_tc_offload_off,
     "idle": ageing.idle,
     "evicted": ageing.evicted,
+    "flow_limit": ageing.flow_limit,
     "conntrack": beside.conntrack,
     "select_group": beside.select_group,
 }

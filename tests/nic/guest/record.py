@@ -28,6 +28,8 @@ class Look:
 
     label: str
     bursts: int
+    forgotten: int
+    """How often OVS was made to forget all its megaflows before: counters begin anew each time."""
     flows: str
     """`ovs-ofctl --names dump-flows`."""
     megaflows: str
@@ -44,6 +46,17 @@ class Look:
     """`ovs-appctl upcall/show`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What `xenoovs` said when it was run in the guest, after `bursts` bursts."""
+
+    argv: tuple[str, ...]
+    bursts: int
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
 @dataclass(slots=True)
 class Record:
     """One scenario."""
@@ -54,6 +67,7 @@ class Record:
     """Flows beside them, of nobody."""
     bursts: list[Burst] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
+    said: list[Said] = field(default_factory=list)
     features: dict[str, str] = field(default_factory=dict)
     """hw-tc-offload (`on`, `off`, `absent`) by port, at the end."""
     settings: dict[str, str] = field(default_factory=dict)

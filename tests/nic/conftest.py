@@ -1,0 +1,40 @@
+"""One boot of the virtual machine for all tests of a run, however many processes share them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.nic.guest.catalogue import SCENARIOS
+from tests.nic.vm import run_scenarios
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell pytest the marker of this directory."""
+    config.addinivalue_line("markers", "nic: boots the emulated NIC (as root, for minutes); never skips")
+
+
+@pytest.fixture(scope="session")
+def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The record of every scenario, by name."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    with (shared / "nic.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = shared / "nic" / "exchange" / "result.json"
+        if not result.exists():
+            return run_scenarios(tuple(SCENARIOS), _new(shared / "nic"))
+        found: dict[str, dict[str, Any]] = json.loads(result.read_text())
+        return found
+
+
+def _new(directory: Path) -> Path:
+    # Another process may have failed here; each makes its own attempt and has its own message.
+    if directory.exists():
+        directory.rename(directory.with_name(f"nic-failed-before-{os.getpid()}"))
+    return directory

@@ -1,0 +1,114 @@
+"""A scenario's record, read: what was sent, what OVS says, what the NIC says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Any
+
+from tests.nic.truth import PortCounters, Rule, parse_ports, parse_rules, ufid_of
+from xenoovs.datapath.match import match_of
+from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.parse import parse_dump
+from xenoovs.datapath.value import MaskedValue
+from xenoovs.verify.verdict import Verdict, verdict_of
+
+_PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
+VIP = "10.3.10.45"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look of a scenario. `sent` holds the bursts before it."""
+
+    label: str
+    forgotten: int
+    megaflows: tuple[Megaflow, ...]
+    rules: tuple[Rule, ...]
+    ports: dict[str, PortCounters]
+    tc: dict[str, list[dict[str, Any]]]
+    flows: str
+    upcall: str
+    sent: tuple[dict[str, Any], ...]
+
+    def verdicts(self, *, to: str = VIP) -> dict[str, Verdict]:
+        """The verdict on each megaflow for packets to `to` that enter at a port, by ufid."""
+        wanted = MaskedValue(int(IPv4Address(to)), 0xFFFFFFFF)
+        mine = (flow for flow in self.megaflows if flow.recirc_id == 0 and match_of(flow).get("nw_dst") == wanted)
+        return {flow.ufid or "": verdict_of(flow) or Verdict.ABSENT for flow in mine}
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One scenario."""
+
+    name: str
+    record: dict[str, Any]
+
+    @property
+    def looks(self) -> list[Seen]:
+        """All looks, oldest first."""
+        return [_seen(look, self.record["bursts"]) for look in self.record["looks"]]
+
+    def look(self, label: str) -> Seen:
+        """The look of that label."""
+        return next(look for look in self.looks if look.label == label)
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """What the NIC refused and why, by ufid; of a megaflow that it refused more than once the last reason."""
+        found = re.findall(r" refused ([0-9a-f]{32}): (.*)", "\n".join(self.record["kernel_log"]))
+        return {ufid_of(cookie): reason for cookie, reason in found}
+
+
+def packets_matching(bursts: tuple[dict[str, Any], ...], megaflow: Megaflow) -> int:
+    """How many of the packets sent are of this megaflow, which must match headers alone."""
+    wanted = match_of(megaflow)
+    return sum(
+        burst["packets_each"]
+        for burst in bursts
+        if burst["port"] == megaflow.in_port
+        for source in burst["sources"]
+        if all(_headers(burst["kind"], source)[field] & masked.mask == masked.value for field, masked in wanted.items())
+    )
+
+
+def in_hardware_by_tc(look: Seen) -> set[str]:
+    """The ufids of the rules that `tc` shows as `in_hw`."""
+    rules = [row["options"] for rows in look.tc.values() for row in rows if "options" in row]
+    return {_cookie(rule) for rule in rules if rule.get("in_hw")}
+
+
+def _cookie(rule: dict[str, Any]) -> str:
+    return next(ufid_of(action["cookie"]) for action in rule["actions"] if "cookie" in action)
+
+
+def _headers(kind: dict[str, Any], source: str) -> dict[str, int]:
+    return {
+        "dl_src": 0x020000000001,
+        "dl_dst": int(kind["mac"].replace(":", ""), 16),
+        "dl_type": 0x0800,
+        "nw_src": int(IPv4Address(source)),
+        "nw_dst": int(IPv4Address(kind["destination"])),
+        "nw_proto": _PROTOCOLS[kind["protocol"]],
+        "nw_ttl": 64,
+        "tp_src": 4000,
+        "tp_dst": kind["port"],
+        "icmp_type": 8,
+        "icmp_code": 0,
+    }
+
+
+def _seen(look: dict[str, Any], bursts: list[dict[str, Any]]) -> Seen:
+    return Seen(
+        label=look["label"],
+        forgotten=look["forgotten"],
+        megaflows=tuple(parse_dump(look["megaflows"])),
+        rules=tuple(parse_rules(look["rules"])),
+        ports=parse_ports(look["port_counters"]),
+        tc=look["tc"],
+        flows=look["flows"],
+        upcall=look["upcall"],
+        sent=tuple(bursts[: look["bursts"]]),
+    )

@@ -1,0 +1,268 @@
+"""What OVS, TC and `xenoovs` say of hardware, against what the emulated NIC really holds and really forwarded."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.nic.guest.catalogue import SCENARIOS
+from tests.nic.recorded import VIP, Seen, Story, in_hardware_by_tc, packets_matching
+from xenoovs.datapath.match import match_of
+from xenoovs.datapath.value import parse_masked
+from xenoovs.verify.verdict import Verdict, verdict_of
+
+pytestmark = [pytest.mark.nic, pytest.mark.timeout(1800)]
+
+BLOCKS = 7
+"""Flows of balancers/dns.yaml: the popcounts of its three windows."""
+SHARES = {"02:00:5e:10:00:02": 32, "02:00:5e:10:00:03": 19, "02:00:5e:10:00:04": 13}
+"""How many of the 64 clients, one a value of the low six bits, each backend's blocks hold (balancers/dns.yaml)."""
+
+Records = dict[str, dict[str, Any]]
+
+
+@pytest.fixture
+def story(records: Records, request: pytest.FixtureRequest) -> Story:
+    """The scenario that the test is named after: test_NAME or test_NAME__more, or the parameter."""
+    name = getattr(request, "param", None) or request.node.name.removeprefix("test_").partition("__")[0]
+    return Story(name, records[name])
+
+
+every_scenario = pytest.mark.parametrize("story", SCENARIOS, indirect=True)
+
+
+def _packets_by_ufid(look: Seen) -> dict[str, int]:
+    return {flow.ufid or "": flow.packets for flow in look.megaflows}
+
+
+def _ufids(look: Seen, verdict: Verdict) -> set[str]:
+    return {flow.ufid or "" for flow in look.megaflows if verdict_of(flow) is verdict}
+
+
+@every_scenario
+def test_a_scenario_reaches_its_end_and_leaves_the_nic_empty(story: Story) -> None:
+    assert story.record["error"] is None
+    assert story.record["rules_left"] == ""
+
+
+@every_scenario
+def test_in_hardware_means_an_entry_of_the_nic_and_every_entry_is_in_hardware(story: Story) -> None:
+    for look in story.looks:
+        held = {rule.ufid for rule in look.rules}
+        assert _ufids(look, Verdict.HW) == held, look.label
+        assert in_hardware_by_tc(look) == held, look.label
+
+
+@every_scenario
+def test_each_entry_is_its_megaflow(story: Story) -> None:
+    for look in story.looks:
+        megaflows = {flow.ufid: flow for flow in look.megaflows}
+        for rule in look.rules:
+            flow = megaflows[rule.ufid]
+            assert (rule.port, dict(rule.match)) == (flow.in_port, match_of(flow)), look.label
+            assert (rule.packets, rule.bytes) == (flow.packets, flow.bytes), look.label
+            assert [action for action in flow.actions if action in ("p0", "p1", "pf0hpf")] == list(rule.outputs)
+            rewrites = [f"set(eth(dst={rule.dl_dst.to_bytes(6).hex(':')}))"] if rule.dl_dst is not None else []
+            assert [action for action in flow.actions if action.startswith("set(")] == rewrites
+
+
+@every_scenario
+def test_hardware_counts_exactly_the_packets_that_were_sent(story: Story) -> None:
+    for before, after in pairwise(story.looks):
+        between = after.sent[len(before.sent) :]
+        counted = _packets_by_ufid(before) if before.forgotten == after.forgotten else {}
+        flows = {flow.ufid: flow for flow in after.megaflows}
+        for rule in after.rules:
+            if rule.ufid in counted:
+                assert rule.packets - counted[rule.ufid] == packets_matching(between, flows[rule.ufid]), after.label
+
+
+@every_scenario
+def test_each_backend_gets_its_share_wherever_the_megaflows_run(story: Story) -> None:
+    for burst in story.record["bursts"]:
+        if burst["port"] == "p0" and len(burst["sources"]) == 64 and burst["kind"]["destination"] == VIP:
+            arrived = Counter({a["dst_mac"]: a["packets"] for port in burst["arrived"].values() for a in port})
+            wanted = {mac: clients * burst["packets_each"] for mac, clients in SHARES.items()}
+            assert {mac: arrived[mac] for mac in wanted} == wanted
+
+
+def test_accepted(story: Story) -> None:
+    before, after = story.look("primed"), story.look("after 10 packets of each client")
+    assert Counter(after.verdicts().values()) == {Verdict.HW: BLOCKS}
+    assert {rule.match["nw_dst"].value for rule in after.rules} == {0x0A030A2D}
+    # Not one packet woke the representor.
+    assert after.ports["p0"].hit - before.ports["p0"].hit == 640
+    assert after.ports["p0"].miss == before.ports["p0"].miss
+    assert after.ports["p1"].out - before.ports["p1"].out == 640
+
+
+def test_accepted__nothing_is_there_before_traffic(story: Story) -> None:
+    look = story.look("before traffic")
+    assert (look.megaflows, look.rules) == ((), ())
+
+
+@pytest.mark.parametrize(("story", "exit_code"), [("accepted", 0), ("table_full", 2)], indirect=["story"])
+def test_verify_offload_says_of_each_block_what_the_nic_holds(story: Story, exit_code: int) -> None:
+    [said] = [said for said in story.record["said"] if said["argv"][0] == "verify-offload"]
+    assert said["exit_code"] == exit_code, said
+    [look] = [look for look in story.looks if len(look.sent) == said["bursts"]]
+    held = {rule.match["nw_src"]: rule.packets for rule in look.rules}
+    blocks = json.loads(said["stdout"])["blocks"]
+    assert len(blocks) == BLOCKS
+    for block in blocks:
+        [source] = re.findall(r"nw_src=([^ ,]+)", block["flow"])
+        packets = held.get(parse_masked(source, 32))
+        assert (block["verdict"] == "HW") == (packets is not None), block
+        assert block["hw_packets"] == (packets or 0), block
+
+
+def test_foreign_prefix(story: Story) -> None:
+    [look] = story.looks
+    verdicts = Counter(look.verdicts().values())
+    assert set(verdicts) == {Verdict.HW}
+    assert verdicts[Verdict.HW] > BLOCKS
+    low_bits_only = [rule for rule in look.rules if rule.match["nw_src"].mask <= 0x3F]
+    assert low_bits_only == []
+
+
+def test_unsupported_key(story: Story) -> None:
+    look = story.look("after 5 packets of each client, 3 of ICMP of a few")
+    assert Counter(look.verdicts().values()) == {Verdict.HW: BLOCKS, Verdict.TC_SW: 1}
+    assert story.refused == dict.fromkeys(_ufids(look, Verdict.TC_SW), "eswitch: unsupported match key")
+
+
+def test_widened_by_tos(story: Story) -> None:
+    [look] = story.looks
+    assert Counter(look.verdicts().values()) == {Verdict.TC_SW: BLOCKS}
+    assert story.refused == dict.fromkeys(look.verdicts(), "eswitch: unsupported match key")
+    assert all("tos=0/0xfc" in (flow.key("ipv4") or "") for flow in look.megaflows)
+
+
+def test_unsupported_action(story: Story) -> None:
+    look = story.look("after 5 packets of each client, 2 of a few to each foreign address")
+    assert Counter(look.verdicts().values()) == {Verdict.HW: BLOCKS}
+    foreign = [list(look.verdicts(to=f"10.3.10.{host}").values()) for host in (46, 47, 48)]
+    assert foreign == [[Verdict.TC_SW], [Verdict.TC_SW], [Verdict.SW]]
+    assert story.refused == dict.fromkeys(_ufids(look, Verdict.TC_SW), "eswitch: unsupported action")
+
+
+def test_unsupported_action__ovs_says_what_it_does_not_translate(story: Story) -> None:
+    # OVS_ACTION_ATTR_TRUNC is 13 (linux/openvswitch.h).
+    assert any(line.endswith("unsupported put action type: 13") for line in story.record["ovs_log"])
+
+
+def test_skip_sw(story: Story) -> None:
+    look = story.look("primed")
+    assert Counter(look.verdicts().values()) == {Verdict.HW: BLOCKS, Verdict.SW: 1}
+    assert set(story.refused.values()) == {"eswitch: unsupported match key"}
+    assert any("failed to offload flow: Operation not supported: p0" in line for line in story.record["ovs_log"])
+
+
+def test_table_full(story: Story) -> None:
+    full, larger = (
+        story.look("after 5 packets of each client"),
+        story.look("larger table, 5 more packets of each client"),
+    )
+    for look in (full, larger):
+        assert Counter(look.verdicts().values()) == {Verdict.HW: 4, Verdict.TC_SW: 3}
+    assert story.refused == dict.fromkeys(_ufids(full, Verdict.TC_SW), "eswitch: rule table is full")
+    purged = story.look("purged, primed, 5 packets of each client")
+    assert Counter(purged.verdicts().values()) == {Verdict.HW: BLOCKS}
+
+
+def test_table_full__software_counts_what_the_nic_did_not_take(story: Story) -> None:
+    primed, full = story.look("primed"), story.look("after 5 packets of each client")
+    software = _ufids(full, Verdict.TC_SW)
+    before, after = _packets_by_ufid(primed), _packets_by_ufid(full)
+    missed = full.ports["p0"].miss - primed.ports["p0"].miss
+    assert sum(after[ufid] - before[ufid] for ufid in software) == missed
+    assert missed + full.ports["p0"].hit - primed.ports["p0"].hit == 320
+
+
+def test_foreign_port(story: Story) -> None:
+    look = story.look("after 5 packets of each client by p0 and 3 by x0")
+    outputs = {flow.actions[-1]: verdict_of(flow) for flow in look.megaflows if flow.in_port == "p0"}
+    assert outputs == {"p1": Verdict.HW, "x0": Verdict.TC_SW}
+    refused = {flow.ufid for flow in look.megaflows if flow.actions[-1] == "x0"}
+    assert story.refused == dict.fromkeys(refused, "eswitch: egress device is not on this eswitch")
+    # The veth as ingress has no driver to ask, so nothing is refused.
+    assert [verdict_of(flow) for flow in look.megaflows if flow.in_port == "x0"] == [Verdict.TC_SW]
+    assert story.record["features"]["x0"] == "absent"
+
+
+def test_hw_offload_off(story: Story) -> None:
+    [look] = story.looks
+    assert Counter(look.verdicts().values()) == {Verdict.SW: BLOCKS}
+    assert (story.refused, look.tc) == ({}, {"p0": [], "p1": [], "pf0hpf": []})
+
+
+def test_not_restarted(story: Story) -> None:
+    # Turned on while OVS runs, it is on for new megaflows alone.
+    wanted = {
+        "off": Verdict.SW,
+        "on, 5 packets of each client": Verdict.SW,
+        "on, purged": Verdict.HW,
+        "on, restarted": Verdict.HW,
+    }
+    for label, verdict in wanted.items():
+        assert Counter(story.look(label).verdicts().values()) == {verdict: BLOCKS}, label
+
+
+def test_turned_off_not_restarted(story: Story) -> None:
+    [look] = story.looks
+    assert story.record["settings"]["hw-offload"] == "false"
+    assert Counter(look.verdicts().values()) == {Verdict.HW: BLOCKS}
+
+
+def test_skip_hw(story: Story) -> None:
+    [look] = story.looks
+    assert Counter(look.verdicts().values()) == {Verdict.TC_SW: BLOCKS}
+    assert story.refused == {}
+
+
+def test_hw_tc_offload_off(story: Story) -> None:
+    [look] = story.looks
+    assert story.record["features"] == {"p0": "off", "p1": "on", "pf0hpf": "on"}
+    assert Counter(look.verdicts().values()) == {Verdict.TC_SW: BLOCKS}
+    assert story.refused == dict.fromkeys(look.verdicts(), "TC offload is disabled on net device")
+
+
+def test_idle(story: Story) -> None:
+    assert Counter(story.look("just sent").verdicts().values()) == {Verdict.HW: BLOCKS}
+    gone = story.look("idled out")
+    assert (gone.megaflows, gone.rules) == ((), ())
+
+
+def test_evicted(story: Story) -> None:
+    assert Counter(story.look("before").verdicts().values()) == {Verdict.HW: BLOCKS}
+    gone = story.look("evicted")
+    assert (gone.megaflows, gone.rules) == ((), ())
+    back = story.look("half of the clients are back")
+    assert Counter(back.verdicts().values()) == {Verdict.HW: 1}
+
+
+def test_flow_limit(story: Story) -> None:
+    # OVS 3.1 counts the megaflows of its software datapath alone against flow-limit.
+    [look] = story.looks
+    assert story.record["settings"]["flow-limit"] == "4"
+    assert Counter(look.verdicts().values()) == {Verdict.HW: BLOCKS}
+
+
+def test_conntrack(story: Story) -> None:
+    [look] = story.looks
+    assert Counter(look.verdicts().values()) == {Verdict.HW: BLOCKS}
+    assert {verdict_of(flow) for flow in look.megaflows if "ct" in str(flow.actions)} == {Verdict.SW}
+    assert any("recirc_id sharing not supported" in line for line in story.record["ovs_log"])
+
+
+def test_select_group(story: Story) -> None:
+    [look] = story.looks
+    assert Counter(look.verdicts().values()) == {Verdict.HW: BLOCKS}
+    assert list(look.verdicts(to="10.3.10.46").values()) == [Verdict.SW]
+    # OVS_ACTION_ATTR_HASH is 8 (linux/openvswitch.h).
+    assert any(line.endswith("unsupported put action type: 8") for line in story.record["ovs_log"])

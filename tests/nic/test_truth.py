@@ -1,0 +1,44 @@
+"""The text of the NIC's debugfs files, as it was recorded once, becomes the right values."""
+
+from __future__ import annotations
+
+from tests.nic.truth import PortCounters, parse_ports, parse_rules, ufid_of
+from xenoovs.datapath.value import MaskedValue
+
+RULE = (
+    "port=p0 pref=2 cookie=ee1d21181e47fb1c688892a2cf472430 packets=160 bytes=16000 match"
+    " eth_dst=02005e100001/ffffffffffff eth_type=0800/ffff ip_proto=11/ff ip_src=00000001/00000003"
+    " ip_dst=0a030a2d/ffffffff l4_dst=0035/ffff frag=00/01"
+    " actions set:eth+0=02005e10/ffffffff set:eth+4=00030000/ffff0000 redirect:p1\n"
+)
+
+
+def test_a_rule_is_read_with_values_and_masks() -> None:
+    [rule] = parse_rules(RULE)
+    assert (rule.port, rule.pref, rule.packets, rule.bytes) == ("p0", 2, 160, 16000)
+    assert rule.match["nw_src"] == MaskedValue(1, 3)
+    assert rule.match["tp_dst"] == MaskedValue(53, 0xFFFF)
+    assert rule.frag == MaskedValue(0, 1)
+    assert rule.outputs == ("p1",)
+
+
+def test_the_mac_that_a_rule_writes_is_put_together_from_its_words() -> None:
+    assert parse_rules(RULE)[0].dl_dst == 0x02005E100003
+    [half] = parse_rules(RULE.replace(" set:eth+4=00030000/ffff0000", ""))
+    assert half.dl_dst is None
+
+
+def test_a_rule_without_actions_on_headers_drops() -> None:
+    [rule] = parse_rules(RULE.partition(" actions ")[0] + " actions drop\n")
+    assert (rule.actions, rule.outputs, rule.dl_dst) == (("drop",), (), None)
+
+
+def test_the_cookie_of_tc_is_the_ufid_with_the_bytes_of_each_word_turned() -> None:
+    ufid = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"
+    assert ufid_of("b91ad343cc4f394eaf4a80bd325adc34") == ufid
+    assert ufid_of(ufid).replace("-", "") == "b91ad343cc4f394eaf4a80bd325adc34"
+
+
+def test_ports_are_counted_apart() -> None:
+    text = "port=p0 hit_packets=671 hit_bytes=67100 miss_packets=33 miss_bytes=3300 out_packets=1 out_bytes=60\n"
+    assert parse_ports(text) == {"p0": PortCounters(hit=671, miss=33, out=1)}

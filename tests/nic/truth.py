@@ -1,0 +1,113 @@
+"""What the emulated NIC says of its rules and ports (`eswitch/truth.c`) as values: the ground truth of the tests."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from xenoovs.datapath.value import MaskedValue
+
+# The NIC's names -> those of ovs-fields(7), which megaflows are compared by.
+_FIELDS = {
+    "eth_src": "dl_src",
+    "eth_dst": "dl_dst",
+    "eth_type": "dl_type",
+    "ip_proto": "nw_proto",
+    "ip_src": "nw_src",
+    "ip_dst": "nw_dst",
+    "ip6_src": "ipv6_src",
+    "ip6_dst": "ipv6_dst",
+    "l4_src": "tp_src",
+    "l4_dst": "tp_dst",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One entry of the NIC's table. `ufid` is the megaflow's, `frag` the flags and their mask as FLOW_DIS_* bits."""
+
+    port: str
+    pref: int
+    ufid: str
+    packets: int
+    bytes: int
+    match: Mapping[str, MaskedValue]
+    frag: MaskedValue
+    actions: tuple[str, ...]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The ports that a frame leaves by."""
+        return tuple(action.partition(":")[2] for action in self.actions if action.startswith(("mirror:", "redirect:")))
+
+    @property
+    def dl_dst(self) -> int | None:
+        """The destination MAC that the rule writes; None: it writes none."""
+        written = _written(self.actions, base="eth", size=6)
+        return None if written.mask != (1 << 48) - 1 else written.value
+
+
+@dataclass(frozen=True, slots=True)
+class PortCounters:
+    """Packets that entered at the wire end and met a rule (hit) or went to the representor (miss), or left there."""
+
+    hit: int
+    miss: int
+    out: int
+
+
+def parse_rules(text: str) -> list[Rule]:
+    """The file `rules`, in the order of the lookup."""
+    return [_parse_rule(line) for line in text.splitlines() if line]
+
+
+def parse_ports(text: str) -> dict[str, PortCounters]:
+    """The file `ports`, by the port's name."""
+    lines = [dict(word.split("=") for word in line.split()) for line in text.splitlines()]
+    return {words["port"]: PortCounters(*(int(words[f"{name}_packets"]) for name in _COUNTERS)) for words in lines}
+
+
+_COUNTERS = ("hit", "miss", "out")
+
+
+def ufid_of(cookie: str) -> str:
+    """The ufid behind a tc cookie (or the cookie behind a ufid): four words of the other byte order."""
+    words = struct.unpack("<4I", bytes.fromhex(cookie.replace("-", "")))
+    text = "".join(f"{word:08x}" for word in words)
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def _parse_rule(line: str) -> Rule:
+    head, _, tail = line.partition(" match ")
+    matched, _, actions = tail.partition("actions ")
+    facts = dict(word.split("=") for word in head.split())
+    match = {name: _masked(value) for name, value in (word.split("=") for word in matched.split())}
+    return Rule(
+        port=facts["port"],
+        pref=int(facts["pref"]),
+        ufid=ufid_of(facts["cookie"]),
+        packets=int(facts["packets"]),
+        bytes=int(facts["bytes"]),
+        match={_FIELDS[name]: value for name, value in match.items() if name != "frag"},
+        frag=match.get("frag", MaskedValue(0, 0)),
+        actions=tuple(actions.split()),
+    )
+
+
+def _masked(text: str) -> MaskedValue:
+    value, _, mask = text.partition("/")
+    return MaskedValue(int(value, 16), int(mask, 16))
+
+
+def _written(actions: tuple[str, ...], *, base: str, size: int) -> MaskedValue:
+    # Each rewrite is a word of four bytes, which may reach beyond the field.
+    value = mask = 0
+    for action in actions:
+        place, _, written = action.removeprefix("set:").partition("=")
+        if action.startswith(f"set:{base}+"):
+            shift = 8 * (size - int(place.partition("+")[2]) - 4)
+            word = _masked(written)
+            value |= word.value << shift if shift >= 0 else word.value >> -shift
+            mask |= word.mask << shift if shift >= 0 else word.mask >> -shift
+    return MaskedValue(value, mask)
