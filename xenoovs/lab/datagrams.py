@@ -15,6 +15,7 @@ from xenoovs.lab.window import Window
 _WINDOW = 128
 _PATIENCE_S = 1.0
 _HURRIED_S = 0.02
+_LINGER_S = 0.05
 _LOOK_EVERY = 16
 _STUCK = "packets pile up in the kernel; does anybody answer ARP for the destination?"
 
@@ -54,6 +55,9 @@ class _Exchange:
             if key % _LOOK_EVERY == 0:
                 self._collect(0)
         while self._missing and self._collect(self._window.current_patience_s):
+            pass
+        # A second answer to the last packets may still be on its way.
+        while self._collect(_LINGER_S):
             pass
 
     def _send(self, key: int) -> None:
