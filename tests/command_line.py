@@ -13,6 +13,19 @@ import pytest
 
 from xenoovs.cli.main import run
 
+SMALL_CONFIG = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+services:
+  - name: dns
+    vip: 10.3.10.45
+    protocol: udp
+    ports: [53]
+    backends:
+      - {name: fips2, mac: 02:00:5e:10:00:02, weight: 70}
+      - {name: fips3, mac: 02:00:5e:10:00:03, weight: 30}
+"""
+
 XENOOVS = Path(sys.executable).parent / "xenoovs"
 
 

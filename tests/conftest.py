@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
+from tests.command_line import CommandLine
+
 # A slow machine is no mistake of the code: time is measured by `make bench`, as ratios.
 settings.register_profile("xenoovs", deadline=None, print_blob=True)
 settings.load_profile("xenoovs")
@@ -21,3 +23,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def xenoovs(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """The command line, in this process."""
+    return CommandLine(capsys)

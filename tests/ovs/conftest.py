@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import SMALL_CONFIG
 from tests.ovs.dummy import DummyBridge, DummyOvs, running_dummy_ovs
 
 
@@ -29,3 +30,11 @@ def own_ovs(tmp_path: Path) -> Iterator[DummyOvs]:
     """An OVS of the test's own, to be killed, stopped or misconfigured."""
     with running_dummy_ovs(tmp_path / "run") as ovs:
         yield ovs
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """The file my.yaml with SMALL_CONFIG in it."""
+    path = tmp_path / "my.yaml"
+    path.write_text(SMALL_CONFIG)
+    return path

@@ -10,24 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import XENOOVS, CommandLine, finish, start
+from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, finish, start
 from tests.ovs.dummy import DummyBridge, DummyOvs
-from tests.ovs.test_cli_plan_apply import CONFIG
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd
 
 pytestmark = pytest.mark.ovs
-
-
-@pytest.fixture
-def xenoovs(capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(capsys)
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    path = tmp_path / "my.yaml"
-    path.write_text(CONFIG)
-    return path
 
 
 def test_no_open_vswitch(xenoovs: CommandLine, config: Path, tmp_path: Path) -> None:
@@ -46,7 +33,7 @@ def test_no_permission(bridge: DummyBridge, config: Path) -> None:
 
 
 def test_bridge_missing(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    config.write_text(CONFIG.replace("ovsbr1", "ovsbr9"))
+    config.write_text(SMALL_CONFIG.replace("ovsbr1", "ovsbr9"))
     said = xenoovs("apply", config, "--yes", "--db", bridge.ovs.db)
     assert said.status == 1
     assert "bridge ovsbr9 does not exist" in said.err

@@ -7,38 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, Said
+from tests.command_line import SMALL_CONFIG, CommandLine, Said
 from tests.ovs.dummy import DummyBridge, udp_packet
 
 pytestmark = pytest.mark.ovs
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cli"
-CONFIG = """\
-version: 1
-switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-services:
-  - name: dns
-    vip: 10.3.10.45
-    protocol: udp
-    ports: [53]
-    backends:
-      - {name: fips2, mac: 02:00:5e:10:00:02, weight: 70}
-      - {name: fips3, mac: 02:00:5e:10:00:03, weight: 30}
-"""
 BLOCKS = 5
 FLOWS = BLOCKS + 3
-
-
-@pytest.fixture
-def xenoovs(capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(capsys)
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    path = tmp_path / "my.yaml"
-    path.write_text(CONFIG)
-    return path
 
 
 def compare(name: str, said: Said, *, update_golden: bool) -> None:
@@ -68,13 +44,13 @@ def test_applied_twice_there_is_nothing_to_do(xenoovs: CommandLine, bridge: Dumm
 
 def test_a_changed_weight(xenoovs: CommandLine, bridge: DummyBridge, config: Path, *, update_golden: bool) -> None:
     xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
-    config.write_text(CONFIG.replace("weight: 30", "weight: 50"))
+    config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50"))
     compare("plan-changed-weight", xenoovs("plan", config, "--db", bridge.ovs.db), update_golden=update_golden)
 
 
 def test_cosmetic_edits_change_nothing(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
     xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
-    config.write_text(CONFIG.replace("name: dns", "name: names  # by another name").replace("fips2", "server-2"))
+    config.write_text(SMALL_CONFIG.replace("name: dns", "name: names  # by another name").replace("fips2", "server-2"))
     assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
 
 

@@ -24,11 +24,6 @@ TEMPLATES = Path(__file__).parents[3] / "templates"
 QUICKSTART = TEMPLATES / "quickstart.yaml"
 
 
-@pytest.fixture
-def xenoovs(capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(capsys)
-
-
 def test_version(xenoovs: CommandLine) -> None:
     assert xenoovs("--version").out == f"xenoovs {__version__}\n"
 
