@@ -13,7 +13,8 @@ from xenoovs.datapath.parse import scan_dump
 from xenoovs.model.packet import Packet
 from xenoovs.simulate.megaflows import predict_megaflows
 from xenoovs.verify.expected import expected_services
-from xenoovs.verify.offload import Conclusion, check_offload
+from xenoovs.verify.findings import Conclusion
+from xenoovs.verify.offload import check_offload
 from xenoovs.verify.verdict import Verdict
 
 pytestmark = pytest.mark.ovs

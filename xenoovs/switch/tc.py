@@ -60,4 +60,6 @@ def _blocks() -> dict[str, str]:
         rows = json.loads(text or "[]")
         return {row["dev"]: str(row["ingress_block"]) for row in rows if "ingress_block" in row}
     except (ValueError, KeyError, TypeError):
-        raise SwitchError(f"`tc -j qdisc show` did not print JSON as it should: {text[:200]!r}; is iproute2 old?") from None
+        raise SwitchError(
+            f"`tc -j qdisc show` printed no JSON but {text[:100]!r}; iproute2 4.19 or newer does"
+        ) from None

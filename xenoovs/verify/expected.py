@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
+from xenoovs.model.service import Strategy
 from xenoovs.openflow.action import Output, SetField
 from xenoovs.openflow.field import ETH_IPV6, Field
 from xenoovs.openflow.flow import Flow
@@ -17,6 +18,7 @@ class ExpectedBlock:
     """One block of one backend. `eth_type`: 0x0800 or 0x86dd. `source`: on nw_src or ipv6_src, mask 0 for everybody.
 
     dl_dst, egress: what its packets leave with, and where; None: the flow does not say.
+    classes: how many megaflows its packets make by each entry, from one client-side MAC.
     """
 
     service: str
@@ -26,15 +28,20 @@ class ExpectedBlock:
     source: Masked
     dl_dst: int | None
     egress: str | None
+    classes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedService:
-    """`entries`: the matches that packets of the service enter by, each on one port of the bridge."""
+    """`entries`: the matches that packets of the service enter by, each on one port of the bridge.
+
+    priority: the lowest of the flows behind the entries.
+    """
 
     name: str
     entries: tuple[Match, ...]
     blocks: tuple[ExpectedBlock, ...]
+    priority: int = 0
 
 
 def expected_services(program: Program) -> tuple[ExpectedService, ...]:
@@ -43,22 +50,51 @@ def expected_services(program: Program) -> tuple[ExpectedService, ...]:
 
 
 def _expected_service(service: ServiceProgram) -> ExpectedService:
-    entries = tuple(flow.match for flow in service.classify)
-    return ExpectedService(service.service.name, entries, tuple(_blocks(service.service.name, service.blocks)))
+    blocks = tuple(_blocks(service.service.name, service.blocks))
+    if service.service.strategy is Strategy.LPM:
+        blocks = with_classes(blocks)
+    return ExpectedService(
+        name=service.service.name,
+        entries=tuple(flow.match for flow in service.classify),
+        blocks=blocks,
+        priority=min(flow.priority for flow in service.classify),
+    )
 
 
 def _blocks(service: str, blocks: Iterable[BlockFlow]) -> Iterable[ExpectedBlock]:
     for block in blocks:
-        eth_type = block.flow.match.get(Field.DL_TYPE)
-        is_ipv6 = eth_type is not None and eth_type.value == ETH_IPV6
-        field = Field.IPV6_SRC if is_ipv6 else Field.NW_SRC
+        eth_type = eth_type_of(block.flow.match)
+        field = Field.IPV6_SRC if eth_type == ETH_IPV6 else Field.NW_SRC
         actions = block.flow.actions
         yield ExpectedBlock(
             service=service,
             backend=block.backend.name,
             flow=block.flow,
-            eth_type=0 if eth_type is None else eth_type.value,
+            eth_type=eth_type,
             source=block.flow.match.get(field) or Masked(field, 0, 0),
             dl_dst=next((a.value for a in actions if isinstance(a, SetField) and a.field is Field.DL_DST), None),
             egress=next((a.port for a in actions if isinstance(a, Output)), None),
         )
+
+
+def with_classes(blocks: tuple[ExpectedBlock, ...]) -> tuple[ExpectedBlock, ...]:
+    """Overlapping blocks of strategy lpm, each with its classes: values of all bits that any of them looks at.
+
+    A packet is compared with the longest masks first, so that its megaflow matches the bits of the longest one.
+    """
+    depth = max(block.source.mask.bit_count() for block in blocks)
+    classes = {(b.eth_type, b.source.mask, b.source.value): 1 << depth - b.source.mask.bit_count() for b in blocks}
+    total = dict(classes)
+    masks = sorted({(eth_type, mask) for eth_type, mask, _ in classes}, key=lambda item: -item[1].bit_count())
+    for eth_type, mask, value in total:
+        shorter = (m for family, m in masks if family == eth_type and m != mask and m & mask == m)
+        around = next((key for m in shorter if (key := (eth_type, m, value & m)) in total), None)
+        if around is not None:
+            classes[around] -= total[eth_type, mask, value]
+    return tuple(replace(b, classes=classes[b.eth_type, b.source.mask, b.source.value]) for b in blocks)
+
+
+def eth_type_of(match: Match) -> int:
+    """The EtherType that a match asks for, 0 for any."""
+    found = match.get(Field.DL_TYPE)
+    return 0 if found is None else found.value

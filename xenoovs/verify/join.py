@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from xenoovs.datapath.match import match_of
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.value import MaskedValue
-from xenoovs.openflow.match import Match
-from xenoovs.verify.expected import ExpectedBlock, ExpectedService
+from xenoovs.verify.expected import ExpectedBlock, ExpectedService, eth_type_of
 
 _Masks = tuple[tuple[str, int], ...]
 _Entry = tuple[str | None, tuple[int, ...]]
@@ -35,35 +34,48 @@ class _Sources:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """One entry of one service: `entry` is its index in `service.entries`."""
+
+    service: ExpectedService
+    entry: int
+    sources: _Sources
+
+
+@dataclass(frozen=True, slots=True)
 class BlockIndex:
     """Finds the block of a megaflow; build it with `index_blocks`."""
 
-    entries: dict[_Masks, dict[_Entry, _Sources]]
+    entries: dict[_Masks, dict[_Entry, Place]]
 
     def find(self, megaflow: Megaflow) -> ExpectedBlock | None:
         """None: the megaflow is of no block."""
-        fields = match_of(megaflow)
+        found = self.locate(megaflow.in_port, match_of(megaflow))
+        return found[1] if found else None
+
+    def locate(self, in_port: str | None, fields: _Fields) -> tuple[Place, ExpectedBlock] | None:
+        """The block and the entry by which its packets came. `fields`: the match of the megaflow."""
         for masks, entries in self.entries.items():
-            values = tuple(_masked(fields, field, mask) for field, mask in masks)
-            if None in values:
+            values = _values(fields, masks)
+            if values is None:
                 continue
-            known = tuple(value for value in values if value is not None)
-            sources = entries.get((megaflow.in_port, known)) or entries.get((None, known))
-            found = sources.find(fields) if sources else None
-            if found is not None:
-                return found
+            place = entries.get((in_port, values)) or entries.get((None, values))
+            found = place.sources.find(fields) if place else None
+            if place is not None and found is not None:
+                return place, found
         return None
 
 
 def index_blocks(services: Iterable[ExpectedService]) -> BlockIndex:
     """Index the blocks of all services."""
-    entries: dict[_Masks, dict[_Entry, _Sources]] = {}
+    entries: dict[_Masks, dict[_Entry, Place]] = {}
     for service in services:
         sources = {eth_type: _sources(service.blocks, eth_type) for eth_type in {b.eth_type for b in service.blocks}}
-        for match in service.entries:
+        for number, match in enumerate(service.entries):
             masks = tuple((masked.field.ovs_name, masked.mask) for masked in match.masked)
             entry = match.in_port, tuple(masked.value for masked in match.masked)
-            entries.setdefault(masks, {})[entry] = sources.get(_eth_type(match), _Sources(()))
+            place = Place(service, number, sources.get(eth_type_of(match), _Sources(())))
+            entries.setdefault(masks, {})[entry] = place
     return BlockIndex(entries)
 
 
@@ -78,8 +90,15 @@ def _sources(blocks: Iterable[ExpectedBlock], eth_type: int) -> _Sources:
     return _Sources(tuple((field, mask, found) for (field, mask), found in longest_first))
 
 
-def _eth_type(match: Match) -> int:
-    return next((masked.value for masked in match.masked if masked.field.ovs_name == "dl_type"), 0)
+def _values(fields: _Fields, masks: _Masks) -> tuple[int, ...] | None:
+    """The values under all masks; None: the megaflow does not match all those bits."""
+    values = []
+    for field, mask in masks:
+        value = _masked(fields, field, mask)
+        if value is None:
+            return None
+        values.append(value)
+    return tuple(values)
 
 
 def _masked(fields: _Fields, field: str, mask: int) -> int | None:

@@ -6,105 +6,132 @@ Packets, not bytes, compare between layers: software traffic control leaves 14 b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
-from functools import lru_cache
 
 from xenoovs.datapath.match import match_of
 from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.tc import TcFilter
+from xenoovs.datapath.value import MaskedValue
 from xenoovs.errors import ParseError
-from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
-from xenoovs.openflow.field import ETH_ARP
-from xenoovs.openflow.value import render_mac
+from xenoovs.openflow.field import Field
+from xenoovs.openflow.match import Masked
+from xenoovs.openflow.match import match_of as match_of_conditions
+from xenoovs.openflow.render import render_match
+from xenoovs.verify.crosscheck import Seen, seen_of
+from xenoovs.verify.delivery import delivers, is_slow
 from xenoovs.verify.expected import ExpectedBlock, ExpectedService
-from xenoovs.verify.join import index_blocks
-from xenoovs.verify.verdict import Verdict, verdict_of
+from xenoovs.verify.findings import BlockOffload, Conclusion, Ignored, Instance, Oddity, OffloadFindings
+from xenoovs.verify.ignore import Reason, reason_of
+from xenoovs.verify.join import Place, index_blocks
+from xenoovs.verify.verdict import Verdict
+from xenoovs.verify.widened import OwnMask, WideningCounter
 
+__all__ = ["BlockOffload", "Conclusion", "OffloadFindings", "Reason", "Surroundings", "check_offload"]
 
-class Conclusion(IntEnum):
-    """The exit status. Blocks without a megaflow count neither way: they have had no traffic."""
+MAX_IDLE_S = 10.0
+"""How long a megaflow stays after its last packet where nothing else is set (ovs-vswitchd.conf.db(5), max-idle)."""
 
-    IN_HARDWARE = 0
-    COULD_NOT_LOOK = 1
-    NOT_ALL_IN_HARDWARE = 2
-    NOTHING_SEEN = 3
+_NEARLY = 0.8
+"""Of max-idle: what is left is less than the 2 s by which the counters of hardware may lag (offloaded-stats-delay)."""
 
+_MAX_INSTANCES = 5
 
-class Reason(Enum):
-    """Why a megaflow of no block is not judged. All but OTHER are left out by NVIDIA's own offload checks as well."""
-
-    ARP = "arp"
-    NEIGHBOUR_DISCOVERY = "neighbour discovery"
-    MULTICAST = "multicast"
-    DROP = "drop"
-    RECIRCULATED = "recirculated"
-    OTHER = "of no service"
+_BY_NAME = {field.ovs_name: field for field in Field}
 
 
 @dataclass(frozen=True, slots=True)
-class BlockOffload:
-    """One block as the datapath shows it.
+class Surroundings:
+    """What is known beside the dump; each may be left out.
 
-    verdict:       the worst of its megaflows; ABSENT: there is none.
-    verdicts:      how many megaflows have which verdict.
-    hw_packets:    of `packets`, those of megaflows in hardware; `hw_bytes` likewise.
-    slow_path:     megaflows whose packets go through ovs-vswitchd itself (`userspace(...)`).
-    misdelivered:  megaflows whose packets leave with another MAC or port than the block's flow says.
+    filters:  filters of traffic control by cookie; None: not read.
+    own_mask: field -> mask that a megaflow would have with our flows alone; None: what its block needs at least.
+    internal_ports: names of bridges and of their internal ports.
     """
 
-    block: ExpectedBlock
-    verdict: Verdict
-    verdicts: tuple[tuple[Verdict, int], ...]
-    packets: int
-    bytes: int
-    hw_packets: int
-    hw_bytes: int
-    slow_path: int
-    misdelivered: int
+    filters: Mapping[str, TcFilter] | None = None
+    own_mask: OwnMask | None = None
+    internal_ports: Set[str] = frozenset()
+    max_idle_s: float = MAX_IDLE_S
 
 
-@dataclass(frozen=True, slots=True)
-class OffloadFindings:
-    """All blocks in the order of the program. `ignored`: megaflows of no block, by reason. `torn`: lines not read.
-
-    unjudged: megaflows in a dump made without `-m`, which hides where they run and the names of their ports.
-    """
-
-    blocks: tuple[BlockOffload, ...]
-    ignored: tuple[tuple[Reason, int], ...]
-    torn: tuple[ParseError, ...]
-    unjudged: int
-
-    @property
-    def conclusion(self) -> Conclusion:
-        seen = [block for block in self.blocks if block.verdict is not Verdict.ABSENT]
-        if self.unjudged:
-            return Conclusion.COULD_NOT_LOOK
-        if not seen:
-            return Conclusion.NOTHING_SEEN
-        if all(block.verdict is Verdict.HW and not block.misdelivered for block in seen):
-            return Conclusion.IN_HARDWARE
-        return Conclusion.NOT_ALL_IN_HARDWARE
-
-
-def check_offload(services: Iterable[ExpectedService], megaflows: Iterable[Megaflow | ParseError]) -> OffloadFindings:
+def check_offload(
+    services: Iterable[ExpectedService],
+    megaflows: Iterable[Megaflow | ParseError],
+    *,
+    surroundings: Surroundings | None = None,
+) -> OffloadFindings:
     """Judge a dump, as `datapath.parse.scan_dump` reads it, against the expected services. Never raises."""
     expected = tuple(services)
-    index = index_blocks(expected)
-    tallies = {id(block): _Tally(block) for service in expected for block in service.blocks}
-    ignored, torn, unjudged = Counter[Reason](), list[ParseError](), 0
+    check = _Check(expected, surroundings or Surroundings())
     for megaflow in megaflows:
         if isinstance(megaflow, ParseError):
-            torn.append(megaflow)
-        elif (verdict := verdict_of(megaflow)) is None:
-            unjudged += 1
-        elif (block := index.find(megaflow)) is None:
-            ignored[_reason(megaflow)] += 1
+            check.torn.append(megaflow)
         else:
-            tallies[id(block)].add(megaflow, verdict)
-    reasons = tuple((reason, ignored[reason]) for reason in Reason if ignored[reason])
-    return OffloadFindings(tuple(tally.result() for tally in tallies.values()), reasons, tuple(torn), unjudged)
+            check.add(megaflow)
+    return check.findings()
+
+
+class _Check:
+    """One pass over a dump."""
+
+    def __init__(self, services: tuple[ExpectedService, ...], around: Surroundings) -> None:
+        self.services, self.around = services, around
+        self.index = index_blocks(services)
+        self.tallies = {id(block): _Tally(block) for service in services for block in service.blocks}
+        self.torn: list[ParseError] = []
+        self.unjudged = 0
+        self.ignored = {reason: [0, 0, 0] for reason in Reason}
+        self.instances: dict[Oddity, list[Instance]] = {oddity: [] for oddity in Oddity}
+        self.widened = WideningCounter(around.own_mask)
+
+    def add(self, megaflow: Megaflow) -> None:
+        seen = seen_of(megaflow, self.around.filters)
+        if seen is None:
+            self.unjudged += 1
+            return
+        fields = match_of(megaflow)
+        found = self.index.locate(megaflow.in_port, fields)
+        if found is None:
+            counts = self.ignored[reason_of(megaflow, self.around.internal_ports)]
+            counts[0] += 1
+            counts[1] += megaflow.packets
+            counts[2] += seen.verdict is Verdict.HW
+            return
+        place, block = found
+        tally = self.tallies[id(block)]
+        tally.add(seen, place.entry)
+        for oddity in self._oddities(megaflow, seen, fields, place, block):
+            tally.oddities[oddity] += 1
+            if len(self.instances[oddity]) < _MAX_INSTANCES:
+                self.instances[oddity].append(_instance(oddity, megaflow, fields, block))
+
+    def _oddities(
+        self, megaflow: Megaflow, seen: Seen, fields: Mapping[str, MaskedValue], place: Place, block: ExpectedBlock
+    ) -> list[Oddity]:
+        found = list(seen.oddities)
+        if is_slow(megaflow.actions):
+            found.append(Oddity.SLOW_PATH)
+        elif not delivers(megaflow, fields, block):
+            found.append(Oddity.MISDELIVERED)
+        if self.widened.add(megaflow, fields, place, block):
+            found.append(Oddity.WIDENED)
+        if seen.verdict is Verdict.HW and not seen.packets:
+            found.append(Oddity.WITHOUT_PACKETS)
+        if megaflow.used_s is not None and megaflow.used_s >= _NEARLY * self.around.max_idle_s:
+            found.append(Oddity.EXPIRING)
+        return found
+
+    def findings(self) -> OffloadFindings:
+        return OffloadFindings(
+            services=self.services,
+            blocks=tuple(tally.result() for tally in self.tallies.values()),
+            ignored=tuple(Ignored(reason, *counts) for reason, counts in self.ignored.items() if counts[0]),
+            torn=tuple(self.torn),
+            unjudged=self.unjudged,
+            widenings=self.widened.result(),
+            instances=tuple(instance for listed in self.instances.values() for instance in listed),
+        )
 
 
 @dataclass(slots=True)
@@ -115,19 +142,16 @@ class _Tally:
     bytes: int = 0
     hw_packets: int = 0
     hw_bytes: int = 0
-    slow_path: int = 0
-    misdelivered: int = 0
+    oddities: Counter[Oddity] = field(default_factory=Counter)
+    entries: set[int] = field(default_factory=set)
 
-    def add(self, megaflow: Megaflow, verdict: Verdict) -> None:
-        self.verdicts[verdict] += 1
-        self.packets += megaflow.packets
-        self.bytes += megaflow.bytes
-        if verdict is Verdict.HW:
-            self.hw_packets += megaflow.packets
-            self.hw_bytes += megaflow.bytes
-        is_slow = any(action.startswith("userspace(") for action in megaflow.actions)
-        self.slow_path += is_slow
-        self.misdelivered += not is_slow and not _delivers(megaflow, self.block)
+    def add(self, seen: Seen, entry: int) -> None:
+        self.verdicts[seen.verdict] += 1
+        self.packets += seen.packets
+        self.bytes += seen.bytes
+        self.hw_packets += seen.hw_packets
+        self.hw_bytes += seen.hw_bytes
+        self.entries.add(entry)
 
     def result(self) -> BlockOffload:
         worst = max(self.verdicts, key=lambda verdict: verdict.badness, default=Verdict.ABSENT)
@@ -139,44 +163,12 @@ class _Tally:
             bytes=self.bytes,
             hw_packets=self.hw_packets,
             hw_bytes=self.hw_bytes,
-            slow_path=self.slow_path,
-            misdelivered=self.misdelivered,
+            oddities=tuple((oddity, self.oddities[oddity]) for oddity in Oddity if self.oddities[oddity]),
+            entries_seen=frozenset(self.entries),
         )
 
 
-def _delivers(megaflow: Megaflow, block: ExpectedBlock) -> bool:
-    """Whether packets leave as the block's flow says."""
-    if not _leaves_by(megaflow.actions, block.egress):
-        return False
-    if block.dl_dst is None or _writes(megaflow.actions, block.dl_dst):
-        return True
-    # A packet that comes with the backend's MAC already is not rewritten.
-    came_with = match_of(megaflow).get("dl_dst")
-    return came_with is not None and came_with.value == block.dl_dst
-
-
-@lru_cache(maxsize=4096)
-def _leaves_by(actions: tuple[str, ...], egress: str | None) -> bool:
-    """Whether the port is among the actions. Behind a tunnel it has a name that Open vSwitch chose."""
-    is_tunnel = any(action.startswith(("set(tunnel(", "tnl_push(")) for action in actions)
-    return egress is None or is_tunnel or egress in actions
-
-
-@lru_cache(maxsize=4096)
-def _writes(actions: tuple[str, ...], dl_dst: int) -> bool:
-    destination = f"dst={render_mac(dl_dst)}"
-    return any(action.startswith("set(eth(") and destination in action for action in actions)
-
-
-def _reason(megaflow: Megaflow) -> Reason:
-    fields = match_of(megaflow)
-    icmp_type, destination = fields.get("icmp_type"), fields.get("dl_dst")
-    if megaflow.eth_type == ETH_ARP:
-        return Reason.ARP
-    if any(key.name == "icmpv6" for key in megaflow.keys) and icmp_type and icmp_type.value in NEIGHBOUR_DISCOVERY:
-        return Reason.NEIGHBOUR_DISCOVERY
-    if destination and destination.mask >> 40 & 1 and destination.value >> 40 & 1:
-        return Reason.MULTICAST
-    if megaflow.actions == ("drop",):
-        return Reason.DROP
-    return Reason.RECIRCULATED if megaflow.recirc_id else Reason.OTHER
+def _instance(oddity: Oddity, megaflow: Megaflow, fields: Mapping[str, MaskedValue], block: ExpectedBlock) -> Instance:
+    known = (Masked(_BY_NAME[name], found.value, found.mask) for name, found in fields.items() if name in _BY_NAME)
+    match = render_match(match_of_conditions(known, in_port=megaflow.in_port))
+    return Instance(oddity, block.service, block.backend, megaflow.ufid, match, ",".join(megaflow.actions))

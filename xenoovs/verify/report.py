@@ -1,4 +1,4 @@
-"""The findings of `check_offload` as plain values: rows for a table, and a dict that is ready for JSON."""
+"""The findings of `check_offload` as rows for a table."""
 
 from __future__ import annotations
 
@@ -6,24 +6,41 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from xenoovs.openflow.render import render_flow
-from xenoovs.verify.offload import BlockOffload, OffloadFindings
+from xenoovs.verify.expected import eth_type_of
+from xenoovs.verify.findings import BlockOffload, Oddity, OffloadFindings
 from xenoovs.verify.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadRow:
-    """One backend of one service, or a total (`service` or `backend` None). `blocks`: how many have which verdict."""
+    """One backend of one service, or a total (`service` or `backend` None).
+
+    blocks:        how many have which verdict.
+    megaflows:     how many there are.
+    predicted:     how many there should be once all blocks have had traffic by the entries that were seen, from one
+                   client-side MAC. More than that is explained by further MACs, or by flows of others.
+    predicted_all: by all entries.
+    """
 
     service: str | None
     backend: str | None
     blocks: tuple[tuple[Verdict, int], ...]
+    megaflows: int
+    predicted: int
+    predicted_all: int
     packets: int
     bytes: int
     hw_packets: int
     hw_bytes: int
-    slow_path: int
-    misdelivered: int
+    oddities: tuple[tuple[Oddity, int], ...]
+
+    @property
+    def sw_packets(self) -> int:
+        return self.packets - self.hw_packets
+
+    @property
+    def sw_bytes(self) -> int:
+        return self.bytes - self.hw_bytes
 
     @property
     def hw_share(self) -> float | None:
@@ -39,7 +56,8 @@ def backend_rows(findings: OffloadFindings) -> tuple[OffloadRow, ...]:
     grouped: dict[tuple[str, str], list[BlockOffload]] = {}
     for block in findings.blocks:
         grouped.setdefault((block.block.service, block.block.backend), []).append(block)
-    return tuple(_row(service, backend, blocks) for (service, backend), blocks in grouped.items())
+    entries = _Entries(findings)
+    return tuple(entries.row(service, backend, blocks) for (service, backend), blocks in grouped.items())
 
 
 def service_rows(findings: OffloadFindings) -> tuple[OffloadRow, ...]:
@@ -47,71 +65,46 @@ def service_rows(findings: OffloadFindings) -> tuple[OffloadRow, ...]:
     grouped: dict[str, list[BlockOffload]] = {}
     for block in findings.blocks:
         grouped.setdefault(block.block.service, []).append(block)
-    return tuple(_row(service, None, blocks) for service, blocks in grouped.items())
+    entries = _Entries(findings)
+    return tuple(entries.row(service, None, blocks) for service, blocks in grouped.items())
 
 
 def total_row(findings: OffloadFindings) -> OffloadRow:
     """Everything in one row."""
-    return _row(None, None, findings.blocks)
+    return _Entries(findings).row(None, None, findings.blocks)
 
 
-def to_json(findings: OffloadFindings) -> dict[str, object]:
-    """Everything that was found, with names and numbers only."""
-    return {
-        "conclusion": findings.conclusion.name.lower(),
-        "exit_code": int(findings.conclusion),
-        "total": _row_json(total_row(findings)),
-        "services": [_row_json(row) for row in service_rows(findings)],
-        "backends": [_row_json(row) for row in backend_rows(findings)],
-        "blocks": [_block_json(block) for block in findings.blocks],
-        "ignored": {reason.value: count for reason, count in findings.ignored},
-        "unjudged": findings.unjudged,
-        "torn_lines": [str(error) for error in findings.torn],
-    }
+class _Entries:
+    """How many entries of each service and IP family there are, and how many of them packets came by."""
 
+    def __init__(self, findings: OffloadFindings) -> None:
+        self.present, self.seen = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+        seen = {(found.block.service, entry) for found in findings.blocks for entry in found.entries_seen}
+        for service in findings.services:
+            for number, match in enumerate(service.entries):
+                self.present[service.name, eth_type_of(match)] += 1
+                self.seen[service.name, eth_type_of(match)] += (service.name, number) in seen
 
-def _row(service: str | None, backend: str | None, blocks: Iterable[BlockOffload]) -> OffloadRow:
-    listed = tuple(blocks)
-    verdicts = Counter(block.verdict for block in listed)
-    return OffloadRow(
-        service,
-        backend,
-        tuple((verdict, verdicts[verdict]) for verdict in Verdict if verdicts[verdict]),
-        packets=sum(block.packets for block in listed),
-        bytes=sum(block.bytes for block in listed),
-        hw_packets=sum(block.hw_packets for block in listed),
-        hw_bytes=sum(block.hw_bytes for block in listed),
-        slow_path=sum(block.slow_path for block in listed),
-        misdelivered=sum(block.misdelivered for block in listed),
-    )
+    def row(self, service: str | None, backend: str | None, blocks: Iterable[BlockOffload]) -> OffloadRow:
+        listed = tuple(blocks)
+        verdicts = Counter(found.verdict for found in listed)
+        oddities = Counter[Oddity]()
+        for found in listed:
+            oddities.update(dict(found.oddities))
+        return OffloadRow(
+            service,
+            backend,
+            tuple((verdict, verdicts[verdict]) for verdict in Verdict if verdicts[verdict]),
+            megaflows=sum(found.megaflows for found in listed),
+            predicted=self._predicted(listed, self.seen),
+            predicted_all=self._predicted(listed, self.present),
+            packets=sum(found.packets for found in listed),
+            bytes=sum(found.bytes for found in listed),
+            hw_packets=sum(found.hw_packets for found in listed),
+            hw_bytes=sum(found.hw_bytes for found in listed),
+            oddities=tuple((oddity, oddities[oddity]) for oddity in Oddity if oddities[oddity]),
+        )
 
-
-def _row_json(row: OffloadRow) -> dict[str, object]:
-    names = {"service": row.service, "backend": row.backend}
-    return {
-        **{key: name for key, name in names.items() if name is not None},
-        "blocks": {verdict.value: row.count(verdict) for verdict in Verdict},
-        "packets": row.packets,
-        "bytes": row.bytes,
-        "hw_packets": row.hw_packets,
-        "hw_bytes": row.hw_bytes,
-        "hw_share": row.hw_share,
-        "slow_path": row.slow_path,
-        "misdelivered": row.misdelivered,
-    }
-
-
-def _block_json(found: BlockOffload) -> dict[str, object]:
-    return {
-        "service": found.block.service,
-        "backend": found.block.backend,
-        "flow": render_flow(found.block.flow),
-        "verdict": found.verdict.value,
-        "megaflows": {verdict.value: count for verdict, count in found.verdicts},
-        "packets": found.packets,
-        "bytes": found.bytes,
-        "hw_packets": found.hw_packets,
-        "hw_bytes": found.hw_bytes,
-        "slow_path": found.slow_path,
-        "misdelivered": found.misdelivered,
-    }
+    @staticmethod
+    def _predicted(blocks: Iterable[BlockOffload], entries: Counter[tuple[str, int]]) -> int:
+        return sum(entries[found.block.service, found.block.eth_type] * found.block.classes for found in blocks)

@@ -11,7 +11,9 @@ from xenoovs.datapath.parse import parse_megaflow, scan_dump
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.match import Masked
 from xenoovs.verify.expected import expected_services
-from xenoovs.verify.offload import Conclusion, Reason, check_offload
+from xenoovs.verify.findings import Conclusion
+from xenoovs.verify.ignore import Reason
+from xenoovs.verify.offload import check_offload
 from xenoovs.verify.verdict import Verdict
 
 PROGRAM = two_services()
@@ -105,7 +107,7 @@ def test_the_slow_path_is_counted() -> None:
 def test_megaflows_of_no_block_are_ignored_by_reason(keys: str, actions: str, reason: Reason) -> None:
     text = f"{keys}, packets:1, bytes:60, used:never, dp:ovs, actions:{actions}"
     findings = check_offload(SERVICES, [parse_megaflow(text)])
-    assert findings.ignored == ((reason, 1),)
+    assert [(ignored.reason, ignored.megaflows) for ignored in findings.ignored] == [(reason, 1)]
     assert findings.conclusion is Conclusion.NOTHING_SEEN
 
 

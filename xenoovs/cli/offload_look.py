@@ -1,0 +1,196 @@
+"""The wiring of `xenoovs verify-offload`: what is read from where for one look at the hardware."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xenoovs.cli.planning import compile_near
+from xenoovs.compile.program import Program
+from xenoovs.datapath.match import match_of
+from xenoovs.datapath.parse import scan_dump
+from xenoovs.datapath.rejoin import rejoin_lines
+from xenoovs.errors import SwitchError
+from xenoovs.openflow.cookie import is_ours
+from xenoovs.openflow.field import Field
+from xenoovs.openflow.parse import parse_dump
+from xenoovs.verify.bridge import BridgeFindings, BridgePorts, check_bridge
+from xenoovs.verify.detrace import parse_detrace
+from xenoovs.verify.expected import expected_services
+from xenoovs.verify.findings import Oddity, OffloadFindings
+from xenoovs.verify.offload import MAX_IDLE_S, Surroundings, check_offload
+from xenoovs.verify.widened import OwnMask, name_foreign
+
+if TYPE_CHECKING:
+    from xenoovs.datapath.megaflow import Megaflow
+    from xenoovs.datapath.tc import TcFilter
+    from xenoovs.model.balancer import Balancer
+    from xenoovs.openflow.flow import ObservedFlow
+    from xenoovs.switch.api import BridgeState
+    from xenoovs.switch.live import LiveSwitch
+
+_TC_PORT = re.compile(r"in_port\(([^)]+)\).*, dp:tc")
+_TRACED = (Oddity.MISDELIVERED, Oddity.WIDENED)
+
+_TUNNEL_PREFIXES = {
+    "vxlan": "vxlan_sys_",
+    "geneve": "genev_sys_",
+    "gre": "gre_sys",
+    "erspan": "erspan_sys",
+    "ip6gre": "ip6gre_sys",
+    "bareudp": "bareudp_sys_",
+    "gtpu": "gtpu_sys_",
+    "srv6": "srv6_sys",
+}
+"""Type of a tunnel's interface -> what the name of its datapath port starts with (lib/netdev-vport.c)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was found, remarks on what could not be read, and the flows behind odd megaflows by ufid."""
+
+    findings: OffloadFindings
+    remarks: tuple[str, ...] = ()
+    origins: Mapping[str, tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Looker:
+    """Looks at one switch again and again, for one program."""
+
+    switch: LiveSwitch
+    bridge: str
+    program: Program
+    states: tuple[BridgeState, ...]
+
+    def look(self) -> Look:
+        """Raises SwitchError."""
+        dump = self.switch.dump_megaflows()
+        filters, remarks = _filters(dump)
+        around = self._around(filters)
+        findings = check_offload(expected_services(self.program), scan_dump(dump), surroundings=around)
+        if findings.widenings:
+            # Only now the flows of others matter, of which there may be many.
+            foreign = (seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
+            findings = name_foreign(findings, foreign)
+        return Look(findings, (*remarks, *self._settings(findings)), self._origins(findings))
+
+    def _around(self, filters: Mapping[str, TcFilter] | None) -> Surroundings:
+        idle_ms = next((state.max_idle_ms for state in self.states if state.max_idle_ms), None)
+        return Surroundings(
+            filters=filters,
+            own_mask=own_mask_of(self.program),
+            internal_ports=internal_ports(self.states),
+            max_idle_s=idle_ms / 1000 if idle_ms else MAX_IDLE_S,
+        )
+
+    def _settings(self, findings: OffloadFindings) -> Iterator[str]:
+        if any(block.megaflows and block.verdict.badness > 1 for block in findings.blocks):
+            state = next((state for state in self.states if state.name == self.bridge), None)
+            if state is not None and not state.hw_offload:
+                yield "other_config:hw-offload is not set in Open vSwitch, so it offloads nothing; see `xenoovs doctor`"
+
+    def _origins(self, findings: OffloadFindings) -> dict[str, tuple[str, ...]]:
+        from xenoovs.switch.detrace import detrace
+
+        ufids = dict.fromkeys(found.ufid for found in findings.instances if found.ufid and found.oddity in _TRACED)
+        answers = detrace(self.switch.endpoint, ufids)
+        return {ufid: tuple(map(str, parse_detrace(text))) for ufid, text in answers.items()}
+
+
+def looker_of(balancer: Balancer, switch: LiveSwitch) -> Looker:
+    """Reads the flows and compiles. Raises SwitchError, CompileError."""
+    bridge = balancer.uplinks.bridge
+    program = compile_near(balancer, switch.dump_flows(bridge))
+    return Looker(switch, bridge, program, switch.bridges())
+
+
+def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
+    """Judge a dump in a file, `-` for standard input; `flows`: one of `ovs-ofctl dump-flows`, which has the layout.
+
+    Raises OSError, ParseError for `flows`, CompileError.
+    """
+    observed = _read_flows(flows) if flows is not None else ()
+    program = compile_near(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
+    around = Surroundings(own_mask=own_mask_of(program))
+    with open_lines(dump) as lines:
+        findings = check_offload(expected_services(program), scan_dump(rejoin_lines(lines)), surroundings=around)
+    return Look(name_foreign(findings, (seen.flow for seen in observed if not is_ours(seen.flow.cookie))))
+
+
+def look_at_bridge(bridge: str, switch: LiveSwitch) -> BridgeFindings:
+    """Any bridge. Raises SwitchError."""
+    state, states = switch.describe(bridge), switch.bridges()
+    kinds = {port.type for port in state.ports}
+    prefixes = tuple(prefix for kind, prefix in _TUNNEL_PREFIXES.items() if kind in kinds)
+    ports = BridgePorts(frozenset(port.name for port in state.ports), prefixes)
+    dump = switch.dump_megaflows()
+    return check_bridge(scan_dump(dump), ports=ports, internal_ports=internal_ports(states))
+
+
+def look_at_bridge_dump(bridge: str, dump: Path) -> BridgeFindings:
+    """All megaflows of a dump: it does not say which bridge has which port. Raises OSError."""
+    with open_lines(dump) as lines:
+        return check_bridge(scan_dump(rejoin_lines(lines)), internal_ports=frozenset((bridge,)))
+
+
+def own_mask_of(program: Program) -> OwnMask:
+    """What megaflows match when no flow but ours is there, by simulation of their own key."""
+    from xenoovs.errors import SimulateError
+    from xenoovs.simulate.headers import Headers, slot_of
+    from xenoovs.simulate.megaflows import Pipeline, pipeline_of
+
+    built: list[Pipeline] = []
+
+    def own_mask(megaflow: Megaflow) -> Mapping[str, int] | None:
+        if not built:
+            built.append(pipeline_of(program.flows))
+        fields = match_of(megaflow)
+        values = {slot_of(field): found.value for field in Field if (found := fields.get(field.ovs_name))}
+        try:
+            predicted, _ = built[0].predict(Headers(megaflow.in_port or "", values))
+        except SimulateError:
+            return None
+        return {masked.field.ovs_name: masked.mask for masked in predicted.match}
+
+    return own_mask
+
+
+def internal_ports(states: Iterable[BridgeState]) -> frozenset[str]:
+    """Bridges and their ports of type internal: packets for the host itself, which no NIC forwards."""
+    return frozenset(port.name for state in states for port in state.ports if port.type == "internal")
+
+
+@contextmanager
+def open_lines(path: Path) -> Iterator[Iterable[str]]:
+    """The lines of a text file, or of standard input for `-`; bytes that are no UTF-8 become escapes."""
+    if str(path) == "-":
+        sys.stdin.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        yield sys.stdin
+        return
+    with path.open(encoding="utf-8", errors="backslashreplace") as file:
+        yield file
+
+
+def _read_flows(path: Path) -> tuple[ObservedFlow, ...]:
+    with open_lines(path) as lines:
+        return tuple(parse_dump("".join(lines)))
+
+
+def _filters(dump: str) -> tuple[dict[str, TcFilter] | None, tuple[str, ...]]:
+    """The filters of traffic control by cookie, where there may be any, and what could not be read."""
+    devices = dict.fromkeys(found[1] for found in _TC_PORT.finditer(dump))
+    if not devices:
+        return None, ()
+    from xenoovs.switch.tc import dump_filters
+
+    try:
+        found = dump_filters(devices)
+    except SwitchError as error:
+        return None, (f"traffic control was not asked: {error}",)
+    return found.by_cookie, tuple(f"traffic control of {device} was not read: {why}" for device, why in found.unread)

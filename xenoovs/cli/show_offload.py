@@ -1,0 +1,201 @@
+"""What people read of `xenoovs verify-offload`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from xenoovs.cli.offload_look import Look
+from xenoovs.cli.output import percent, print_table
+from xenoovs.openflow.field import Field
+from xenoovs.openflow.render import render_flow, render_match
+from xenoovs.openflow.value import render_value
+from xenoovs.verify.bridge import BridgeFindings
+from xenoovs.verify.findings import Conclusion, Oddity, OffloadFindings, Widening
+from xenoovs.verify.report import OffloadRow, backend_rows, total_row
+from xenoovs.verify.verdict import Verdict
+
+_COLOUR = {
+    Verdict.HW: "green",
+    Verdict.PARTIAL: "yellow",
+    Verdict.TC_SW: "red",
+    Verdict.SW: "red",
+    Verdict.ABSENT: "bright_black",
+}
+_MEANING = {
+    Verdict.PARTIAL: "the NIC matches, the CPU forwards",
+    Verdict.TC_SW: "in the kernel's traffic control: the driver or its settings kept it out of the NIC",
+    Verdict.SW: "in Open vSwitch's software datapath: offload is off, or the flow cannot be translated",
+    Verdict.ABSENT: "no traffic yet, or idle: neither good nor bad",
+}
+_CONCLUSION = {
+    Conclusion.IN_HARDWARE: "every block that has had traffic is forwarded by the NIC",
+    Conclusion.COULD_NOT_LOOK: "cannot judge: the dump does not say where its megaflows run; make it with "
+    "`ovs-appctl dpctl/dump-flows -m`",
+    Conclusion.NOT_ALL_IN_HARDWARE: "not every block that has had traffic is forwarded by the NIC",
+    Conclusion.NOTHING_SEEN: "no block has had traffic yet, so nothing can be said; send some and ask again",
+}
+_ON_BRIDGE = {
+    Conclusion.IN_HARDWARE: "every megaflow that can be judged is in the NIC",
+    Conclusion.NOT_ALL_IN_HARDWARE: "not every megaflow that can be judged is in the NIC",
+    Conclusion.NOTHING_SEEN: "no megaflow that can be judged, so nothing can be said; send some traffic and ask again",
+}
+_UNREAD = "cannot judge: the dump holds no megaflow that can be read"
+_ODDITY = {
+    Oddity.MISDELIVERED: "send packets elsewhere than the config says; see `xenoovs plan`",
+    Oddity.SLOW_PATH: "pass every packet through ovs-vswitchd (slow path)",
+    Oddity.CONTRADICTED: "are called offloaded by Open vSwitch, but traffic control says not_in_hw; counted as TC_SW",
+    Oddity.UNCONFIRMED: "are called offloaded by Open vSwitch, and traffic control neither confirms nor denies it",
+    Oddity.WITHOUT_FILTER: "have no filter in traffic control any more: it changed between two looks, or is stale",
+    Oddity.WITHOUT_PACKETS: "are in the NIC and have counted no packet: new, or the NIC does not do what it was told",
+    Oddity.EXPIRING: "are about to idle out",
+}
+
+
+def show(look: Look, *, blocks: bool, required: float | None) -> None:
+    """Tables, what is odd, and the conclusion in the last line."""
+    findings = look.findings
+    if blocks:
+        _show_blocks(findings)
+    total = total_row(findings)
+    headers = ["SERVICE", "BACKEND", *(verdict.value for verdict in Verdict), "MEGAFLOWS", "HW PACKETS", "SW PACKETS"]
+    headers += ["IN HW", "HW BYTES", "SW BYTES"]
+    print_table(headers, map(_row, (*backend_rows(findings), total)), right=range(2, len(headers)))
+    _show_ignored(findings)
+    click.echo()
+    for verdict, meaning in _MEANING.items():
+        if total.count(verdict):
+            click.echo(f"{click.style(verdict.value, fg=_COLOUR[verdict])}: {meaning}")
+    if total.megaflows > total.predicted:
+        _show_surplus(total, findings)
+    for widening in findings.widenings:
+        _show_widening(widening)
+    for oddity, count in total.oddities:
+        if oddity in _ODDITY:
+            _show_oddity(oddity, count, look)
+    for remark in look.remarks:
+        click.echo(click.style(remark, fg="yellow"))
+    _show_torn(findings.torn)
+    told = _UNREAD if findings.is_unread else _CONCLUSION[findings.conclusion]
+    _conclude(findings.conclusion_for(required), told, share=total.hw_share, required=required)
+
+
+def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
+    """Megaflows by port, verdict and reason."""
+    rows = [
+        [
+            row.in_port or "-",
+            click.style(row.verdict.value, fg=_COLOUR[row.verdict] if row.is_judged else "bright_black"),
+            row.reason or "-",
+            "yes" if row.is_judged else "no",
+            str(row.megaflows),
+            str(row.packets),
+            str(row.bytes),
+        ]
+        for row in findings.rows
+    ]
+    headers = ["IN PORT", "VERDICT", "REASON", "JUDGED", "MEGAFLOWS", "PACKETS", "BYTES"]
+    print_table(headers, rows, right=(4, 5, 6))
+    click.echo()
+    _show_torn(findings.torn)
+    reached = findings.conclusion_for(None)
+    told = _UNREAD if findings.is_unread else {**_CONCLUSION, **_ON_BRIDGE}[reached]
+    _conclude(findings.conclusion_for(required), told, share=findings.hw_share, required=required)
+
+
+def _conclude(conclusion: Conclusion, told: str, *, share: float | None, required: float | None) -> None:
+    if required is not None and conclusion in (Conclusion.IN_HARDWARE, Conclusion.NOT_ALL_IN_HARDWARE):
+        side = "as required" if conclusion is Conclusion.IN_HARDWARE else "not as required"
+        told = f"{percent(share)} of the packets went through the NIC, {side} ({percent(required)}); {told}"
+    colour = "green" if conclusion is Conclusion.IN_HARDWARE else "yellow"
+    click.echo(click.style(told, fg=colour, bold=True))
+
+
+def _row(row: OffloadRow) -> list[str]:
+    counts = [_count(verdict, row.count(verdict)) for verdict in Verdict]
+    return [
+        row.service or "total",
+        row.backend or "",
+        *counts,
+        f"{row.megaflows}/{row.predicted or row.predicted_all}",
+        str(row.hw_packets),
+        str(row.sw_packets),
+        percent(row.hw_share),
+        str(row.hw_bytes),
+        str(row.sw_bytes),
+    ]
+
+
+def _count(verdict: Verdict, count: int) -> str:
+    return click.style(str(count), fg=_COLOUR[verdict]) if count else "-"
+
+
+def _show_blocks(findings: OffloadFindings) -> None:
+    rows = [
+        [
+            found.block.service,
+            found.block.backend,
+            render_match(found.block.flow.match),
+            click.style(found.verdict.value, fg=_COLOUR[found.verdict]),
+            str(found.megaflows),
+            str(found.hw_packets),
+            str(found.packets - found.hw_packets),
+        ]
+        for found in findings.blocks
+    ]
+    headers = ["SERVICE", "BACKEND", "BLOCK", "VERDICT", "MEGAFLOWS", "HW PACKETS", "SW PACKETS"]
+    print_table(headers, rows, right=(4, 5, 6))
+    click.echo()
+
+
+def _show_ignored(findings: OffloadFindings) -> None:
+    if not findings.ignored:
+        return
+    click.echo()
+    rows = [
+        [found.reason.value, str(found.megaflows), str(found.packets), str(found.in_hardware)]
+        for found in findings.ignored
+    ]
+    print_table(["OF NO BLOCK, NOT JUDGED", "MEGAFLOWS", "PACKETS", "IN HARDWARE"], rows, right=(1, 2, 3))
+
+
+def _show_surplus(total: OffloadRow, findings: OffloadFindings) -> None:
+    why = "" if findings.widenings else ": clients come from several MACs, each of which takes entries of its own"
+    click.echo(f"{total.megaflows} megaflows where {total.predicted} were predicted{why}")
+
+
+def _show_widening(widening: Widening) -> None:
+    fields = ", ".join(f"{name} {_bits(name, bits)}" for name, bits in widening.fields)
+    click.echo(
+        f"{click.style(widening.service, bold=True)}: {widening.megaflows} megaflows are narrower than our flows make "
+        f"them, by {fields}; a flow of somebody else looks at these bits:"
+    )
+    for flow in widening.flows[:5]:
+        click.echo(f"  {render_flow(flow)}")
+    if len(widening.flows) > 5:
+        click.echo(f"  and {len(widening.flows) - 5} more")
+    if not widening.flows:
+        click.echo("  none was found (a dump alone does not hold flows: give them with --from-flows)")
+
+
+def _bits(name: str, bits: int) -> str:
+    field = next((field for field in Field if field.ovs_name == name), None)
+    return f"{bits:#x}" if field is None else render_value(field, bits)
+
+
+def _show_oddity(oddity: Oddity, count: int, look: Look) -> None:
+    colour = "red" if oddity in (Oddity.MISDELIVERED, Oddity.CONTRADICTED) else None
+    click.echo(click.style(f"{count} megaflows {_ODDITY[oddity]}", fg=colour))
+    if oddity is Oddity.EXPIRING:
+        return
+    example = next(found for found in look.findings.instances if found.oddity is oddity)
+    click.echo(f"  {example.service} {example.backend}: {example.match} -> {example.actions}")
+    for origin in (look.origins or {}).get(example.ufid or "", ()):
+        click.echo(f"    made by {origin}")
+
+
+def _show_torn(torn: Iterable[object]) -> None:
+    lines = list(torn)
+    if lines:
+        click.echo(f"{len(lines)} lines could not be read; the first: {lines[0]}")

@@ -1,0 +1,122 @@
+"""Any bridge, without a config: its megaflows by port, verdict and reason. Works for OVN's br-int as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+
+from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.errors import ParseError
+from xenoovs.verify.delivery import is_slow
+from xenoovs.verify.findings import Conclusion, conclude
+from xenoovs.verify.ignore import reason_of
+from xenoovs.verify.verdict import Verdict, verdict_of
+
+_OFFLOAD_REASON = "dp-offload-info"
+"""The remark in which newer forks of Open vSwitch say themselves why a megaflow is not offloaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class BridgePorts:
+    """Which megaflows are of a bridge. `names`: its ports; `prefixes`: what names of its tunnels start with."""
+
+    names: frozenset[str]
+    prefixes: tuple[str, ...] = ()
+
+    def has(self, in_port: str | None) -> bool:
+        return in_port is not None and (in_port in self.names or in_port.startswith(self.prefixes or ("\0",)))
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeRow:
+    """Megaflows of one port that share verdict and reason.
+
+    reason:    why they are not in hardware, as far as the dump tells; empty where it does not.
+    is_judged: False for those that belong in software (ARP, drops ...).
+    """
+
+    in_port: str
+    verdict: Verdict
+    reason: str
+    is_judged: bool
+    megaflows: int
+    packets: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeFindings:
+    """Rows by port, then from best verdict to worst, then by reason.
+
+    read:     megaflows in the dump, of all bridges.
+    unjudged: megaflows of a dump made without `-m`.
+    """
+
+    rows: tuple[BridgeRow, ...]
+    torn: tuple[ParseError, ...]
+    read: int
+    unjudged: int
+
+    @property
+    def hw_share(self) -> float | None:
+        """Of the packets of judged megaflows, 0..1, those that the NIC forwarded; None before the first packet."""
+        judged = [row for row in self.rows if row.is_judged]
+        packets = sum(row.packets for row in judged)
+        return sum(row.packets for row in judged if row.verdict is Verdict.HW) / packets if packets else None
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether there was text, and not one megaflow in it."""
+        return bool(self.torn) and not self.read
+
+    def conclusion_for(self, required: float | None) -> Conclusion:
+        """Whether all judged megaflows are in hardware; with `required`, 0..1, whether that share of packets is."""
+        judged = [row for row in self.rows if row.is_judged]
+        if self.unjudged or self.is_unread:
+            return Conclusion.COULD_NOT_LOOK
+        if not judged or (required is not None and self.hw_share is None):
+            return Conclusion.NOTHING_SEEN
+        if required is None or self.hw_share is None:
+            return conclude(all(row.verdict is Verdict.HW for row in judged))
+        return conclude(self.hw_share >= required)
+
+
+def check_bridge(
+    megaflows: Iterable[Megaflow | ParseError],
+    *,
+    ports: BridgePorts | None = None,
+    internal_ports: Set[str] = frozenset(),
+) -> BridgeFindings:
+    """Sort a dump, as `datapath.parse.scan_dump` reads it. `ports` None: megaflows of all bridges. Never raises."""
+    counts: dict[tuple[str, Verdict, str, bool], list[int]] = {}
+    torn, read, unjudged = list[ParseError](), 0, 0
+    for megaflow in megaflows:
+        if isinstance(megaflow, ParseError):
+            torn.append(megaflow)
+            continue
+        read += 1
+        if (verdict := verdict_of(megaflow)) is None:
+            unjudged += 1
+        elif ports is None or ports.has(megaflow.in_port):
+            key = (megaflow.in_port or "", verdict, *_reason(megaflow, verdict, internal_ports))
+            count = counts.setdefault(key, [0, 0, 0])
+            count[0] += 1
+            count[1] += megaflow.packets
+            count[2] += megaflow.bytes
+    ordered = sorted(counts, key=lambda key: (key[0], key[1].badness, not key[3], key[2]))
+    return BridgeFindings(tuple(BridgeRow(*key, *counts[key]) for key in ordered), tuple(torn), read, unjudged)
+
+
+def _reason(megaflow: Megaflow, verdict: Verdict, internal_ports: Set[str]) -> tuple[str, bool]:
+    """Why it is not in hardware, and whether that is judged."""
+    if verdict is Verdict.HW:
+        return "", True
+    expected = reason_of(megaflow, internal_ports)
+    if expected.is_expected:
+        return expected.value, False
+    told = next((text for name, text in megaflow.extra if name == _OFFLOAD_REASON), None)
+    if told is not None:
+        return told, True
+    if is_slow(megaflow.actions):
+        return "slow path: ovs-vswitchd handles each packet", True
+    return ("recirculated" if megaflow.recirc_id else ""), True

@@ -1,0 +1,188 @@
+"""What `check_offload` found: blocks, services, oddities, and what follows for the exit status."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+
+from xenoovs.errors import ParseError
+from xenoovs.openflow.flow import Flow
+from xenoovs.verify.expected import ExpectedBlock, ExpectedService
+from xenoovs.verify.ignore import Reason
+from xenoovs.verify.verdict import Verdict
+
+
+class Conclusion(IntEnum):
+    """The exit status. Blocks without a megaflow count neither way: they have had no traffic."""
+
+    IN_HARDWARE = 0
+    COULD_NOT_LOOK = 1
+    NOT_ALL_IN_HARDWARE = 2
+    NOTHING_SEEN = 3
+
+
+def conclude(is_met: object) -> Conclusion:
+    """What follows where something was seen, by the truth of `is_met`."""
+    return Conclusion.IN_HARDWARE if is_met else Conclusion.NOT_ALL_IN_HARDWARE
+
+
+class Oddity(Enum):
+    """What a megaflow of a block should not be, whatever its verdict.
+
+    MISDELIVERED:  packets leave with another MAC or by another port than the block's flow says.
+    SLOW_PATH:     each packet passes ovs-vswitchd (`userspace(...)`).
+    CONTRADICTED:  the dump says that it is in hardware, the filter of traffic control says that it is not.
+    UNCONFIRMED:   the dump says that it is in hardware, its filter says neither: old kernels do that without a NIC.
+    WITHOUT_FILTER: the dump says traffic control, but no filter there has its cookie.
+    WIDENED:       its mask has bits that none of our flows looks at: a flow of somebody else made it narrower.
+    WITHOUT_PACKETS: in hardware, and no packet was counted: it is new, or the NIC does not do what it was told.
+    EXPIRING:      its last packet is almost max-idle ago; it will be gone soon.
+    """
+
+    MISDELIVERED = "misdelivered"
+    SLOW_PATH = "slow_path"
+    CONTRADICTED = "contradicted"
+    UNCONFIRMED = "unconfirmed"
+    WITHOUT_FILTER = "without_filter"
+    WIDENED = "widened"
+    WITHOUT_PACKETS = "without_packets"
+    EXPIRING = "expiring"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One megaflow with an oddity. `match`: its masked fields in the words of ovs-fields(7)."""
+
+    oddity: Oddity
+    service: str
+    backend: str
+    ufid: str | None
+    match: str
+    actions: str
+
+
+@dataclass(frozen=True, slots=True)
+class Widening:
+    """Megaflows of one service that are narrower than our flows make them.
+
+    fields:  name of the field and the bits that nobody of ours looks at.
+    in_port: where the first of them came in.
+    flows:   the flows of others that look at such bits where these packets pass (`widened.name_foreign` finds them).
+    """
+
+    service: str
+    fields: tuple[tuple[str, int], ...]
+    megaflows: int
+    in_port: str | None = None
+    flows: tuple[Flow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOffload:
+    """One block as the datapath shows it.
+
+    verdict:       the worst of its megaflows; ABSENT: there is none.
+    verdicts:      how many megaflows have which verdict.
+    hw_packets:    of `packets`, those that the NIC forwarded; `hw_bytes` likewise.
+    oddities:      how many megaflows have which oddity.
+    entries_seen:  indices of the service's entries that its packets came by.
+    """
+
+    block: ExpectedBlock
+    verdict: Verdict
+    verdicts: tuple[tuple[Verdict, int], ...]
+    packets: int
+    bytes: int
+    hw_packets: int
+    hw_bytes: int
+    oddities: tuple[tuple[Oddity, int], ...] = ()
+    entries_seen: frozenset[int] = frozenset()
+
+    @property
+    def megaflows(self) -> int:
+        return sum(count for _, count in self.verdicts)
+
+    def count(self, oddity: Oddity) -> int:
+        return next((count for found, count in self.oddities if found is oddity), 0)
+
+    @property
+    def slow_path(self) -> int:
+        """Megaflows whose packets go through ovs-vswitchd itself."""
+        return self.count(Oddity.SLOW_PATH)
+
+    @property
+    def misdelivered(self) -> int:
+        """Megaflows whose packets leave with another MAC or port than the block's flow says."""
+        return self.count(Oddity.MISDELIVERED)
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Megaflows of no block that share a reason, and how many of them are in hardware."""
+
+    reason: Reason
+    megaflows: int
+    packets: int
+    in_hardware: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadFindings:
+    """All blocks in the order of the program.
+
+    ignored:   megaflows of no block, by reason.
+    torn:      lines of the dump that could not be read.
+    unjudged:  megaflows in a dump made without `-m`, which hides where they run and the names of their ports.
+    widenings: which services have narrower megaflows than planned, and by whose flows.
+    instances: the first few megaflows of each oddity.
+    """
+
+    services: tuple[ExpectedService, ...]
+    blocks: tuple[BlockOffload, ...]
+    ignored: tuple[Ignored, ...]
+    torn: tuple[ParseError, ...]
+    unjudged: int
+    widenings: tuple[Widening, ...] = ()
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def conclusion(self) -> Conclusion:
+        seen = [block for block in self.blocks if block.verdict is not Verdict.ABSENT]
+        if self.unjudged or self.is_unread:
+            return Conclusion.COULD_NOT_LOOK
+        if not seen:
+            return Conclusion.NOTHING_SEEN
+        return conclude(all(block.verdict is Verdict.HW and not block.misdelivered for block in seen))
+
+    def conclusion_for(self, required: float | None) -> Conclusion:
+        """As `conclusion`; with `required`, 0..1, what counts is the share of packets that the NIC forwards."""
+        if required is None or self.conclusion in (Conclusion.COULD_NOT_LOOK, Conclusion.NOTHING_SEEN):
+            return self.conclusion
+        packets = sum(block.packets for block in self.blocks)
+        if not packets:
+            return Conclusion.NOTHING_SEEN
+        in_hardware = sum(block.hw_packets for block in self.blocks)
+        is_delivered = not any(block.misdelivered for block in self.blocks)
+        return conclude(in_hardware >= required * packets and is_delivered)
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether there was text, and not one megaflow in it."""
+        return bool(self.torn) and not (self.ignored or self.unjudged or any(block.megaflows for block in self.blocks))
+
+    @property
+    def absent(self) -> int:
+        """Blocks that no megaflow was seen of."""
+        return sum(block.verdict is Verdict.ABSENT for block in self.blocks)
+
+
+def carry_over(earlier: OffloadFindings | None, later: OffloadFindings) -> OffloadFindings:
+    """`later`, but blocks that are ABSENT there as `earlier` saw them: of several looks, the last that saw the block.
+
+    Both must be of one program.
+    """
+    if earlier is None:
+        return later
+    pairs = zip(earlier.blocks, later.blocks, strict=True)
+    blocks = tuple(before if now.verdict is Verdict.ABSENT else now for before, now in pairs)
+    return replace(later, blocks=blocks)

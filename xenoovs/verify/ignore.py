@@ -1,0 +1,67 @@
+"""Megaflows that no offload check counts as a failure, and why.
+
+NVIDIA's own check of a host leaves out the same: ARP, neighbour discovery, multicast 33:33, ICMP errors, drops, the
+first packet of a tracked connection, and the bridge's own ports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from enum import Enum
+
+from xenoovs.datapath.match import match_of
+from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
+from xenoovs.openflow.field import ETH_ARP
+
+_DESTINATION_UNREACHABLE = {"icmp": 3, "icmpv6": 1}
+"""RFC 792; RFC 4443, 3.1."""
+
+_NEW_TRACKED = "0x21/0x21"
+"""ct_state +new+trk: the connection is not established yet, and what follows is another megaflow."""
+
+
+class Reason(Enum):
+    """Why a megaflow of no block is not judged. OTHER: it could be offloaded, but is of no service of the config."""
+
+    ARP = "arp"
+    NEIGHBOUR_DISCOVERY = "neighbour discovery"
+    MULTICAST = "multicast"
+    UNREACHABLE = "icmp unreachable"
+    DROP = "drop"
+    NEW_CONNECTION = "first packet of a connection"
+    INTERNAL_PORT = "internal port"
+    RECIRCULATED = "recirculated"
+    OTHER = "of no service"
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether such a megaflow belongs in software."""
+        return self not in (Reason.RECIRCULATED, Reason.OTHER)
+
+
+def reason_of(megaflow: Megaflow, internal_ports: Set[str]) -> Reason:
+    """The first reason that applies. `internal_ports`: names of bridges and of their ports of type internal."""
+    fields = match_of(megaflow)
+    if megaflow.eth_type == ETH_ARP:
+        return Reason.ARP
+    names = {key.name for key in megaflow.keys}
+    icmp_type, destination = fields.get("icmp_type"), fields.get("dl_dst")
+    if icmp_type is not None and icmp_type.mask:
+        if "icmpv6" in names and icmp_type.value in NEIGHBOUR_DISCOVERY:
+            return Reason.NEIGHBOUR_DISCOVERY
+        if any(name in names and icmp_type.value == code for name, code in _DESTINATION_UNREACHABLE.items()):
+            return Reason.UNREACHABLE
+    if destination and destination.mask >> 40 & 1 and destination.value >> 40 & 1:
+        return Reason.MULTICAST
+    return _by_actions(megaflow, internal_ports)
+
+
+def _by_actions(megaflow: Megaflow, internal_ports: Set[str]) -> Reason:
+    if megaflow.actions == ("drop",):
+        return Reason.DROP
+    if megaflow.key("ct_state") == _NEW_TRACKED:
+        return Reason.NEW_CONNECTION
+    if megaflow.in_port in internal_ports or not internal_ports.isdisjoint(megaflow.actions):
+        return Reason.INTERNAL_PORT
+    return Reason.RECIRCULATED if megaflow.recirc_id else Reason.OTHER
