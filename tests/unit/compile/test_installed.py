@@ -58,6 +58,20 @@ def test_a_doubled_small_weight_moves_less_than_a_new_layout(installed: tuple[Fl
     assert share_moved(installed, anew) == Fraction(47, 256)
 
 
+def test_a_removed_backend_moves_its_own_clients_and_no_others(installed: tuple[Flow, ...]) -> None:
+    changed = balancer_of((128, 64, 16, 8, 4, 2, 1, 1), macs=(0, 1, 3, 4, 5, 6, 7, 8))
+    near, anew = compile_program(changed, installed=installed).flows, compile_program(changed).flows
+    assert share_moved(installed, near) == Fraction(32, 256)
+    assert share_moved(installed, anew) > Fraction(60, 256)
+
+
+def test_an_added_backend_moves_what_it_gets(installed: tuple[Flow, ...]) -> None:
+    changed = balancer_of((*WEIGHTS, 10))
+    near, anew = compile_program(changed, installed=installed).flows, compile_program(changed).flows
+    assert share_moved(installed, near) == Fraction(10, 256)
+    assert share_moved(installed, anew) > Fraction(180, 256)
+
+
 def test_a_new_mac_changes_the_flows_of_that_backend_and_no_other(installed: tuple[Flow, ...]) -> None:
     changed = balancer_of(WEIGHTS, macs=(0, 1, 2, 99, 4, 5, 6, 7, 8))
     difference = plan(compile_program(changed, installed=installed).flows, installed)
