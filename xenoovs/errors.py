@@ -240,5 +240,18 @@ class ReadBackDiffers(SwitchError):
         )
 
 
+class FlowsNotBack(SwitchError):
+    """After a restart of Open vSwitch our flows could not be put back. By bridge: `reasons`; `files` with the flows."""
+
+    def __init__(self, *, reasons: dict[str, str], files: dict[str, str]) -> None:
+        self.reasons, self.files = dict(sorted(reasons.items())), dict(sorted(files.items()))
+        told = "; ".join(
+            f"bridge {bridge} is without our flows ({reason}): run `xenoovs apply`, or "
+            f"`ovs-ofctl -O OpenFlow14 --bundle add-flows {bridge} {self.files[bridge]}`"
+            for bridge, reason in self.reasons.items()
+        )
+        super().__init__(f"Open vSwitch was restarted, but {told}")
+
+
 class LabError(XenoovsError):
     """The lab could not be built, used or taken down."""

@@ -64,11 +64,10 @@ class Bridge:
 class Database:
     """Table Open_vSwitch and what hangs on it.
 
-    config:           column other_config.
+    config:           column other_config; keys as they are written there.
     doca_initialized: only in NVIDIA's fork, else None; so `doca_version`.
     """
 
-    version: str | None
     config: Mapping[str, str] = field(default_factory=dict, hash=False)
     bridges: tuple[Bridge, ...] = ()
     datapath_types: tuple[str, ...] = ()
@@ -115,11 +114,15 @@ class OffloadHistory:
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """The ovs-vswitchd that runs. `flow_limit`: megaflows that it allows now (`upcall/show`)."""
+    """The ovs-vswitchd that runs. `flow_limit`: megaflows that it allows now (`upcall/show`).
+
+    version: as `ovs-appctl version` prints it, `3.1.0` or `2.17.8+nvidia`.
+    """
 
     offload: Seen[OffloadState]
     history: Seen[OffloadHistory]
     flow_limit: Seen[int]
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +213,14 @@ class BackendFacts:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """All of it. `has_programs`: ovs-vswitchd or its tools are installed here.
+    """All of it. `is_here`: the Open vSwitch is on this host, so that its process and devices can be seen.
 
     database:   Unknown also where no ovsdb-server answers.
     devices:    by name, as far as they exist.
     learned:    bridge -> MAC -> port, from the tables of MAC learning.
     """
 
-    has_programs: bool
+    is_here: bool
     database: Seen[Database]
     daemon: Seen[Daemon]
     devices: Seen[Mapping[str, Device]]

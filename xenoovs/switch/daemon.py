@@ -14,6 +14,7 @@ from xenoovs.switch.offload_state import judge_offload, parse_flow_limit, parse_
 from xenoovs.switch.probe import understood
 from xenoovs.switch.vswitchd import find_process, read_log
 
+_VERSION = re.compile(r"ovs-vswitchd \([^)]*\) (\S+)")
 _LEARNED = re.compile(r"^\s*([0-9]+|LOCAL)\s+[0-9]+\s+([0-9a-f]{2}(?::[0-9a-f]{2}){5})\s", re.MULTILINE)
 
 
@@ -23,7 +24,19 @@ def read_daemon(endpoint: Endpoint) -> Seen[Daemon]:
     if isinstance(shown, Unknown):
         return shown
     offload, history = _offload(endpoint, upcall_show=shown)
-    return Daemon(offload=offload, history=history, flow_limit=parse_flow_limit(shown))
+    version = _appctl(endpoint, "version")
+    return Daemon(
+        offload=offload,
+        history=history,
+        flow_limit=parse_flow_limit(shown),
+        version=None if isinstance(version, Unknown) else parse_version(version),
+    )
+
+
+def parse_version(text: str) -> str | None:
+    """`ovs-vswitchd (Open vSwitch) 3.1.0`, of which further lines tell of libraries."""
+    found = _VERSION.match(text)
+    return found[1] if found else None
 
 
 def read_history(endpoint: Endpoint) -> Seen[OffloadHistory]:

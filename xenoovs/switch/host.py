@@ -5,21 +5,24 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from os import W_OK, access
 from pathlib import Path
 
 from xenoovs.datapath.host import Database, Device, Eswitch, Feature, HostFacts, Seen, Unknown
-from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout
+from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, SwitchError, SwitchUnreachable
 from xenoovs.switch import links, sysfs
 from xenoovs.switch.daemon import read_daemon, read_learned
 from xenoovs.switch.devlink import read_eswitch
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ethtool import HW_TC_OFFLOAD, parse_feature
+from xenoovs.switch.ovsdb import read_bridges
 from xenoovs.switch.probe import Place, understood
 from xenoovs.switch.process import run
 from xenoovs.switch.records import LIST, parse_database
 from xenoovs.switch.vswitchd import find_process, same_namespace
 
 _ELSEWHERE = Unknown("the Open vSwitch is on another host, whose devices are not seen from here")
+_PROGRAMS = ("ovs-vswitchd", "ovs-vsctl")
 _DB_TIMEOUT_S = 10
 
 
@@ -27,7 +30,7 @@ def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
     """Everything that can be seen now. `modules`: those of the kernel to look for. Changes nothing, raises nothing."""
     database, place = read_database(endpoint), place_of(endpoint)
     facts = HostFacts(
-        has_programs=any(map(shutil.which, ("ovs-vswitchd", "ovs-vsctl"))),
+        is_here=not isinstance(place, Unknown),
         database=database,
         daemon=read_daemon(endpoint),
         devices=_ELSEWHERE,
@@ -45,6 +48,20 @@ def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
         kernel=sysfs.read_kernel(modules),
         neighbours=place.read(links.NEIGHBOURS, links.parse_neighbours),
     )
+
+
+def check_reachable(endpoint: Endpoint) -> None:
+    """Raises SwitchError where looking makes no sense: no Open vSwitch at all, no right to ask, a silent remote one."""
+    socket = None if endpoint.rundir is None else endpoint.rundir / "db.sock"
+    if socket is None or endpoint.is_split:
+        read_bridges(endpoint)
+    elif not socket.exists() and not any(map(shutil.which, _PROGRAMS)):
+        raise SwitchError(
+            f"there is no Open vSwitch on this host: neither its programs nor a database at {socket}; install it, on "
+            "Debian with `apt-get install openvswitch-switch`, or name another with --db"
+        )
+    elif socket.exists() and not access(socket, W_OK):
+        raise SwitchUnreachable(target=str(socket), reason="permission denied; run as root, e.g. with sudo")
 
 
 def place_of(endpoint: Endpoint) -> Seen[Place]:

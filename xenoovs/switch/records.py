@@ -33,7 +33,6 @@ def parse_database(text: str) -> Database:
     by_uuid = {row["_uuid"]: row for rows in tables.values() for row in rows}
     bridges = (_bridge(row, by_uuid) for row in tables["Bridge"])
     return Database(
-        version=switch.get("ovs_version") or None,
         config=dict(sorted(_map(switch.get("other_config")).items())),
         bridges=tuple(sorted(bridges, key=lambda bridge: bridge.name)),
         datapath_types=tuple(map(str, _set(switch.get("datapath_types")))),

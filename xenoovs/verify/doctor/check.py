@@ -27,9 +27,14 @@ class Fix:
     is_safe: bool = False
     needs_restart: bool = False
 
+    @property
+    def command(self) -> str:
+        """The commands alone, as one line of a shell."""
+        return " && ".join(map(join, self.commands))
+
     def __str__(self) -> str:
         restart = ["xenoovs doctor --fix --restart-ovs"] if self.needs_restart else []
-        return " && ".join([*map(join, self.commands), *restart])
+        return " && ".join([*filter(None, [self.command]), *restart])
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from xenoovs.verify.doctor.check import Check, Fix, State, set_config, unset_con
 
 DEFAULT_MAX_IDLE_MS = 10_000
 DEFAULT_MAX_REVALIDATOR_MS = 500
+DEFAULT_FLOW_LIMIT = 200_000
 DEFAULT_STATS_DELAY_MS = 2_000
 """other_config:offloaded-stats-delay (3.2 and later; before that hardware counters were about as old)."""
 
@@ -23,10 +24,12 @@ def check_running(case: Case) -> Iterator[Check]:
     start = Fix((("systemctl", "start", "openvswitch-switch"),))
     if isinstance(host.database, Unknown):
         yield Check("Open vSwitch runs", State.WRONG, host.database.reason, why, fix=start)
-    elif isinstance(host.daemon, Unknown):
-        yield Check("Open vSwitch runs", State.UNKNOWN, host.daemon.reason, why)
+    elif not isinstance(host.daemon, Unknown):
+        yield Check("Open vSwitch runs", State.OK, f"version {host.daemon.version or 'not told'}", why)
+    elif host.is_here:
+        yield Check("Open vSwitch runs", State.WRONG, host.daemon.reason, why, fix=start)
     else:
-        yield Check("Open vSwitch runs", State.OK, f"version {host.database.version or 'not told'}", why)
+        yield Check("Open vSwitch runs", State.UNKNOWN, host.daemon.reason, why)
 
 
 def check_fork(case: Case) -> Iterator[Check]:
@@ -36,7 +39,8 @@ def check_fork(case: Case) -> Iterator[Check]:
         return
     why = "OVS-DOCA offloads other flows, with other settings, than Open vSwitch of the same number"
     if not database.has_doca:
-        fork = "NVIDIA's build of Open vSwitch" if "+nvidia" in (database.version or "") else "upstream Open vSwitch"
+        version = case.daemon.version if case.daemon is not None else None
+        fork = "NVIDIA's build of Open vSwitch" if "+nvidia" in (version or "") else "upstream Open vSwitch"
         yield Check("flavour", State.OK, f"{fork}, without DOCA", why)
         return
     asked = database.config.get("doca-init") == "true"
@@ -132,24 +136,23 @@ def check_max_revalidator(case: Case) -> Iterator[Check]:
 
 
 def check_flow_limit(case: Case) -> Iterator[Check]:
-    daemon = case.daemon
-    if daemon is None or case.wanted is None:
+    """What is allowed at a moment begins at 10,000, grows with the flows and falls while revalidators are slow."""
+    database, daemon = case.database, case.daemon
+    if database is None or case.wanted is None:
         return
-    name, why = "flow-limit", "above it Open vSwitch installs no further megaflow and forwards in software"
-    limit, entries = daemon.flow_limit, case.wanted.entries
-    if isinstance(limit, Unknown):
-        yield Check(name, State.UNKNOWN, limit.reason, why)
-        return
+    limit, entries = _number(database.config, "flow-limit", DEFAULT_FLOW_LIMIT), case.wanted.entries
+    now = daemon.flow_limit if daemon is not None else Unknown("")
+    today = "" if isinstance(now, Unknown) else f" ({now} at this moment)"
     yield Check(
-        name,
+        "flow-limit",
         State.OK if entries < limit else State.WRONG,
-        f"{limit} megaflows allowed now, {entries} needed by the config",
-        why,
-        fix=Fix((set_config("flow-limit", str(max(200_000, 4 * entries))),)),
+        f"{limit} megaflows{today}, {entries} needed by the config",
+        "above it Open vSwitch installs no further megaflow and forwards in software",
+        fix=Fix((set_config("flow-limit", str(max(DEFAULT_FLOW_LIMIT, 4 * entries))),)),
     )
 
 
 def _number(config: Mapping[str, str], key: str, default: int) -> int:
-    """A setting in milliseconds; what Open vSwitch cannot read counts as not set (smap_get_int, lib/smap.c)."""
+    """A number; what Open vSwitch cannot read counts as not set (smap_get_int, lib/smap.c)."""
     text = config.get(key, "")
     return int(text) if text.isascii() and text.isdigit() else default

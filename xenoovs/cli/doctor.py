@@ -1,0 +1,167 @@
+"""`xenoovs doctor`: is this host ready, and what would make it so?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from xenoovs.cli.options import Output, connect, load, output_option, switch_options
+from xenoovs.cli.output import print_json
+
+if TYPE_CHECKING:
+    from xenoovs.cli.doctor_case import Question
+    from xenoovs.verify.doctor.check import Check
+
+
+@click.command("doctor")
+@click.argument("config", metavar="[FILE]", required=False, type=click.Path(allow_dash=True, path_type=Path))
+@switch_options
+@click.option("--fix", is_flag=True, help="Do what is safe: settings of Open vSwitch, hw-tc-offload, a lost qdisc.")
+@click.option(
+    "--restart-ovs", is_flag=True, help="With --fix: restart Open vSwitch where that is needed, and put our flows back."
+)
+@click.option("--backends", is_flag=True, help="Look at the backends of FILE too; with --lab into their namespaces.")
+@click.option("-y", "--yes", is_flag=True, help="With --fix: do not ask.")
+@output_option
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    config: Path | None,
+    *,
+    db: str | None,
+    lab: str | None,
+    output: Output,
+    **options: bool,
+) -> None:
+    """Check everything that hardware offload needs, from ovs-vswitchd to the NIC; changes nothing without --fix.
+
+    With FILE its bridge, ports and flows are checked, without one every bridge of this host. Each row is ok, wrong or
+    unknown (it could not be seen, and why), with the command that mends it. --fix shows what it will do and asks. Of
+    flows of others it only speaks; they are lost in a restart of Open vSwitch, as all flows are.
+
+    Exit status 0: nothing is wrong, 2: something is, 1: it could not look, or a fix failed.
+    """
+    from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
+    from xenoovs.verify.doctor.examine import has_wrong
+
+    _check_usage(config, **options)
+    question = _question(config, db=db, lab=lab, backends=options["backends"])
+    checks, report = _examine(question), _Report(output)
+    report.checks(checks)
+    if options["fix"]:
+        checks = _mend(question, checks, report=report, **options)
+    report.end(checks)
+    status = EXIT_DIFFERS if has_wrong(checks) else EXIT_OK
+    context.exit(EXIT_FAILED if report.failed else status)
+
+
+def _check_usage(config: Path | None, *, fix: bool, restart_ovs: bool, backends: bool, yes: bool) -> None:
+    if restart_ovs and not fix:
+        raise click.UsageError("--restart-ovs is a part of --fix: give both.")
+    if yes and not fix:
+        raise click.UsageError("--yes goes with --fix.")
+    if backends and config is None:
+        raise click.UsageError("--backends needs FILE, which names them.")
+
+
+def _question(config: Path | None, *, db: str | None, lab: str | None, backends: bool) -> Question:
+    from xenoovs.cli.doctor_case import Question
+    from xenoovs.lab.lab import open_lab
+    from xenoovs.switch.host import check_reachable
+
+    balancer = None if config is None else load(config)
+    switch = connect(db, lab)
+    check_reachable(switch.endpoint)
+    return Question(balancer, switch, open_lab(lab) if lab else None, backends=backends)
+
+
+def _examine(question: Question) -> tuple[Check, ...]:
+    from xenoovs.verify.doctor.examine import BACKEND_CHECKS, HOST_CHECKS, examine
+
+    more = BACKEND_CHECKS if question.backends else ()
+    return examine(question.look(), checks=(*HOST_CHECKS, *more))
+
+
+def _mend(
+    question: Question, checks: tuple[Check, ...], *, report: _Report, restart_ovs: bool, yes: bool, **_: bool
+) -> tuple[Check, ...]:
+    """Safe fixes, a second look, the restart where it is still needed, a third look."""
+    from xenoovs.cli.doctor_fix import confirm, restart, run_fixes
+    from xenoovs.verify.doctor.examine import safe_fixes
+
+    fixes = safe_fixes(checks)
+    if fixes:
+        report.proposal([fix.command for fix in fixes])
+        confirm("Do this?", yes=yes)
+        report.fixed(run_fixes(question, fixes))
+        checks = _examine(question)
+    needed = any(check.needs_restart for check in checks)
+    if restart_ovs and not needed:
+        report.no_restart()
+    if restart_ovs and needed:
+        report.restart_warning()
+        confirm("Restart Open vSwitch now?", yes=yes)
+        report.restarted(restart(question))
+        checks = _examine(question)
+    report.after(checks)
+    return checks
+
+
+class _Report:
+    """Prints as it goes, for people; at the end, for programs."""
+
+    def __init__(self, output: Output) -> None:
+        self.text = output is Output.TEXT
+        self.document: dict[str, Any] = {}
+        self.failed = False
+
+    def checks(self, checks: tuple[Check, ...]) -> None:
+        from xenoovs.cli.doctor_show import show_checks
+
+        if self.text:
+            show_checks(checks)
+
+    def proposal(self, commands: list[str]) -> None:
+        if self.text:
+            click.echo("\nsafe to do now:\n" + "".join(f"  {command}\n" for command in commands), nl=False)
+
+    def fixed(self, done: list[dict[str, str | None]]) -> None:
+        self.document["fixed"] = done
+        self.failed = any(row["error"] for row in done)
+        for row in done:
+            state = click.style("failed", fg="red") if row["error"] else click.style("done", fg="green")
+            if self.text:
+                click.echo(f"{state}: {row['fix']}" + (f": {row['error']}" if row["error"] else ""))
+
+    def restart_warning(self) -> None:
+        if self.text:
+            click.echo(
+                "\nA restart takes all flows away; meanwhile fail-mode decides what is forwarded, mostly for seconds.\n"
+                "Ours are put back at once; those of others are for their owners to put back."
+            )
+
+    def no_restart(self) -> None:
+        if self.text:
+            click.echo("\nno row needs a restart of Open vSwitch, so it was not restarted")
+
+    def restarted(self, done: dict[str, object]) -> None:
+        self.document["restarted"] = done
+        if self.text:
+            click.echo(f"Open vSwitch was restarted; our flows were back and read back right after {done['gap_s']} s")
+
+    def after(self, checks: tuple[Check, ...]) -> None:
+        if self.text and ("fixed" in self.document or "restarted" in self.document):
+            click.echo("\nlooked again:")
+            self.checks(checks)
+
+    def end(self, checks: tuple[Check, ...]) -> None:
+        from xenoovs.cli.doctor_show import summary
+        from xenoovs.verify.doctor.examine import to_json
+
+        if self.text:
+            click.echo(f"\n{summary(checks)}")
+        else:
+            print_json({"checks": to_json(checks), **self.document})

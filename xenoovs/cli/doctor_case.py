@@ -1,0 +1,160 @@
+"""The wiring of doctor: config, switch, simulation and lab in, one case out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xenoovs.cli.planning import compile_near
+from xenoovs.compile.hardware import hardware_entries
+from xenoovs.datapath.host import NOT_ASKED, BackendFacts, Seen, Unknown
+from xenoovs.errors import ParseError, SimulateError, SwitchError
+from xenoovs.model.address import Family, IPAddress
+from xenoovs.model.packet import Packet
+from xenoovs.openflow.cookie import decode_cookie
+from xenoovs.openflow.render import render_flow
+from xenoovs.simulate.megaflows import pipeline_of
+from xenoovs.switch.host import gather
+from xenoovs.switch.ofctl import Ofctl
+from xenoovs.verify.doctor.case import Case, Cost, ForeignFlows, Wanted, WantedBackend
+from xenoovs.verify.doctor.kernel import TC_MODULES
+
+if TYPE_CHECKING:
+    from xenoovs.compile.program import Program
+    from xenoovs.lab.lab import Lab
+    from xenoovs.model.balancer import Balancer
+    from xenoovs.model.service import Service
+    from xenoovs.openflow.flow import Flow
+    from xenoovs.switch.endpoint import Endpoint
+    from xenoovs.switch.live import LiveSwitch
+
+MAX_PACKETS = 2048
+"""Simulated clients in all: enough to meet every block of common configs, in a second or two."""
+
+_GOLDEN_RATIO = 2654435761
+"""Knuth's multiplicative hash (The Art of Computer Programming, 3, 6.4): spreads 0, 1, 2 ... over 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What doctor was asked: a config or none, where, and whether backends are looked at."""
+
+    balancer: Balancer | None
+    switch: LiveSwitch
+    lab: Lab | None
+    backends: bool
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self.switch.endpoint
+
+    def look(self) -> Case:
+        """Everything that can be seen now."""
+        host = gather(self.endpoint, modules=TC_MODULES)
+        return Case(host, None if self.balancer is None else self._wanted(self.balancer))
+
+    def _wanted(self, balancer: Balancer) -> Wanted:
+        uplinks = balancer.uplinks
+        foreign: Seen[ForeignFlows]
+        try:
+            program = compile_near(balancer, self.switch.dump_flows(uplinks.bridge))
+            others = Ofctl(self.endpoint).dump_foreign_flows(uplinks.bridge)
+            foreign = foreign_flows(balancer, program, (seen.flow for seen in others))
+        except (SwitchError, ParseError) as error:
+            program, foreign = compile_near(balancer, ()), Unknown(str(error))
+        return Wanted(
+            bridge=uplinks.bridge,
+            ingress=uplinks.ingress,
+            egress=balancer.egress_ports,
+            entries=sum(map(hardware_entries, program.services)),
+            foreign=foreign,
+            backends=self._backends(balancer) if self.backends else (),
+        )
+
+    def _backends(self, balancer: Balancer) -> tuple[WantedBackend, ...]:
+        served: dict[tuple[str, str, str], list[Service]] = {}
+        for service in balancer.services:
+            for backend in service.backends:
+                served.setdefault((backend.name, str(backend.mac), backend.egress), []).append(service)
+        return tuple(
+            WantedBackend(
+                *key,
+                services=tuple(service.name for service in services),
+                vips=tuple(dict.fromkeys(str(vip) for service in services for vip in service.claim.vips)),
+                facts=_facts(self.lab, mac=key[1], egress=key[2]),
+            )
+            for key, services in served.items()
+        )
+
+
+def _facts(lab: Lab | None, *, mac: str, egress: str) -> Seen[BackendFacts]:
+    from xenoovs.switch.backend import read_backend
+    from xenoovs.switch.probe import Place
+
+    if lab is None:
+        return Unknown("a backend is not reached from here")
+    namespace = next((m.namespace for m in lab.topology.machines if (m.mac, m.egress) == (mac, egress)), None)
+    if namespace is None:
+        return Unknown(f"lab {lab.name} has no machine with this MAC")
+    return read_backend(Place(Path("/run/netns") / namespace), "eth0")
+
+
+def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow]) -> ForeignFlows:
+    """Which flows of others our packets pass, and what they cost."""
+    floors: dict[int, int] = {}
+    for flow in program.flows:
+        cookie = decode_cookie(flow.cookie)
+        if cookie is not None and cookie.service:
+            floors[flow.table] = min(flow.priority, floors.get(flow.table, flow.priority))
+    all_foreign = tuple(foreign)
+    ports = (None, *balancer.uplinks.ingress)
+    passed = tuple(
+        flow
+        for flow in all_foreign
+        if flow.table in floors and flow.priority >= floors[flow.table] and flow.match.in_port in ports
+    )
+    cost = _cost(balancer, program, passed) if passed else NOT_ASKED
+    return ForeignFlows(tuple(map(render_flow, passed)), len(all_foreign) - len(passed), cost)
+
+
+def _cost(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> Seen[Cost]:
+    try:
+        alone, beside = pipeline_of(program.flows), pipeline_of((*program.flows, *passed))
+        packets = tuple(sample_packets(balancer))
+        ours = [alone.predict(packet) for packet in packets]
+        theirs = [beside.predict(packet) for packet in packets]
+    except SimulateError as error:
+        return Unknown(str(error))
+    taken = sum(a.copies != b.copies for (_, a), (_, b) in zip(ours, theirs, strict=True))
+    return Cost(len(packets), len({a for a, _ in ours}), len({b for b, _ in theirs}), taken)
+
+
+def sample_packets(balancer: Balancer) -> Iterator[Packet]:
+    """Packets of many clients to every service, the same ones every time."""
+    entries = [
+        (port, service, family)
+        for service in balancer.services
+        for family in service.claim.served_families
+        for port in balancer.uplinks.ingress
+    ]
+    each = max(1, MAX_PACKETS // max(1, len(entries)))
+    for port, service, family in entries:
+        for number in range(each):
+            yield _packet(service, family, in_port=port, number=number)
+
+
+def _packet(service: Service, family: Family, *, in_port: str, number: int) -> Packet:
+    claim, spread = service.claim, number * _GOLDEN_RATIO & 0xFFFFFFFF
+    vips = claim.vips_of(family)
+    destination = vips[number % len(vips)] if vips else _address(family, 0xC6336401)
+    protocol = claim.protocol.number(family) if claim.protocol else 6
+    has_ports = claim.protocol is None or claim.protocol.has_ports
+    sport, dport = (1024 + spread % 60000, claim.ports[0].first if claim.ports else 80) if has_ports else (8, 0)
+    return Packet(in_port, _address(family, spread), destination, protocol, sport, dport)
+
+
+def _address(family: Family, low: int) -> IPAddress:
+    return IPv4Address(low) if family is Family.IPV4 else IPv6Address(0x20010DB8 << 96 | low)

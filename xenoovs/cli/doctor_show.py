@@ -1,0 +1,46 @@
+"""How doctor's rows look to a person: the table, then what is wrong with why and the command."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import click
+
+from xenoovs.cli.output import print_table
+from xenoovs.verify.doctor.check import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from xenoovs.verify.doctor.check import Check
+
+_COLOUR = {State.OK: "green", State.WRONG: "red", State.UNKNOWN: "yellow"}
+
+
+def show_checks(checks: Iterable[Check]) -> None:
+    """The table, and below it one paragraph for each row that is wrong."""
+    rows = tuple(checks)
+    print_table(["STATE", "CHECK", "OF", "SEEN"], [_cells(check) for check in rows])
+    for check in rows:
+        if check.state is State.WRONG:
+            click.echo("\n" + "\n".join(_paragraph(check)))
+
+
+def summary(checks: Iterable[Check]) -> str:
+    """How many of each."""
+    counts = Counter(check.state for check in checks)
+    return ", ".join(click.style(f"{counts[state]} {state.value}", fg=_COLOUR[state]) for state in State)
+
+
+def _cells(check: Check) -> list[str]:
+    return [click.style(check.state.value, fg=_COLOUR[check.state]), check.name, check.subject or "", check.seen]
+
+
+def _paragraph(check: Check) -> list[str]:
+    about = f"{check.name} {check.subject}" if check.subject else check.name
+    lines = [click.style(f"{about}: {check.seen}", fg="red"), f"  why: {check.why}"]
+    if check.fix is not None:
+        by_us = "   (--fix does it)" if check.is_safely_mended else ""
+        lines.append(f"  do:  {click.style(str(check.fix), bold=True)}{by_us}")
+    return lines
