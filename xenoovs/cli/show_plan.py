@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 import click
@@ -11,6 +12,7 @@ from xenoovs.cli.output import percent, print_table
 from xenoovs.cli.planning import PlannedChange
 from xenoovs.compile.plan import Plan
 from xenoovs.compile.summary import BackendShare, Fate, ServiceChange
+from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.render import render_actions, render_flow
 from xenoovs.openflow.value import render_mac
 
@@ -59,10 +61,15 @@ def plan_document(change: PlannedChange) -> dict[str, object]:
 
 def _flow_lines(difference: Plan) -> Iterator[tuple[str, int, Iterator[str]]]:
     """Sign, number, and lazily the lines: of a large plan few are shown."""
-    changed = (f"{render_flow(c.after)}  (was: {render_actions(c.before.actions)})" for c in difference.changed)
-    yield "+", len(difference.added), map(render_flow, difference.added)
+    changed = (f"{_line(c.after)}  (was: {render_actions(c.before.actions)})" for c in difference.changed)
+    yield "+", len(difference.added), map(_line, difference.added)
     yield "~", len(difference.changed), changed
-    yield "-", len(difference.removed), map(render_flow, difference.removed)
+    yield "-", len(difference.removed), map(_line, difference.removed)
+
+
+def _line(flow: Flow) -> str:
+    """Without the cookie, which tells a reader nothing and makes the line wrap."""
+    return render_flow(replace(flow, cookie=0))
 
 
 def _print_some(sign: str, count: int, lines: Iterator[str], most: int | None) -> None:
