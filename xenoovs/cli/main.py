@@ -36,6 +36,7 @@ COMMANDS = {
     "apply": "Make the bridge do what the config says, atomically.",
     "status": "Show backends with their shares, packets and rates.",
     "verify-offload": "Say for each block whether the NIC forwards it.",
+    "why": "Say why megaflows are not in hardware, and what mends it.",
     "doctor": "Check what hardware offload needs, and mend it.",
     "trace": "Show which backend and flow a client's packet meets.",
     "remove": "Take our flows off the bridge; those of others stay.",

@@ -1,8 +1,8 @@
 """Ask the driver why it refused a rule: the same rule once more, for hardware alone, deleted at once.
 
 With skip_sw the kernel must fail where the driver refuses, and hands on the driver's own words; without it, as Open
-vSwitch installs rules, a refusal is silent (tc-flower(8), "skip_sw"). What is about to be added is noted before, so that
-a killed run leaves nothing that the next one does not delete.
+vSwitch installs rules, a refusal is silent (tc-flower(8), "skip_sw"). What is about to be added is noted before, so
+that a killed run leaves nothing that the next one does not delete.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Why megaflows are not in hardware: every witness is heard, and the reasons are put in order, most likely first.
 
-Witnesses: remarks of the datapath in the dump, settings and ports, the log of ovs-vswitchd, the megaflow itself, a
-static check of its OpenFlow flow, traffic control and the driver.
+Witnesses: remarks of the datapath in the dump, settings and ports, the table of what can be offloaded, the log of
+ovs-vswitchd, traffic control and the driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from xenoovs.datapath.megaflow import Megaflow
@@ -19,8 +19,6 @@ from xenoovs.verify.why.reason import Cause, Likelihood, Reason, rank
 from xenoovs.verify.why.settings import setting_reasons
 
 FindBlock = Callable[[Megaflow], ExpectedBlock | None]
-FlowReasons = Callable[[ExpectedBlock], Sequence[Reason]]
-"""What a static check says of the flow of a block."""
 
 _REMARK = "dp-offload-info"
 """Newer forks tell the reason in the dump itself, behind the actions."""
@@ -77,24 +75,21 @@ def line_up(megaflows: Iterable[Megaflow], *, find: FindBlock, asked: Callable[[
     return Lineup(tuple(suspects), in_hardware, unjudged, frozenset(shapes))
 
 
-def diagnose(lineup: Lineup, evidence: Evidence, *, static: FlowReasons = lambda _block: ()) -> tuple[Diagnosis, ...]:
+def diagnose(lineup: Lineup, evidence: Evidence) -> tuple[Diagnosis, ...]:
     """The reasons for each suspect, in the order of the dump."""
     known = replace(evidence, in_hardware=lineup.shapes)
-    return tuple(_diagnose(suspect, known, static) for suspect in lineup.suspects)
+    return tuple(_diagnose(suspect, known) for suspect in lineup.suspects)
 
 
-def _diagnose(suspect: Suspect, evidence: Evidence, static: FlowReasons) -> Diagnosis:
+def _diagnose(suspect: Suspect, evidence: Evidence) -> Diagnosis:
     case = Case(suspect.megaflow, suspect.verdict, suspect.block, evidence)
-    reasons = rank((*_remarks(case), *_witnesses(case, static)))
+    reasons = rank((*_remarks(case), *_witnesses(case)))
     return Diagnosis(suspect.megaflow, suspect.verdict, suspect.block, reasons or (_unknown(case),))
 
 
-def _witnesses(case: Case, static: FlowReasons) -> Iterator[Reason]:
+def _witnesses(case: Case) -> Iterator[Reason]:
     yield from setting_reasons(case)
-    yield from _logged(case)
     yield from action_reasons(case)
-    if case.block is not None:
-        yield from static(case.block)
     yield from kernel_reasons(case)
 
 
@@ -102,16 +97,6 @@ def _remarks(case: Case) -> Iterator[Reason]:
     for name, text in case.megaflow.extra:
         if name == _REMARK:
             yield Reason(Cause.TOLD_BY_DATAPATH, Likelihood.TOLD, f"the datapath says: {text}", (f"{name}:{text}",))
-
-
-def _logged(case: Case) -> Iterator[Reason]:
-    if case.verdict is Verdict.TC_SW:
-        # Open vSwitch gave it to traffic control: what it refused was another one.
-        return
-    for refusal in case.evidence.refusals:
-        if refusal.fits(case.megaflow):
-            likelihood = Likelihood.TOLD if refusal.is_specific else Likelihood.LIKELY
-            yield Reason(refusal.cause, likelihood, f"Open vSwitch says: {refusal.message}", (refusal.line,))
 
 
 def _unknown(case: Case) -> Reason:

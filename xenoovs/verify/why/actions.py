@@ -1,99 +1,100 @@
 """Reasons that lie in the megaflow itself: keys and actions that Open vSwitch does not give to the hardware.
 
-Kernel: lib/netdev-offload-tc.c (netdev_tc_flow_put) of 3.1. DPDK: lib/netdev-offload-dpdk.c and
-Documentation/howto/dpdk.rst, "Flow Hardware Offload".
+What it gives is the table of `compile.offloadable`; a line of the log that says the same makes a reason sure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
+from xenoovs.compile.offloadable.check import Offloadability, check_megaflow
+from xenoovs.compile.offloadable.row import DEFAULT_VERSION, Kind, Offload, Profile, Version, parse_version
 from xenoovs.verify.verdict import Verdict
 from xenoovs.verify.why.case import Case
-from xenoovs.verify.why.contents import is_fragment, kinds_of, listed, matches_key, set_fields
-from xenoovs.verify.why.notes import MAX_TC_ACTIONS
+from xenoovs.verify.why.log import Refusal
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason
 
-_KERNEL_ACTIONS = {
-    "userspace": (Cause.SLOW_PATH, "every packet goes through ovs-vswitchd (controller, learning or slow path)"),
-    "sample": (Cause.UNSUPPORTED_ACTION, "packets are sampled (sFlow, IPFIX or a sample action)"),
-    "hash": (Cause.UNSUPPORTED_ACTION, "a select group hashes each packet in software (dp_hash)"),
-    "trunc": (Cause.UNSUPPORTED_ACTION, "output with max_len cuts packets"),
-    "clone": (Cause.UNSUPPORTED_ACTION, "clone is not offloaded"),
-    "push_eth": (Cause.UNSUPPORTED_ACTION, "packets get a new Ethernet header (a layer-3 tunnel)"),
-    "pop_eth": (Cause.UNSUPPORTED_ACTION, "packets lose their Ethernet header (a layer-3 tunnel)"),
-    "push_nsh": (Cause.UNSUPPORTED_ACTION, "NSH is not offloaded"),
-    "pop_nsh": (Cause.UNSUPPORTED_ACTION, "NSH is not offloaded"),
+_CAUSES = {
+    Kind.MATCH: Cause.UNSUPPORTED_MATCH,
+    Kind.ACTION: Cause.UNSUPPORTED_ACTION,
+    Kind.COMBINATION: Cause.UNSUPPORTED_ACTION,
+    Kind.PLACE: Cause.EGRESS_ELSEWHERE,
 }
-_KERNEL_KEYS = {
-    "dp_hash": "it matches the hash that a select group computed in software",
-    "skb_mark": "it matches pkt_mark",
-    "skb_priority": "it matches skb_priority",
+_SPECIAL = {
+    "controller": Cause.SLOW_PATH,
+    "slow-path": Cause.SLOW_PATH,
+    "recirculated": Cause.RECIRCULATION,
+    "output-local": Cause.EGRESS_ELSEWHERE,
+    "other-eswitch": Cause.EGRESS_ELSEWHERE,
 }
-_KERNEL_SETS = frozenset(("eth", "ipv4", "ipv6", "tcp", "udp", "tunnel", "mpls"))
-_DPDK_SETS = frozenset(("eth", "ipv4", "ipv6", "tcp", "udp"))
-_DPDK_ACTIONS = frozenset(("output", "drop", "set", "push_vlan", "pop_vlan", "tnl_push", "clone"))
+"""Topics of the table that have a cause of their own."""
+
+_PARTLY = {
+    Verdict.SW: frozenset((Offload.SW, Offload.DEPENDS)),
+    Verdict.TC_SW: frozenset((Offload.TC_SW, Offload.DEPENDS)),
+    Verdict.PARTIAL: frozenset((Offload.PARTIAL, Offload.SW, Offload.DEPENDS)),
+}
+"""What may have brought a megaflow where it runs."""
 
 
 def action_reasons(case: Case) -> Iterator[Reason]:
-    """Reasons for layers that Open vSwitch itself chose; a rule that traffic control has was translated."""
-    if case.verdict is Verdict.PARTIAL or (not case.is_kernel and _is_dpdk(case)):
-        yield from _dpdk(case)
-    elif case.verdict is Verdict.SW and case.is_kernel:
-        yield from _kernel_actions(case)
-        yield from _kernel_keys(case)
-        yield from _recirculation(case)
+    """What the table says of this megaflow, and what the log says of it."""
+    told = set[Refusal]()
+    for found in check_megaflow(case.megaflow, _profile(case), _version(case), internal=_internal(case)):
+        if found.offload in _PARTLY[case.verdict]:
+            lines = tuple(refusal for refusal in _refusals(case) if _says(refusal, found))
+            told.update(lines)
+            yield _reason(found, lines)
+    for refusal in _refusals(case):
+        if refusal not in told:
+            likelihood = Likelihood.TOLD if refusal.is_specific else Likelihood.LIKELY
+            yield Reason(refusal.cause, likelihood, f"Open vSwitch says: {refusal.message}", (refusal.line,))
 
 
-def _kernel_actions(case: Case) -> Iterator[Reason]:
-    seen = (_actions(case),)
-    for kind in sorted(kinds_of(case.megaflow) & _KERNEL_ACTIONS.keys()):
-        cause, text = _KERNEL_ACTIONS[kind]
-        yield Reason(cause, Likelihood.CERTAIN, text, seen)
-    unknown = set_fields(case.megaflow) - _KERNEL_SETS
-    if unknown:
-        text = f"traffic control cannot write {listed(unknown)}"
-        yield Reason(Cause.UNSUPPORTED_ACTION, Likelihood.CERTAIN, text, seen)
-    if len(case.megaflow.actions) > MAX_TC_ACTIONS:
-        text = f"a rule of traffic control has at most {MAX_TC_ACTIONS} actions, this one {len(case.megaflow.actions)}"
-        yield Reason(Cause.UNSUPPORTED_ACTION, Likelihood.CERTAIN, text, seen)
+def _refusals(case: Case) -> tuple[Refusal, ...]:
+    """What was logged that can be about it. Of what traffic control has, Open vSwitch refused nothing."""
+    if case.verdict is Verdict.TC_SW:
+        return ()
+    return tuple(refusal for refusal in case.evidence.refusals if refusal.fits(case.megaflow))
 
 
-def _kernel_keys(case: Case) -> Iterator[Reason]:
-    for name, text in _KERNEL_KEYS.items():
-        if matches_key(case.megaflow, name):
-            seen = f"{name}({case.megaflow.key(name)})"
-            yield Reason(Cause.UNSUPPORTED_MATCH, Likelihood.CERTAIN, f"{text}, which is not offloaded", (seen,))
-    if is_fragment(case.megaflow) and case.megaflow.key("ipv6") is not None:
-        seen = f"ipv6({case.megaflow.key('ipv6')})"
-        yield Reason(Cause.UNSUPPORTED_MATCH, Likelihood.LIKELY, "IPv6 fragments are not offloaded", (seen,))
+def _says(refusal: Refusal, found: Offloadability) -> bool:
+    return found.row.message is not None and found.row.message in refusal.message
 
 
-def _recirculation(case: Case) -> Iterator[Reason]:
-    if case.megaflow.recirc_id == 0 and "recirc" not in kinds_of(case.megaflow):
-        return
-    text = "packets pass twice (connection tracking or a group), for which the kernel needs CONFIG_NET_TC_SKB_EXT"
-    yield Reason(
-        Cause.RECIRCULATION,
-        Likelihood.LIKELY,
-        f"{text} and every step before must be in hardware too",
-        (f"recirc_id({case.megaflow.key('recirc_id')})", _actions(case)),
-        ("grep CONFIG_NET_TC_SKB_EXT /boot/config-$(uname -r)",),
+def _reason(found: Offloadability, lines: tuple[Refusal, ...]) -> Reason:
+    certainty = Likelihood.LIKELY if found.offload is Offload.DEPENDS else Likelihood.CERTAIN
+    seen = (found.evidence, f"{found.row.source}", *(refusal.line for refusal in lines))
+    return Reason(
+        _SPECIAL.get(found.topic.name) or _CAUSES[found.topic.kind],
+        Likelihood.TOLD if lines else certainty,
+        f"{found.topic.what}: {found.row.text}",
+        seen,
     )
 
 
-def _dpdk(case: Case) -> Iterator[Reason]:
-    kinds = kinds_of(case.megaflow) - _DPDK_ACTIONS
-    fields = set_fields(case.megaflow) - _DPDK_SETS
-    if kinds or fields:
-        text = f"DPDK cannot give {listed(kinds | fields)} to the NIC"
-        yield Reason(Cause.UNSUPPORTED_ACTION, Likelihood.CERTAIN, text, (_actions(case),))
+def _profile(case: Case) -> Profile:
+    bridge, port, database = case.bridge, case.interface, case.evidence.database
+    if case.megaflow.layer == "doca" or (bridge is not None and bridge.datapath_type == "doca"):
+        return Profile.DOCA
+    if bridge is None or bridge.datapath_type == "system":
+        return Profile.TC
+    is_doca = port is not None and (port.type == "doca" or (database is not None and database.has_doca))
+    return Profile.DOCA if is_doca else Profile.DPDK
 
 
-def _is_dpdk(case: Case) -> bool:
-    port = case.interface
-    return port is not None and port.type == "dpdk"
+def _version(case: Case) -> Version:
+    told = case.evidence.version
+    if told is not None:
+        with suppress(ValueError):
+            return parse_version(told)
+    return DEFAULT_VERSION
 
 
-def _actions(case: Case) -> str:
-    return f"actions:{','.join(case.megaflow.actions)}"
+def _internal(case: Case) -> tuple[str, ...]:
+    """The bridge's own port, and others of type internal."""
+    bridge = case.bridge
+    if bridge is None:
+        return ()
+    return (bridge.name, *(interface.name for interface in bridge.interfaces if interface.type == "internal"))

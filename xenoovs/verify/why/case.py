@@ -13,7 +13,7 @@ from xenoovs.verify.verdict import Verdict
 from xenoovs.verify.why.log import Refusal
 
 Shape = tuple[str | None, tuple[tuple[str, str], ...], tuple[str, ...]]
-"""Ingress port, keys with their masks, kinds of actions: what a driver looks at before the values."""
+"""Ingress port, keys with what is matched of them, kinds of actions: what a driver looks at before the values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,11 @@ class Evidence:
     @property
     def database(self) -> Database | None:
         return None if isinstance(self.host.database, Unknown) else self.host.database
+
+    @property
+    def version(self) -> str | None:
+        """Of Open vSwitch, as it prints it."""
+        return None if isinstance(self.host.daemon, Unknown) else self.host.daemon.version
 
     @property
     def offload(self) -> OffloadState | None:
@@ -117,11 +122,16 @@ _WORDS = frozenset(("drop", "pop_vlan", "ct_clear", "pop_eth", "pop_nsh", "ct"))
 
 def shape_of(megaflow: Megaflow) -> Shape:
     """What the megaflow has in common with others that a driver treats alike."""
-    keys = tuple((key.name, _masks(key.inner)) for key in sorted(megaflow.keys, key=lambda key: key.name))
-    return megaflow.in_port, keys, tuple(action.partition("=")[0] for action in megaflow.actions)
+    keys = sorted((key.name, _matched(key.inner)) for key in megaflow.keys)
+    return megaflow.in_port, tuple(keys), tuple(action.partition("=")[0] for action in megaflow.actions)
 
 
-def _masks(inner: str) -> str:
-    """The attributes of a key, each with its mask where it has one."""
-    items = (item.partition("=") for item in inner.split(","))
-    return ",".join(f"{name}/{value.partition('/')[2]}" if is_named else "" for name, is_named, value in items)
+def _matched(inner: str) -> str:
+    """The attributes of a key of which at least one bit is matched; addresses under any mask are alike."""
+    items = (item.partition("=") if "=" in item else ("", "=", item) for item in inner.split(","))
+    return ",".join(name or "value" for name, _, text in items if _is_matched(text))
+
+
+def _is_matched(text: str) -> bool:
+    _, is_masked, mask = text.partition("/")
+    return not is_masked or any(digit not in ".:0x" for digit in mask)

@@ -49,7 +49,8 @@ def _told(answer: DriverAnswer, case: Case) -> Reason:
         return Reason(Cause.NOT_TRIED_AGAIN, Likelihood.TOLD, text, ("a trial was accepted",), (_AGAIN,))
     said = (f"the driver says: {answer.text}",)
     if answer.error == _ENOSPC:
-        return Reason(Cause.TABLE_FULL, Likelihood.TOLD, "the table of the NIC is full", said, ())
+        text = "the table of the NIC is full: remove what others hold in it, or allow a larger tolerance (fewer blocks)"
+        return Reason(Cause.TABLE_FULL, Likelihood.TOLD, text, said)
     if _OFFLOAD_OFF in answer.text:
         fix = (f"ethtool -K {case.in_port} hw-tc-offload on", _AGAIN)
         return Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.TOLD, f"the device {case.in_port} takes no rules", said, fix)

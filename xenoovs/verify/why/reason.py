@@ -64,11 +64,12 @@ class Reason:
 
 
 def rank(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
-    """Most likely first; each cause once, with the evidence of all who named it and the mending of the surest."""
-    merged: dict[Cause, Reason] = {}
+    """Most likely first; each once, with the evidence of all who gave it and the mending of the surest."""
+    merged: dict[tuple[Cause, str], Reason] = {}
     for reason in sorted(reasons, key=lambda reason: reason.likelihood):
-        first = merged.setdefault(reason.cause, reason)
+        key = reason.cause, reason.text
+        first = merged.setdefault(key, reason)
         if first is not reason:
             evidence = tuple(dict.fromkeys((*first.evidence, *reason.evidence)))
-            merged[reason.cause] = replace(first, evidence=evidence, mend=first.mend or reason.mend)
+            merged[key] = replace(first, evidence=evidence, mend=first.mend or reason.mend)
     return tuple(merged.values())

@@ -22,7 +22,11 @@ _AGAIN = "ovs-appctl revalidator/purge"
 
 def setting_reasons(case: Case) -> Iterator[Reason]:
     """Settings of Open vSwitch, then of the ingress port, then of the ports where packets leave."""
-    yield from _datapath(case)
+    software = tuple(_datapath(case))
+    if software:
+        # Whatever else is set, it offloads nothing.
+        yield from software
+        return
     yield from _offload(case)
     if case.is_kernel:
         yield from _policy(case)
@@ -35,13 +39,12 @@ def _datapath(case: Case) -> Iterator[Reason]:
     bridge, port = case.bridge, case.interface
     if bridge is None or port is None or bridge.datapath_type == "system" or port.type in _NIC_TYPES:
         return
-    is_device = port.type == "system"
     yield Reason(
         Cause.SOFTWARE_DATAPATH,
         Likelihood.CERTAIN,
-        f"bridge {bridge.name} has a software datapath, and {port.name} is not a port that it can offload",
-        (f"datapath_type={bridge.datapath_type} of {bridge.name}, type={port.type} of {port.name}",),
-        (f"ovs-vsctl set Bridge {bridge.name} datapath_type=system",) if is_device else (),
+        f"software datapath: no NIC forwards for a port of type {port.type} on a bridge of datapath "
+        f"{bridge.datapath_type}; it takes datapath system with the ports of a NIC, or ports of type dpdk or doca",
+        (f"bridge {bridge.name}: datapath_type={bridge.datapath_type}", f"interface {port.name}: type={port.type}"),
     )
 
 
@@ -136,11 +139,8 @@ def _device(case: Case) -> Iterator[Reason]:
 
 def _egress(case: Case) -> Iterator[Reason]:
     ingress, bridge = case.evidence.device(case.in_port), case.bridge
-    for name in case.egress:
-        if bridge is not None and name == bridge.name:
-            text, seen = f"packets go to {name}, the bridge's own port, which is software", f"actions: {name}"
-            yield Reason(Cause.EGRESS_ELSEWHERE, Likelihood.CERTAIN, text, (seen,))
-            continue
+    # The table of what can be offloaded speaks of the bridge's own port.
+    for name in (port for port in case.egress if bridge is None or port != bridge.name):
         device = case.evidence.device(name)
         if device is None or ingress is None or ingress.switch_id is None or device.switch_id == ingress.switch_id:
             continue

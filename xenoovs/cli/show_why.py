@@ -1,0 +1,74 @@
+"""How `xenoovs why` prints its answer for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from xenoovs.verify.verdict import Verdict
+from xenoovs.verify.why.reason import Likelihood
+from xenoovs.verify.why.report import Group, describe, group
+
+if TYPE_CHECKING:
+    from xenoovs.cli.why_witnesses import WhyFindings
+    from xenoovs.verify.why.reason import Reason
+
+_WHERE = {
+    Verdict.PARTIAL: "the NIC matches, the CPU forwards",
+    Verdict.TC_SW: "in the kernel's traffic control",
+    Verdict.SW: "in the software datapath",
+}
+_WORD = {
+    Likelihood.TOLD: ("told", "red"),
+    Likelihood.CERTAIN: ("certain", "red"),
+    Likelihood.LIKELY: ("likely", "yellow"),
+    Likelihood.POSSIBLE: ("possible", "bright_black"),
+}
+_LISTED = 3
+
+
+def show(findings: WhyFindings) -> None:
+    """Groups of megaflows with their reasons; then the notes and the sum."""
+    for found in group(findings.diagnoses):
+        _show_group(found)
+    for note in findings.notes:
+        click.echo(f"note: {note}")
+    lineup = findings.lineup
+    if lineup.unjudged:
+        click.echo("the dump does not say where its megaflows run (it was made without -m)")
+    elif lineup.suspects:
+        text = f"{len(lineup.suspects)} not in hardware, {lineup.in_hardware} in hardware"
+        click.echo(click.style(text, fg="yellow", bold=True))
+    elif lineup.in_hardware:
+        click.echo(click.style(f"all {lineup.in_hardware} megaflows are in hardware", fg="green", bold=True))
+    else:
+        click.echo("no such megaflow: no traffic yet, or idle; send some and ask again")
+
+
+def _show_group(found: Group) -> None:
+    count = len(found.diagnoses)
+    of = f" of {', '.join(found.services)} ({_short(found.backends)})" if found.services else ""
+    head = f"{found.verdict.value}: {count} megaflow{'s' if count > 1 else ''}{of}, {found.packets} packets"
+    click.echo(f"{click.style(head, bold=True)}, {_WHERE[found.verdict]}")
+    for diagnosis in found.diagnoses[:_LISTED]:
+        click.echo(f"    {diagnosis.megaflow.ufid or '(no ufid)'}  {describe(diagnosis)}")
+    if count > _LISTED:
+        click.echo(f"    and {count - _LISTED} more (all with -o json)")
+    for number, reason in enumerate(found.reasons, start=1):
+        _show_reason(number, reason)
+    click.echo()
+
+
+def _show_reason(number: int, reason: Reason) -> None:
+    word, colour = _WORD[reason.likelihood]
+    click.echo(f"  {number}. {reason.text} [{click.style(word, fg=colour)}]")
+    for seen in reason.evidence:
+        click.echo(f"       seen: {seen}")
+    for mending in reason.mend:
+        click.echo(f"       mend: {click.style(mending, fg='cyan')}")
+
+
+def _short(names: tuple[str, ...]) -> str:
+    rest = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + rest

@@ -1,0 +1,156 @@
+"""`xenoovs why`: the reason for each megaflow that is not in hardware."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from xenoovs.cli.options import Output, config_argument, connect, load, output_option, switch_options
+from xenoovs.cli.output import print_json
+
+if TYPE_CHECKING:
+    from xenoovs.cli.why_witnesses import Inquiry, WhyFindings
+    from xenoovs.model.balancer import Balancer
+    from xenoovs.switch.live import LiveSwitch
+    from xenoovs.verify.diagnose import Lineup
+    from xenoovs.verify.join import BlockIndex
+    from xenoovs.verify.why.question import Question
+
+EXIT_OK, EXIT_FAILED, EXIT_DIFFERS, EXIT_NOTHING_SEEN = 0, 1, 2, 3
+"""As in `xenoovs.cli.main`, which imports the commands."""
+
+
+class _Address(click.ParamType[Any]):
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return ip_address(value)
+        except ValueError:
+            self.fail(f"{value!r} is not an IPv4 or IPv6 address", param, ctx)
+
+
+@click.command("why")
+@config_argument
+@click.option("--service", metavar="NAME", help="Only megaflows of this service.")
+@click.option("--src", "source", metavar="IP", type=_Address(), help="Only megaflows of packets from this client.")
+@click.option("--ufid", metavar="UFID", help="Only this megaflow; its first digits suffice.")
+@click.option(
+    "--listen",
+    "listen_s",
+    metavar="SECONDS",
+    type=click.FloatRange(0, 300),
+    default=2.0,
+    show_default=True,
+    help="How long to let ovs-vswitchd log why it does not offload; 0: leave its log levels alone.",
+)
+@click.option(
+    "--reinstall",
+    is_flag=True,
+    help="Let Open vSwitch install all megaflows anew while we listen: it says why only then. All packets "
+    "take the slow path for that moment.",
+)
+@click.option(
+    "--probe-driver",
+    is_flag=True,
+    help="Ask the driver: add each refused rule once more for hardware alone, hear why not, delete it at once. "
+    "Takes one hardware entry for some milliseconds.",
+)
+@switch_options
+@output_option
+@click.pass_context
+def command(context: click.Context, /, config: Path, *, output: Output, **options: Any) -> None:
+    """Say for each megaflow of the config FILE that is not in hardware why, most likely reason first.
+
+    Each reason comes with what was seen and the commands that mend it. Log levels that are raised to hear Open vSwitch
+    are put back as they were, and trial rules deleted; what a killed run left, the next one undoes.
+
+    Exit status 0: all that were asked about are in hardware, 2: some are not, 1: it could not look, 3: nothing seen.
+    """
+    from xenoovs.cli.show_why import show
+    from xenoovs.cli.why_witnesses import Inquiry
+    from xenoovs.verify.why.question import Question
+    from xenoovs.verify.why.report import to_json
+
+    balancer, switch = load(config), connect(options["db"], options["lab"])
+    question = Question(options["service"], options["source"], options["ufid"])
+    names = [service.name for service in balancer.services]
+    if question.service is not None and question.service not in names:
+        raise click.UsageError(f"--service {question.service}: the config has {', '.join(names)}")
+    told = ("listen_s", "reinstall", "probe_driver")
+    inquiry = Inquiry(switch.endpoint, str(config), **{name: options[name] for name in told})
+    with _ending_properly():
+        findings = _find(switch, _index(balancer, switch), question, inquiry)
+    if output is Output.JSON:
+        lineup = findings.lineup
+        print_json(to_json(findings.diagnoses, in_hardware=lineup.in_hardware, notes=findings.notes))
+    else:
+        show(findings)
+    context.exit(_status(findings.lineup))
+
+
+def _index(balancer: Balancer, switch: LiveSwitch) -> BlockIndex:
+    from xenoovs.cli.planning import compile_near
+    from xenoovs.verify.expected import expected_services
+    from xenoovs.verify.join import index_blocks
+
+    program = compile_near(balancer, switch.dump_flows(balancer.uplinks.bridge))
+    return index_blocks(expected_services(program))
+
+
+def _find(switch: LiveSwitch, index: BlockIndex, question: Question, inquiry: Inquiry) -> WhyFindings:
+    from xenoovs.cli.why_witnesses import WhyFindings, finish_leftovers, hear
+    from xenoovs.verify.diagnose import diagnose
+
+    notes = finish_leftovers(inquiry.endpoint)
+    lineup = _look(switch, index, question)
+    if not lineup.suspects:
+        return WhyFindings(lineup, (), notes)
+    evidence, unheard = hear(inquiry, lineup)
+    notes = (*notes, *unheard)
+    if inquiry.reinstall:
+        now = _look(switch, index, question)
+        if now.suspects or now.in_hardware:
+            lineup = now
+        else:
+            notes = (*notes, "no packet came while Open vSwitch would have installed them anew: these are as before")
+    return WhyFindings(lineup, diagnose(lineup, evidence), notes)
+
+
+def _look(switch: LiveSwitch, index: BlockIndex, question: Question) -> Lineup:
+    from xenoovs.datapath.parse import scan_dump
+    from xenoovs.errors import ParseError
+    from xenoovs.verify.diagnose import line_up
+
+    # A line that is torn because flows changed meanwhile is of a megaflow that is gone.
+    megaflows = (found for found in scan_dump(switch.dump_megaflows()) if not isinstance(found, ParseError))
+    return line_up(megaflows, find=index.find, asked=question.asks_about)
+
+
+def _status(lineup: Lineup) -> int:
+    if lineup.suspects:
+        return EXIT_DIFFERS
+    if lineup.unjudged:
+        return EXIT_FAILED
+    return EXIT_OK if lineup.in_hardware else EXIT_NOTHING_SEEN
+
+
+@contextmanager
+def _ending_properly() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end us as Ctrl-C does, so that what is changed for a moment is put back first."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

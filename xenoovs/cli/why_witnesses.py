@@ -1,0 +1,115 @@
+"""The wiring of why: what is read, asked and put back on the way to the evidence."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from xenoovs.datapath.host import Unknown
+from xenoovs.datapath.tc import cookie_of_ufid
+from xenoovs.errors import SwitchError
+from xenoovs.switch.host import gather
+from xenoovs.switch.netlink import RouteSocket
+from xenoovs.switch.tc import dump_filters
+from xenoovs.switch.trial import Answer, Prober
+from xenoovs.switch.vlog import Listener
+from xenoovs.switch.vswitchd import find_process, read_log, same_namespace
+from xenoovs.verify.verdict import Verdict
+from xenoovs.verify.why.case import DriverAnswer, Evidence
+from xenoovs.verify.why.log import parse_refusals
+
+if TYPE_CHECKING:
+    from xenoovs.switch.endpoint import Endpoint
+    from xenoovs.verify.diagnose import Diagnosis, Lineup, Suspect
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """What may be asked. listen_s: how long to listen to ovs-vswitchd, 0: not at all. config: file, for commands."""
+
+    endpoint: Endpoint
+    config: str
+    listen_s: float
+    reinstall: bool
+    probe_driver: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WhyFindings:
+    """The answer. `notes`: what was undone of an earlier run, and what could not be looked at."""
+
+    lineup: Lineup
+    diagnoses: tuple[Diagnosis, ...]
+    notes: tuple[str, ...]
+
+
+def finish_leftovers(endpoint: Endpoint) -> tuple[str, ...]:
+    """Undo what a killed run left; a sentence for each thing that was. Raises SwitchError."""
+    told = []
+    if Listener(endpoint).finish():
+        told.append("an earlier run was killed: the log levels that it had raised are as before again")
+    with RouteSocket() as netlink:
+        if Prober(netlink, endpoint.local_rundir).finish():
+            told.append("an earlier run was killed: the trial rule that it had left is deleted")
+    return tuple(told)
+
+
+def hear(inquiry: Inquiry, lineup: Lineup) -> tuple[Evidence, tuple[str, ...]]:
+    """The evidence of all witnesses, and what could not be looked at."""
+    evidence = Evidence(gather(inquiry.endpoint), config=inquiry.config)
+    process = find_process(inquiry.endpoint)
+    notes = list[str]()
+    if process is not None:
+        evidence = replace(evidence, refusals=parse_refusals(read_log(process)))
+    if _should_listen(inquiry, lineup, evidence):
+        try:
+            said = Listener(inquiry.endpoint).listen(seconds=inquiry.listen_s, reinstall=inquiry.reinstall)
+            evidence = replace(evidence, refusals=(*parse_refusals(said), *evidence.refusals))
+        except SwitchError as error:
+            notes.append(str(error))
+    refused = tuple(suspect for suspect in lineup.suspects if suspect.verdict is Verdict.TC_SW)
+    if refused and (process is None or not same_namespace(process)):
+        notes.append("ovs-vswitchd has network devices of another namespace: run xenoovs there to see traffic control")
+    elif refused:
+        evidence = _ask_kernel(inquiry, refused, evidence, notes)
+    return evidence, (*_unseen(evidence), *notes)
+
+
+def _should_listen(inquiry: Inquiry, lineup: Lineup, evidence: Evidence) -> bool:
+    """Open vSwitch says nothing of rules that traffic control has, and nothing at all while it does not offload."""
+    untranslated = any(suspect.verdict is not Verdict.TC_SW for suspect in lineup.suspects)
+    running = evidence.offload
+    return bool(inquiry.listen_s and untranslated and (running is None or running.is_on))
+
+
+def _ask_kernel(inquiry: Inquiry, refused: tuple[Suspect, ...], evidence: Evidence, notes: list[str]) -> Evidence:
+    cookies: dict[str, list[str]] = defaultdict(list)
+    for suspect in refused:
+        if suspect.megaflow.in_port and (cookie := cookie_of_ufid(suspect.megaflow.ufid or "")):
+            cookies[suspect.megaflow.in_port].append(cookie)
+    try:
+        evidence = replace(evidence, filters=dump_filters(cookies).by_cookie)
+        if inquiry.probe_driver:
+            with RouteSocket() as netlink:
+                answers = Prober(netlink, inquiry.endpoint.local_rundir).ask(cookies)
+            evidence = replace(evidence, driver=_by_ufid(refused, answers))
+    except SwitchError as error:
+        notes.append(str(error))
+    return evidence
+
+
+def _by_ufid(refused: tuple[Suspect, ...], answers: dict[str, Answer]) -> dict[str, DriverAnswer]:
+    found = {}
+    for suspect in refused:
+        ufid = suspect.megaflow.ufid or ""
+        answer = answers.get(cookie_of_ufid(ufid) or "")
+        if answer is not None:
+            found[ufid] = DriverAnswer(answer.error, answer.text)
+    return found
+
+
+def _unseen(evidence: Evidence) -> tuple[str, ...]:
+    """What of the host could not be read, with the reason."""
+    facts = (evidence.host.database, evidence.host.daemon, evidence.host.devices)
+    return tuple(fact.reason for fact in facts if isinstance(fact, Unknown))
