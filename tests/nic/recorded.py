@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_address
 from typing import Any
 
 from tests.nic.truth import PortCounters, Rule, parse_ports, parse_rules, ufid_of
@@ -70,8 +70,12 @@ def packets_matching(bursts: tuple[dict[str, Any], ...], megaflow: Megaflow) -> 
         for burst in bursts
         if burst["port"] == megaflow.in_port
         for source in burst["sources"]
-        if all(_headers(burst["kind"], source)[field] & masked.mask == masked.value for field, masked in wanted.items())
+        if _is_of(_headers(burst["kind"], source), wanted)
     )
+
+
+def _is_of(headers: dict[str, int], wanted: dict[str, MaskedValue]) -> bool:
+    return all(name in headers and headers[name] & masked.mask == masked.value for name, masked in wanted.items())
 
 
 def in_hardware_by_tc(look: Seen) -> set[str]:
@@ -85,12 +89,13 @@ def _cookie(rule: dict[str, Any]) -> str:
 
 
 def _headers(kind: dict[str, Any], source: str) -> dict[str, int]:
+    ip = "ipv6" if ":" in source else "nw"
     return {
         "dl_src": 0x020000000001,
         "dl_dst": int(kind["mac"].replace(":", ""), 16),
-        "dl_type": 0x0800,
-        "nw_src": int(IPv4Address(source)),
-        "nw_dst": int(IPv4Address(kind["destination"])),
+        "dl_type": 0x86DD if ":" in source else 0x0800,
+        f"{ip}_src": int(ip_address(source)),
+        f"{ip}_dst": int(ip_address(kind["destination"])),
         "nw_proto": _PROTOCOLS[kind["protocol"]],
         "nw_ttl": 64,
         "tp_src": 4000,

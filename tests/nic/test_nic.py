@@ -86,9 +86,10 @@ def test_hardware_counts_exactly_the_packets_that_were_sent(story: Story) -> Non
 def test_each_backend_gets_its_share_wherever_the_megaflows_run(story: Story) -> None:
     for burst in story.record["bursts"]:
         if burst["port"] == "p0" and len(burst["sources"]) == 64 and burst["kind"]["destination"] == VIP:
-            arrived = Counter({a["dst_mac"]: a["packets"] for port in burst["arrived"].values() for a in port})
+            arrived = [one for port in burst["arrived"].values() for one in port if one["frame"]["mac"] in SHARES]
             wanted = {mac: clients * burst["packets_each"] for mac, clients in SHARES.items()}
-            assert {mac: arrived[mac] for mac in wanted} == wanted
+            assert {one["frame"]["mac"]: one["packets"] for one in arrived} == wanted
+            assert all(one["frame"]["intact"] for one in arrived)
 
 
 def test_accepted(story: Story) -> None:
@@ -119,6 +120,25 @@ def test_verify_offload_says_of_each_block_what_the_nic_holds(story: Story, exit
         packets = held.get(parse_masked(source, 32))
         assert (block["verdict"] == "HW") == (packets is not None), block
         assert block["hw_packets"] == (packets or 0), block
+
+
+def test_other_actions(story: Story) -> None:
+    look = story.look("after 5 packets of each client")
+    assert {verdict_of(flow) for flow in look.megaflows} == {Verdict.HW}
+    assert story.refused == {}
+    nat, copies, dropped, ipv6 = story.record["bursts"][-4:]
+    assert nat["arrived"] == {"p0": [], "p1": [_frames("10.9.9.9", 5353, 40)], "pf0hpf": []}
+    assert copies["arrived"] == {
+        port: [_frames("10.3.10.47", 53, 40)] * (port != "p0") for port in ("p0", "p1", "pf0hpf")
+    }
+    assert dropped["arrived"] == {"p0": [], "p1": [], "pf0hpf": []}
+    assert [[one["packets"] for one in ipv6["arrived"][port]] for port in ("p1", "pf0hpf")] == [[10], [30]]
+    assert ipv6["arrived"]["p1"][0]["frame"]["mac"] == "02:00:5e:10:00:07"
+
+
+def _frames(destination: str, port: int, packets: int) -> dict[str, Any]:
+    frame = {"mac": "02:00:5e:10:00:01", "destination": destination, "port": port, "intact": True}
+    return {"frame": frame, "packets": packets}
 
 
 def test_foreign_prefix(story: Story) -> None:

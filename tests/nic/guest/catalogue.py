@@ -9,6 +9,7 @@ from tests.nic.guest.scenarios import accepted, ageing, beside, refused, setup
 
 SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "accepted": accepted.accepted,
+    "other_actions": accepted.other_actions,
     "foreign_prefix": accepted.foreign_prefix,
     "unsupported_key": refused.unsupported_key,
     "widened_by_tos": refused.widened_by_tos,

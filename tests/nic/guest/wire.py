@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tests.nic.guest.frames import Summary, summary_of
 from tests.nic.guest.namespace import inside
 
 _ETH_P_ALL = 3
@@ -18,9 +19,9 @@ _PACKET_OUTGOING = 4  # linux/if_packet.h
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Frames of one kind that left the NIC here. Addresses are text."""
+    """How many frames of one kind left the NIC here."""
 
-    dst_mac: str
+    frame: Summary
     packets: int
 
 
@@ -40,16 +41,16 @@ class Wire:
         for frame in frames:
             self._socket.send(frame)
 
-    def take(self) -> list[str]:
-        """The destination MACs of the frames that have arrived since the last call."""
-        macs: list[str] = []
+    def take(self) -> list[Summary]:
+        """The frames that have arrived since the last call."""
+        frames: list[Summary] = []
         while True:
             try:
                 frame, address = self._socket.recvfrom(2048)
             except BlockingIOError:
-                return macs
+                return frames
             if address[2] != _PACKET_OUTGOING:
-                macs.append(frame[:6].hex(":"))
+                frames.append(summary_of(frame))
 
     def close(self) -> None:
         """Release the socket."""
@@ -58,15 +59,13 @@ class Wire:
 
 def arrived(wires: Mapping[str, Wire], *, quiet_s: float = 0.5) -> dict[str, tuple[Arrived, ...]]:
     """What has arrived at each wire since the last call; waits until nothing comes anywhere for `quiet_s`."""
-    seen: dict[str, Counter[str]] = {port: Counter() for port in wires}
+    seen: dict[str, Counter[Summary]] = {port: Counter() for port in wires}
     last = time.monotonic()
     while time.monotonic() - last < quiet_s:
         for port, wire in wires.items():
-            macs = wire.take()
-            seen[port].update(macs)
-            if macs:
+            frames = wire.take()
+            seen[port].update(frames)
+            if frames:
                 last = time.monotonic()
         time.sleep(0.02)
-    return {
-        port: tuple(Arrived(mac, packets) for mac, packets in sorted(counts.items())) for port, counts in seen.items()
-    }
+    return {port: tuple(Arrived(*item) for item in found.items()) for port, found in seen.items()}
