@@ -1,0 +1,110 @@
+"""A host on which everything is right: a NIC in switchdev mode, the kernel's datapath, uplinks and a representor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from xenoovs.datapath.host import (
+    Bridge,
+    Controller,
+    Daemon,
+    Database,
+    Device,
+    Eswitch,
+    Feature,
+    HostFacts,
+    Interface,
+    Kernel,
+    OffloadHistory,
+    OffloadState,
+)
+from xenoovs.verify.doctor.case import Case, Cost, ForeignFlows, Wanted
+from xenoovs.verify.doctor.check import Check, State
+from xenoovs.verify.doctor.kernel import TC_MODULES
+
+PCI = "0000:03:00.0"
+SWITCH_ID = "a2084c0003ebc008"
+
+
+def device(name: str, port_name: str | None, **changes: Any) -> Device:
+    good = Device(
+        name,
+        is_up=True,
+        mtu=1500,
+        has_carrier=True,
+        pci=PCI,
+        switch_id=SWITCH_ID,
+        port_name=port_name,
+        hw_tc_offload=Feature(is_on=True),
+        ingress=True,
+    )
+    return replace(good, **changes)
+
+
+def interface(name: str, ofport: int | None, **changes: Any) -> Interface:
+    return replace(Interface(name, ofport=ofport, link_up=True, mtu=1500), **changes)
+
+
+BRIDGE = Bridge("ovsbr1", "system", "secure", (), (interface("p0", 1), interface("p1", 2), interface("pf0hpf", 3)))
+DATABASE = Database({"hw-offload": "true"}, (BRIDGE,), datapath_types=("netdev", "system"))
+HISTORY = OffloadHistory(
+    has_begun=True, tc_policy="none", providers={"p0": "linux_tc", "p1": "linux_tc", "pf0hpf": "tc"}, is_whole=True
+)
+DAEMON = Daemon(OffloadState(is_on=True, evidence="it says so"), HISTORY, flow_limit=10_000, version="3.1.0")
+DEVICES = {"p0": device("p0", "p0"), "p1": device("p1", "p1"), "pf0hpf": device("pf0hpf", "c1pf0")}
+HOST = HostFacts(
+    is_here=True,
+    database=DATABASE,
+    daemon=DAEMON,
+    devices=DEVICES,
+    eswitches=(Eswitch(PCI, "switchdev", "smfs", multiport=True),),
+    kernel=Kernel("6.1.0-49-arm64", dict.fromkeys(TC_MODULES, True), hugepages_bytes=0),
+    neighbours=(),
+)
+WANTED = Wanted("ovsbr1", ("p0",), ("p1",), entries=9, foreign=ForeignFlows(others=1))
+GOOD = Case(HOST, WANTED)
+CONTROLLER = Controller("tcp:192.0.2.1:6653", is_connected=True, role="master")
+COST = Cost(packets=100, alone=9, beside=9, taken=0)
+
+
+def with_host(**changes: Any) -> Case:
+    return replace(GOOD, host=replace(HOST, **changes))
+
+
+def with_database(**changes: Any) -> Case:
+    return with_host(database=replace(DATABASE, **changes))
+
+
+def with_config(**settings: str) -> Case:
+    """Keys with `_` for `-`, added to hw-offload=true."""
+    return with_database(config={"hw-offload": "true"} | {k.replace("_", "-"): v for k, v in settings.items()})
+
+
+def with_daemon(**changes: Any) -> Case:
+    return with_host(daemon=replace(DAEMON, **changes))
+
+
+def with_bridge(**changes: Any) -> Case:
+    return with_database(bridges=(replace(BRIDGE, **changes),))
+
+
+def with_device(name: str, **changes: Any) -> Case:
+    return with_host(devices=DEVICES | {name: replace(DEVICES[name], **changes)})
+
+
+def with_wanted(**changes: Any) -> Case:
+    return replace(GOOD, wanted=replace(WANTED, **changes))
+
+
+def only(check: Callable[[Case], Iterable[Check]], case: Case, subject: str | None = None) -> Check:
+    """The one row of a check, or the one about `subject`."""
+    rows = [row for row in check(case) if subject is None or row.subject == subject]
+    assert len(rows) == 1, rows
+    return rows[0]
+
+
+def states(check: Callable[[Case], Iterable[Check]], case: Case) -> dict[str | None, State]:
+    """The state of each row by its subject."""
+    return {row.subject: row.state for row in check(case)}

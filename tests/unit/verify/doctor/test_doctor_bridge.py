@@ -1,0 +1,124 @@
+"""Checks of the bridge: ok, wrong and unknown of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.verify.doctor.facts import (
+    BRIDGE,
+    CONTROLLER,
+    COST,
+    GOOD,
+    interface,
+    only,
+    with_bridge,
+    with_database,
+    with_host,
+    with_wanted,
+)
+from xenoovs.datapath.host import Controller, Unknown
+from xenoovs.verify.doctor import bridge
+from xenoovs.verify.doctor.case import Case, ForeignFlows
+from xenoovs.verify.doctor.check import State
+
+PIN = "priority=2000,ip,nw_src=203.0.113.9 actions=drop"
+
+
+def test_the_bridge_exists() -> None:
+    assert only(bridge.check_bridge, GOOD).state is State.OK
+
+
+def test_a_missing_bridge_is_wrong_and_the_others_are_named() -> None:
+    row = only(bridge.check_bridge, with_wanted(bridge="ovsbr9"))
+    assert (row.state, row.seen) == (State.WRONG, "does not exist; bridges here: ovsbr1")
+    assert str(row.fix) == "ovs-vsctl add-br ovsbr9"
+
+
+@pytest.mark.parametrize(
+    ("case", "state"),
+    [
+        (GOOD, State.OK),
+        (with_bridge(datapath_type="dummy"), State.WRONG),
+        (with_bridge(datapath_type="netdev"), State.WRONG),
+        (
+            with_bridge(
+                datapath_type="netdev", interfaces=(interface("p0", 1, type="dpdk"), interface("p1", 2, type="doca"))
+            ),
+            State.OK,
+        ),
+    ],
+    ids=["kernel", "dummy", "userspace without DPDK", "DPDK"],
+)
+def test_datapath_type(case: Case, state: State) -> None:
+    assert only(bridge.check_datapath_type, case).state is state
+
+
+SLAVE = Controller("tcp:192.0.2.2:6653", is_connected=True, role="slave")
+SILENT = Controller("tcp:192.0.2.3:6653")
+EQUAL = Controller("tcp:192.0.2.4:6653", is_connected=True, role="other")
+
+
+@pytest.mark.parametrize(
+    ("controllers", "state"),
+    [
+        ((), State.OK),
+        ((CONTROLLER,), State.OK),
+        ((CONTROLLER, SLAVE), State.UNKNOWN),
+        ((CONTROLLER, SILENT), State.UNKNOWN),
+        ((CONTROLLER, EQUAL), State.WRONG),
+    ],
+)
+def test_two_controllers_that_may_write_are_wrong(controllers: tuple[Controller, ...], state: State) -> None:
+    assert only(bridge.check_controllers, with_bridge(controllers=controllers)).state is state
+
+
+@pytest.mark.parametrize(
+    ("fail_mode", "controllers", "state"),
+    [
+        ("secure", (), State.OK),
+        ("secure", (CONTROLLER,), State.OK),
+        ("standalone", (), State.OK),
+        ("standalone", (CONTROLLER,), State.WRONG),
+    ],
+)
+def test_fail_mode(fail_mode: str, controllers: tuple[Controller, ...], state: State) -> None:
+    row = only(bridge.check_fail_mode, with_bridge(fail_mode=fail_mode, controllers=controllers))
+    assert row.state is state
+    assert not row.is_safely_mended
+
+
+@pytest.mark.parametrize(
+    ("foreign", "state"),
+    [
+        (ForeignFlows(others=3), State.OK),
+        (ForeignFlows((PIN,), cost=COST), State.OK),
+        (ForeignFlows((PIN,), cost=replace(COST, beside=46)), State.WRONG),
+        (ForeignFlows((PIN,), cost=replace(COST, taken=1)), State.WRONG),
+        (ForeignFlows((PIN,), cost=Unknown("ct_state cannot be simulated")), State.UNKNOWN),
+        (Unknown("permission denied"), State.UNKNOWN),
+    ],
+    ids=["none", "harmless", "widens", "takes packets", "not simulated", "not read"],
+)
+def test_foreign_flows(foreign: ForeignFlows | Unknown, state: State) -> None:
+    assert only(bridge.check_foreign_flows, with_wanted(foreign=foreign)).state is state
+
+
+def test_the_cost_of_foreign_flows_is_told_in_entries_and_packets() -> None:
+    cost = replace(COST, beside=46, taken=2)
+    row = only(bridge.check_foreign_flows, with_wanted(foreign=ForeignFlows((PIN,), cost=cost)))
+    assert row.seen.endswith("46 hardware entries instead of 9, 2 of 100 packets go elsewhere")
+    assert not row.is_safely_mended
+
+
+def test_without_a_config_every_bridge_is_looked_at() -> None:
+    other = replace(BRIDGE, name="ovsbr2", datapath_type="netdev")
+    case = replace(with_database(bridges=(BRIDGE, other)), wanted=None)
+    assert [row.subject for row in bridge.check_datapath_type(case)] == ["ovsbr1", "ovsbr2"]
+
+
+def test_no_database_no_rows() -> None:
+    case = with_host(database=Unknown("refused"))
+    checks = (bridge.check_bridge, bridge.check_datapath_type, bridge.check_foreign_flows, bridge.check_controllers)
+    assert [row for check in checks for row in check(case)] == []

@@ -1,0 +1,169 @@
+"""Checks of ovs-vswitchd and its settings: ok, wrong and unknown of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.verify.doctor.facts import (
+    DAEMON,
+    DATABASE,
+    GOOD,
+    HISTORY,
+    only,
+    with_config,
+    with_daemon,
+    with_database,
+    with_host,
+    with_wanted,
+)
+from xenoovs.datapath.host import OffloadState, Unknown
+from xenoovs.verify.doctor import daemon
+from xenoovs.verify.doctor.case import Case
+from xenoovs.verify.doctor.check import State
+
+OFF = OffloadState(is_on=False, evidence="refused")
+
+
+@pytest.mark.parametrize(
+    ("case", "state", "seen"),
+    [
+        (GOOD, State.OK, "version 3.1.0"),
+        (with_host(database=Unknown("connection refused")), State.WRONG, "connection refused"),
+        (with_host(daemon=Unknown("nobody listens")), State.WRONG, "nobody listens"),
+        (with_host(daemon=Unknown("on another host"), is_here=False), State.UNKNOWN, "on another host"),
+    ],
+)
+def test_running(case: Case, state: State, seen: str) -> None:
+    row = only(daemon.check_running, case)
+    assert (row.state, row.seen) == (state, seen)
+
+
+def test_a_dead_daemon_gives_no_rows_that_need_it() -> None:
+    case = with_host(database=Unknown("refused"), daemon=Unknown("refused"))
+    later = (daemon.check_fork, daemon.check_hw_offload, daemon.check_offload_in_effect, daemon.check_tc_policy)
+    assert [row for check in later for row in check(case)] == []
+
+
+@pytest.mark.parametrize(
+    ("case", "state", "seen"),
+    [
+        (GOOD, State.OK, "upstream Open vSwitch, without DOCA"),
+        (with_daemon(version="2.17.8+nvidia"), State.OK, "NVIDIA's build of Open vSwitch, without DOCA"),
+        (
+            with_database(doca_initialized=True, doca_version="3.3.0040", config={"doca-init": "true"}),
+            State.OK,
+            "OVS-DOCA 3.3.0040, initialised",
+        ),
+        (with_database(datapath_types=("doca",)), State.OK, "OVS-DOCA, DOCA not in use (doca-init is not set)"),
+        (
+            with_database(doca_initialized=False, config={"doca-init": "true"}),
+            State.WRONG,
+            "doca-init is set, but DOCA is not initialised",
+        ),
+    ],
+)
+def test_flavour(case: Case, state: State, seen: str) -> None:
+    row = only(daemon.check_fork, case)
+    assert (row.state, row.seen) == (state, seen)
+
+
+@pytest.mark.parametrize(
+    ("config", "state"),
+    [({"hw-offload": "true"}, State.OK), ({"hw-offload": "false"}, State.WRONG), ({}, State.WRONG)],
+)
+def test_hw_offload(config: dict[str, str], state: State) -> None:
+    row = only(daemon.check_hw_offload, with_database(config=config))
+    assert row.state is state
+    assert str(row.fix) == "ovs-vsctl set Open_vSwitch . other_config:hw-offload=true"
+
+
+@pytest.mark.parametrize(
+    ("case", "state"),
+    [
+        (GOOD, State.OK),
+        (with_daemon(offload=OFF), State.WRONG),
+        (with_daemon(offload=Unknown("no log")), State.UNKNOWN),
+        (with_database(config={}), State.WRONG),
+        (
+            replace(
+                GOOD,
+                host=replace(GOOD.host, database=replace(DATABASE, config={}), daemon=replace(DAEMON, offload=OFF)),
+            ),
+            State.OK,
+        ),
+    ],
+    ids=["on", "waits for a restart", "not told", "on until the restart", "off as set"],
+)
+def test_offload_in_effect(case: Case, state: State) -> None:
+    assert only(daemon.check_offload_in_effect, case).state is state
+
+
+def test_offload_that_waits_for_a_restart_asks_for_it() -> None:
+    row = only(daemon.check_offload_in_effect, with_daemon(offload=OFF))
+    assert row.needs_restart
+    assert not row.is_safely_mended
+    assert str(row.fix) == "xenoovs doctor --fix --restart-ovs"
+
+
+@pytest.mark.parametrize(
+    ("setting", "used", "state", "needs_restart"),
+    [
+        ("none", "none", State.OK, False),
+        ("skip_sw", "skip_sw", State.OK, False),
+        ("skip_hw", "skip_hw", State.WRONG, True),
+        ("skip_hw", None, State.WRONG, False),
+        ("none", "skip_hw", State.WRONG, True),
+        ("skip_sw", "none", State.OK, False),
+    ],
+)
+def test_tc_policy(setting: str, used: str | None, state: State, needs_restart: bool) -> None:
+    case = with_config(tc_policy=setting)
+    history = replace(HISTORY, tc_policy=used)
+    row = only(daemon.check_tc_policy, replace(case, host=replace(case.host, daemon=replace(DAEMON, history=history))))
+    assert (row.state, row.needs_restart) == (state, needs_restart)
+
+
+def test_tc_policy_is_not_for_the_userspace_datapath() -> None:
+    database = replace(DATABASE, bridges=(replace(DATABASE.bridges[0], datapath_type="netdev"),))
+    assert list(daemon.check_tc_policy(with_host(database=database))) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "state"),
+    [
+        ({}, State.OK),
+        ({"max_idle": "20000"}, State.OK),
+        ({"max_idle": "2500"}, State.WRONG),
+        ({"max_idle": "2501"}, State.OK),
+        ({"offloaded_stats_delay": "10000"}, State.WRONG),
+        ({"max_idle": "many"}, State.OK),
+    ],
+)
+def test_max_idle_is_longer_than_counters_are_late(settings: dict[str, str], state: State) -> None:
+    assert only(daemon.check_max_idle, with_config(**settings)).state is state
+
+
+@pytest.mark.parametrize(("value", "state"), [("500", State.OK), ("9999", State.OK), ("10000", State.WRONG)])
+def test_max_revalidator(value: str, state: State) -> None:
+    assert only(daemon.check_max_revalidator, with_config(max_revalidator=value)).state is state
+
+
+@pytest.mark.parametrize(
+    ("case", "state", "seen"),
+    [
+        (GOOD, State.OK, "200000 megaflows (10000 at this moment), 9 needed by the config"),
+        (with_wanted(entries=12_000), State.OK, "200000 megaflows (10000 at this moment), 12000 needed by the config"),
+        (
+            with_wanted(entries=200_000),
+            State.WRONG,
+            "200000 megaflows (10000 at this moment), 200000 needed by the config",
+        ),
+        (with_daemon(flow_limit=Unknown("-")), State.OK, "200000 megaflows, 9 needed by the config"),
+        (with_config(flow_limit="5"), State.WRONG, "5 megaflows (10000 at this moment), 9 needed by the config"),
+    ],
+)
+def test_flow_limit(case: Case, state: State, seen: str) -> None:
+    row = only(daemon.check_flow_limit, case)
+    assert (row.state, row.seen) == (state, seen)

@@ -1,0 +1,77 @@
+"""Checks of the kernel, and of the memory that DOCA needs: ok, wrong and unknown of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.unit.verify.doctor.facts import BRIDGE, GOOD, HOST, interface, only, with_bridge, with_host
+from xenoovs.datapath.host import Database, Kernel, Unknown
+from xenoovs.verify.doctor import kernel
+from xenoovs.verify.doctor.case import Case
+from xenoovs.verify.doctor.check import State
+from xenoovs.verify.doctor.kernel import TC_MODULES
+
+ALL = dict.fromkeys(TC_MODULES, True)
+
+
+@pytest.mark.parametrize(
+    ("modules", "state", "seen"),
+    [
+        (ALL, State.OK, ", ".join(TC_MODULES)),
+        (ALL | {"cls_flower": False}, State.WRONG, "kernel 6.1 lacks cls_flower"),
+        (
+            {"cls_flower": True},
+            State.UNKNOWN,
+            "nothing tells whether there is act_mirred, act_pedit, act_csum, sch_ingress",
+        ),
+        (Unknown("no /proc/modules"), State.UNKNOWN, "no /proc/modules"),
+    ],
+)
+def test_modules(modules: Any, state: State, seen: str) -> None:
+    row = only(kernel.check_modules, with_host(kernel=Kernel("6.1", modules, 0)))
+    assert (row.state, row.seen) == (state, seen)
+
+
+def test_modules_are_not_for_the_userspace_datapath() -> None:
+    assert list(kernel.check_modules(with_bridge(datapath_type="netdev"))) == []
+
+
+def _doca(hugepages: Any, *, config: dict[str, str] | None = None, fork: bool = True) -> Case:
+    bridge = replace(BRIDGE, datapath_type="netdev", interfaces=(interface("p0", 1, type="dpdk"),))
+    database = Database(config or {}, (bridge,), doca_initialized=fork or None)
+    return replace(GOOD, host=replace(HOST, database=database, kernel=Kernel("6.1", ALL, hugepages)))
+
+
+@pytest.mark.parametrize(
+    ("case", "state"),
+    [
+        (_doca(4096 << 21), State.OK),
+        (_doca(3072 << 21), State.OK),
+        (_doca(3071 << 21), State.WRONG),
+        (_doca(512 << 21, fork=False), State.OK),
+        (_doca(0, fork=False), State.WRONG),
+        (_doca(Unknown("cannot be read")), State.UNKNOWN),
+    ],
+    ids=["doca 4096", "doca 3072", "doca too few", "dpdk some", "dpdk none", "unknown"],
+)
+def test_hugepages(case: Case, state: State) -> None:
+    assert only(kernel.check_hugepages, case).state is state
+
+
+def test_hugepages_do_not_matter_to_the_kernel_datapath() -> None:
+    assert list(kernel.check_hugepages(GOOD)) == []
+
+
+@pytest.mark.parametrize(("config", "state"), [({"doca-init": "true"}, State.OK), ({}, State.WRONG)])
+def test_doca_init(config: dict[str, str], state: State) -> None:
+    row = only(kernel.check_doca_init, _doca(0, config=config))
+    assert row.state is state
+    # Not by --fix: with it set and DOCA not working, ovs-vswitchd does not start its ports.
+    assert not row.is_safely_mended
+
+
+def test_doca_init_is_not_for_upstream() -> None:
+    assert list(kernel.check_doca_init(_doca(0, fork=False))) == []

@@ -1,0 +1,106 @@
+"""Checks of the NIC's switch: ok, wrong and unknown of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.verify.doctor.facts import (
+    DEVICES,
+    GOOD,
+    PCI,
+    SWITCH_ID,
+    only,
+    states,
+    with_device,
+    with_host,
+    with_wanted,
+)
+from xenoovs.datapath.host import Device, Eswitch, Unknown
+from xenoovs.verify.doctor import nic
+from xenoovs.verify.doctor.check import State
+
+SILENT = Unknown("devlink is not installed")
+
+
+def test_all_ports_on_one_eswitch() -> None:
+    row = only(nic.check_same_eswitch, GOOD)
+    assert (row.state, row.seen) == (State.OK, f"all ports on {SWITCH_ID}")
+
+
+def test_a_port_of_no_eswitch_is_named() -> None:
+    assert states(nic.check_same_eswitch, with_device("p1", switch_id=None)) == {"p1": State.WRONG}
+
+
+def test_ports_of_two_eswitches() -> None:
+    row = only(nic.check_same_eswitch, with_device("p1", switch_id="ffff"))
+    assert (row.state, row.seen) == (State.WRONG, "2 different ones: p0, p1")
+
+
+def test_a_device_that_is_not_there_leaves_it_open() -> None:
+    row = only(nic.check_same_eswitch, with_host(devices={"p0": DEVICES["p0"]}))
+    assert (row.state, row.seen) == (State.UNKNOWN, "p1: the kernel has no device p1")
+
+
+@pytest.mark.parametrize(("mode", "state"), [("switchdev", State.OK), ("legacy", State.WRONG), (SILENT, State.UNKNOWN)])
+def test_eswitch_mode(mode: object, state: State) -> None:
+    eswitch = Eswitch(PCI, mode, "smfs", multiport=True)  # type: ignore[arg-type]
+    row = only(nic.check_eswitch_mode, with_host(eswitches=(eswitch,)))
+    assert (row.state, row.is_safely_mended) == (state, False)
+
+
+def test_an_eswitch_that_devlink_does_not_know() -> None:
+    assert only(nic.check_eswitch_mode, with_host(eswitches=())).state is State.UNKNOWN
+
+
+@pytest.mark.parametrize(("steering", "state"), [("smfs", State.OK), ("dmfs", State.OK), (SILENT, State.UNKNOWN)])
+def test_steering_is_told_and_not_judged(steering: object, state: State) -> None:
+    eswitch = Eswitch(PCI, "switchdev", steering, multiport=True)  # type: ignore[arg-type]
+    assert only(nic.check_steering, with_host(eswitches=(eswitch,))).state is state
+
+
+@pytest.mark.parametrize(("multiport", "state"), [(True, State.OK), (False, State.WRONG), (SILENT, State.UNKNOWN)])
+def test_multiport_from_wire_to_wire(multiport: object, state: State) -> None:
+    eswitch = Eswitch(PCI, "switchdev", "smfs", multiport)  # type: ignore[arg-type]
+    row = only(nic.check_multiport, with_host(eswitches=(eswitch,)))
+    assert (row.state, row.is_safely_mended) == (state, False)
+
+
+def test_multiport_does_not_matter_from_wire_to_host() -> None:
+    assert list(nic.check_multiport(with_wanted(egress=("pf0hpf",)))) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {"p0": State.OK, "p1": State.OK}),
+        ({"p0": 9000}, {"p0": State.OK, "p1": State.WRONG}),
+        ({"p1": 9000}, {"p0": State.OK, "p1": State.OK}),
+    ],
+)
+def test_mtu_of_the_way_out(changes: dict[str, int], expected: dict[str, State]) -> None:
+    devices = {name: replace(d, mtu=changes.get(name, d.mtu)) for name, d in DEVICES.items()}
+    assert states(nic.check_mtu, with_host(devices=devices)) == expected
+
+
+def test_mtu_of_a_representor_is_that_of_the_widest_uplink() -> None:
+    case = replace(with_device("p0", mtu=9000), wanted=None)
+    row = only(nic.check_mtu, case, "pf0hpf")
+    assert (row.state, str(row.fix)) == (State.WRONG, "ip link set dev pf0hpf mtu 9000")
+
+
+@pytest.mark.parametrize(
+    ("port_name", "is_uplink", "is_representor"),
+    [
+        ("p0", True, False),
+        ("p1", True, False),
+        ("pf0", False, True),
+        ("pf0vf1", False, True),
+        ("c1pf0sf88", False, True),
+        (None, False, False),
+    ],
+)
+def test_names_of_uplinks_and_representors(port_name: str | None, is_uplink: bool, is_representor: bool) -> None:
+    device = Device("x", is_up=True, mtu=1500, port_name=port_name)
+    assert (device.is_uplink, device.is_representor) == (is_uplink, is_representor)

@@ -1,0 +1,175 @@
+"""Checks of each port: ok, wrong and unknown of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.verify.doctor.facts import (
+    BRIDGE,
+    DAEMON,
+    GOOD,
+    HISTORY,
+    interface,
+    only,
+    states,
+    with_bridge,
+    with_daemon,
+    with_database,
+    with_device,
+    with_host,
+)
+from xenoovs.datapath.host import Bridge, Feature, OffloadState, Unknown
+from xenoovs.verify.doctor import ports
+from xenoovs.verify.doctor.case import Case
+from xenoovs.verify.doctor.check import State
+
+TWO_BRIDGES = with_database(
+    bridges=(replace(BRIDGE, interfaces=(interface("p0", 1),)), Bridge("ovsbr2", interfaces=(interface("p1", 1),)))
+)
+"""As images of BlueField have them."""
+
+
+def test_ports_on_the_bridge() -> None:
+    assert states(ports.check_on_bridge, GOOD) == {"p0": State.OK, "p1": State.OK}
+
+
+def test_a_port_on_another_bridge_is_moved() -> None:
+    row = only(ports.check_on_bridge, TWO_BRIDGES, "p1")
+    assert (row.state, row.seen) == (State.WRONG, "on bridge ovsbr2, not on ovsbr1")
+    assert str(row.fix) == "ovs-vsctl del-port ovsbr2 p1 -- add-port ovsbr1 p1"
+    assert not row.is_safely_mended
+
+
+def test_a_moved_port_keeps_its_type() -> None:
+    far = Bridge("ovsbr2", interfaces=(interface("p1", 1, type="dpdk"),))
+    row = only(ports.check_on_bridge, with_database(bridges=(replace(BRIDGE, interfaces=()), far)), "p1")
+    assert str(row.fix) == "ovs-vsctl del-port ovsbr2 p1 -- add-port ovsbr1 p1 -- set Interface p1 type=dpdk"
+
+
+def test_a_port_on_no_bridge_is_added() -> None:
+    row = only(ports.check_on_bridge, with_bridge(interfaces=()), "p0")
+    assert (row.seen, str(row.fix)) == ("on no bridge", "ovs-vsctl add-port ovsbr1 p0")
+
+
+@pytest.mark.parametrize(
+    ("broken", "state", "seen"),
+    [
+        (interface("p0", 1), State.OK, "OpenFlow port 1"),
+        (
+            interface("p0", None, error="could not open network device p0"),
+            State.WRONG,
+            "could not open network device p0",
+        ),
+        (interface("p0", None), State.WRONG, "has no OpenFlow number"),
+    ],
+)
+def test_works(broken: object, state: State, seen: str) -> None:
+    row = only(ports.check_works, with_bridge(interfaces=(broken,)), "p0")
+    assert (row.state, row.seen) == (state, seen)
+
+
+@pytest.mark.parametrize(
+    ("case", "state"),
+    [
+        (GOOD, State.OK),
+        (with_device("p0", is_up=False), State.WRONG),
+        (with_bridge(interfaces=(interface("p0", 1, link_up=False),)), State.WRONG),
+        (with_bridge(interfaces=(interface("p0", 1, link_up=None),)), State.UNKNOWN),
+    ],
+    ids=["up", "set down", "no cable", "not told"],
+)
+def test_up(case: Case, state: State) -> None:
+    assert only(ports.check_up, case, "p0").state is state
+
+
+@pytest.mark.parametrize(
+    ("history", "state", "seen"),
+    [
+        (HISTORY, State.OK, "tc"),
+        (replace(HISTORY, providers={}), State.WRONG, "none was assigned"),
+        (replace(HISTORY, providers={}, failures={"p0": "no ifindex"}), State.WRONG, "no ifindex"),
+        (replace(HISTORY, providers={"p0": "dummy"}), State.WRONG, "dummy"),
+        (
+            replace(HISTORY, providers={}, is_whole=False),
+            State.UNKNOWN,
+            "the log does not reach back to the start of ovs-vswitchd",
+        ),
+        (Unknown("it writes no log"), State.UNKNOWN, "it writes no log"),
+    ],
+)
+def test_provider(history: object, state: State, seen: str) -> None:
+    row = only(ports.check_provider, with_daemon(history=history), "p0")
+    assert (row.state, row.seen) == (state, seen)
+
+
+def test_no_provider_is_missed_while_offload_is_off() -> None:
+    off = OffloadState(is_on=False, evidence="-")
+    assert list(ports.check_provider(with_daemon(offload=off, history=replace(HISTORY, providers={})))) == []
+
+
+@pytest.mark.parametrize(
+    ("feature", "state", "fix"),
+    [
+        (Feature(is_on=True), State.OK, "None"),
+        (Feature(is_on=False), State.WRONG, "ethtool -K p0 hw-tc-offload on"),
+        (Feature(is_on=False, is_fixed=True), State.WRONG, "None"),
+        (Unknown("ethtool is not installed"), State.UNKNOWN, "None"),
+    ],
+)
+def test_hw_tc_offload(feature: object, state: State, fix: str) -> None:
+    row = only(ports.check_hw_tc_offload, with_device("p0", hw_tc_offload=feature), "p0")
+    assert (row.state, str(row.fix)) == (state, fix)
+
+
+def test_a_device_that_cannot_be_seen_is_unknown() -> None:
+    case = with_host(devices=Unknown("the Open vSwitch is on another host"))
+    for check in (ports.check_hw_tc_offload, ports.check_ingress_qdisc):
+        assert set(states(check, case).values()) == {State.UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("case", "state"),
+    [
+        (GOOD, State.OK),
+        (with_device("p0", ingress=False), State.WRONG),
+        (with_device("p0", ingress=Unknown("tc is not installed")), State.UNKNOWN),
+    ],
+)
+def test_ingress_qdisc(case: Case, state: State) -> None:
+    assert only(ports.check_ingress_qdisc, case, "p0").state is state
+
+
+def test_a_qdisc_that_is_missing_before_offload_begins_is_no_mistake() -> None:
+    case = with_device("p0", ingress=False)
+    daemon = replace(DAEMON, offload=OffloadState(is_on=False, evidence="-"))
+    row = only(ports.check_ingress_qdisc, replace(case, host=replace(case.host, daemon=daemon)), "p0")
+    assert (row.state, row.fix) == (State.UNKNOWN, None)
+
+
+def test_a_lost_qdisc_is_made_again_and_the_rules_with_it() -> None:
+    row = only(ports.check_ingress_qdisc, with_device("p0", ingress=False), "p0")
+    assert row.is_safely_mended
+    assert str(row.fix) == "tc qdisc add dev p0 ingress && ovs-appctl revalidator/purge"
+
+
+def test_the_shared_block_of_a_bond_needs_a_restart() -> None:
+    row = only(ports.check_ingress_qdisc, with_device("p0", ingress=False, master="bond0"), "p0")
+    assert (row.is_safely_mended, row.needs_restart) == (False, True)
+
+
+def test_ports_of_the_kernel_datapath_have_ovs_system_as_master() -> None:
+    row = only(ports.check_ingress_qdisc, with_device("p0", ingress=False, master="ovs-system"), "p0")
+    assert row.is_safely_mended
+
+
+def test_userspace_ports_are_not_asked_for_tc() -> None:
+    case = with_bridge(datapath_type="netdev")
+    assert [*ports.check_hw_tc_offload(case), *ports.check_ingress_qdisc(case)] == []
+
+
+def test_without_a_config_internal_ports_are_left_out() -> None:
+    interfaces = (*BRIDGE.interfaces, interface("ovsbr1", 65534, type="internal"))
+    case = replace(with_bridge(interfaces=interfaces), wanted=None)
+    assert list(states(ports.check_works, case)) == ["p0", "p1", "pf0hpf"]
