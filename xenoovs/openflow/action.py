@@ -9,7 +9,8 @@ from xenoovs.openflow.field import Field
 LOCAL = "LOCAL"
 """The bridge's own port, which ovs-ofctl never calls by its name (OpenFlow 1.4.0, 7.2.1: OFPP_LOCAL)."""
 
-_WIDEST_LOAD = 64
+WIDEST_LOAD = 64
+"""Bits that one action writes (NXAST_REG_LOAD, include/openvswitch/ofp-actions.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,8 @@ class SetField:
     value: int
 
     def __post_init__(self) -> None:
-        if self.field.width > _WIDEST_LOAD:
-            raise ValueError(f"{self.field.ovs_name} has more than {_WIDEST_LOAD} bits and cannot be set at once")
+        if self.field.width > WIDEST_LOAD:
+            raise ValueError(f"{self.field.ovs_name} has more than {WIDEST_LOAD} bits and cannot be set at once")
 
 
 @dataclass(frozen=True, slots=True)

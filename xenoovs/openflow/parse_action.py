@@ -6,7 +6,18 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from xenoovs.openflow.action import LOCAL, Action, Foreign, Move, Normal, Output, OutputInPort, Resubmit, SetField
+from xenoovs.openflow.action import (
+    LOCAL,
+    WIDEST_LOAD,
+    Action,
+    Foreign,
+    Move,
+    Normal,
+    Output,
+    OutputInPort,
+    Resubmit,
+    SetField,
+)
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import MAX_TABLE
 from xenoovs.openflow.text import parse_name, split_list
@@ -95,7 +106,9 @@ def _parse_set(text: str) -> Action:
         return Foreign(text) if field is None else SetField(field, _fitting(field, int(found[1], 0)))
     if found := _SET_FIELD.fullmatch(text):
         field = _BY_SET_FIELD.get(found[2])
-        return Foreign(text) if field is None else SetField(field, parse_value(field, found[1]))
+        if field is None or field.width > WIDEST_LOAD:
+            return Foreign(text)
+        return SetField(field, parse_value(field, found[1]))
     return Foreign(text)
 
 

@@ -78,3 +78,9 @@ def test_both_spellings_of_a_set_are_one_value() -> None:
     old = parse_flow("ip actions=mod_dl_dst:c6:46:7a:33:32:b5,load:0x5->NXM_NX_REG0[]")
     new = parse_flow("ip actions=set_field:c6:46:7a:33:32:b5->eth_dst,set_field:0x5->reg0")
     assert old.actions == new.actions == (SetField(Field.DL_DST, 0xC6467A3332B5), SetField(Field.REG0, 5))
+
+
+def test_bug_an_ipv6_address_set_by_others_made_the_dump_unreadable() -> None:
+    text = "ipv6 actions=set_field:2001:db8::20->ipv6_dst,output:p1"
+    assert parse_flow(text).actions == (Foreign("set_field:2001:db8::20->ipv6_dst"), Output("p1"))
+    assert render_flow(parse_flow(text)) == text

@@ -1,0 +1,62 @@
+"""The table: no gaps, no contradictions, and every row is reached by the flow that it gives as an example."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from xenoovs.compile.offloadable.check import check_flow
+from xenoovs.compile.offloadable.groups import parse_groups
+from xenoovs.compile.offloadable.row import OLDEST, Kind, Profile, Row, Topic, Version
+from xenoovs.compile.offloadable.table import TOPICS, topic_of_message
+from xenoovs.compile.offloadable.topics_group import EXAMPLE_GROUPS
+from xenoovs.openflow.parse import parse_flow
+
+VERSIONS: tuple[Version, ...] = (*((2, minor) for minor in range(13, 18)), *((3, minor) for minor in range(8)), (4, 0))
+ROWS = [(topic, row) for topic in TOPICS for row in topic.rows]
+EXAMPLES = [(topic, row) for topic, row in ROWS if topic.example is not None]
+MESSAGES = [(topic, row) for topic, row in ROWS if row.message is not None]
+
+
+def _name(value: object) -> str:
+    if isinstance(value, Topic):
+        return value.name
+    assert isinstance(value, Row)
+    return f"{value.profile.value}-{value.offload.value}-{value.first or OLDEST}"
+
+
+def test_names_are_unique() -> None:
+    assert max(Counter(topic.name for topic in TOPICS).values()) == 1
+
+
+@pytest.mark.parametrize("topic", [t for t in TOPICS if t.kind is not Kind.PLACE], ids=_name)
+def test_versions_leave_no_gap_and_no_overlap(topic: Topic) -> None:
+    for profile in {row.profile for row in topic.rows}:
+        rows = [row for row in topic.rows if row.profile is profile]
+        assert [sum(row.covers(version) for row in rows) for version in VERSIONS] == [1] * len(VERSIONS)
+
+
+@pytest.mark.parametrize(("topic", "row"), EXAMPLES, ids=_name)
+def test_the_example_of_a_row_is_judged_by_that_row(topic: Topic, row: Row) -> None:
+    assert topic.example is not None
+    version = next(version for version in VERSIONS if row.covers(version))
+    found = check_flow(parse_flow(topic.example), row.profile, version, groups=parse_groups(EXAMPLE_GROUPS))
+    assert [each.row for each in found if each.topic is topic] == [row]
+
+
+@pytest.mark.parametrize(("topic", "row"), MESSAGES, ids=_name)
+def test_a_line_of_the_log_leads_to_a_row_of_the_same_verdict_and_text(topic: Topic, row: Row) -> None:
+    version = next(version for version in VERSIONS if row.covers(version))
+    line = f"2024-01-01T00:00:00.000Z|00001|netdev_offload_tc(handler1)|DBG|{row.message}"
+    found = topic_of_message(line, version)
+    assert found is not None
+    assert found[1].message == row.message
+
+
+def test_every_row_tells_a_reason_and_a_source() -> None:
+    assert all(row.text and row.source for _, row in ROWS)
+
+
+def test_doca_rows_name_no_version() -> None:
+    assert all(row.first is row.last is None for _, row in ROWS if row.profile is Profile.DOCA)

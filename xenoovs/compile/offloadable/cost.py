@@ -1,0 +1,132 @@
+"""What a program costs in entries of the NIC's table, with numbers, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from xenoovs.compile.hardware import hardware_entries
+from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.model.address import Family
+from xenoovs.model.service import Strategy
+from xenoovs.openflow.cookie import is_ours
+from xenoovs.openflow.field import Field
+from xenoovs.openflow.flow import Flow
+
+SOME_CLIENT_MACS = 16
+"""An example, where nobody says how many there are: a small layer 2 network before the NIC."""
+
+SOME_PROTOCOLS = 3
+"""TCP, UDP and ICMPv6."""
+
+_PREFIX_FIELDS = (Field.NW_SRC, Field.NW_DST, Field.IPV6_SRC, Field.IPV6_DST)
+"""What Open vSwitch tracks prefixes of by default (ovs-vswitchd.conf.db(5), Flow_Table, prefixes; IPv6 since 3.5)."""
+
+
+class Cost(Enum):
+    """What makes a program dear."""
+
+    TABLE_FULL = "table-full"
+    SOURCE_MAC = "source-mac"
+    ENTRANCES = "entrances"
+    ANY_PROTOCOL = "any-protocol"
+    LONGEST_MATCH = "longest-match"
+    FOREIGN_PREFIXES = "foreign-prefixes"
+
+
+@dataclass(frozen=True, slots=True)
+class CostFinding:
+    """`entries`: of the NIC's table, with this cost. `service`: None for the whole program. `text`: with numbers."""
+
+    cost: Cost
+    service: str | None
+    entries: int
+    text: str
+
+
+def program_entries(program: Program, *, client_macs: int = 1) -> int:
+    """Entries of all services once every block has seen traffic, where `client_macs` MACs are before the NIC."""
+    return sum(_entries(service, client_macs) for service in program.services)
+
+
+def check_cost(
+    program: Program, *, client_macs: int | None = None, table_size: int | None = None
+) -> tuple[CostFinding, ...]:
+    """What is dear. `client_macs`: MACs that clients' packets come with; `table_size`: entries that the NIC has."""
+    found = [finding for service in program.services for finding in _service(service, client_macs)]
+    entries = program_entries(program, client_macs=client_macs or 1)
+    if table_size is not None and entries > table_size:
+        text = f"{entries} entries are needed and {table_size} are there: {entries - table_size} stay in software"
+        found.insert(0, CostFinding(Cost.TABLE_FULL, None, entries, text))
+    return tuple(found)
+
+
+def foreign_prefixes(program: Program, observed: tuple[Flow, ...]) -> tuple[Flow, ...]:
+    """Flows of others in our tables that match addresses: Open vSwitch narrows our megaflows to miss their prefixes."""
+    tables = {flow.table for flow in program.flows}
+    return tuple(
+        flow
+        for flow in observed
+        if not is_ours(flow.cookie)
+        and flow.table in tables
+        and any(flow.match.get(field) is not None for field in _PREFIX_FIELDS)
+    )
+
+
+def _service(service: ServiceProgram, client_macs: int | None) -> Iterator[CostFinding]:
+    yield from _entrances(service)
+    yield from _longest_match(service)
+    yield from _any_protocol(service)
+    yield from _source_mac(service, client_macs)
+
+
+def _entrances(service: ServiceProgram) -> Iterator[CostFinding]:
+    times, entries = len(service.classify), hardware_entries(service)
+    if times > 1:
+        claim = service.service.claim
+        ports = len({flow.match.in_port for flow in service.classify})
+        vips = max(1, len(claim.vips))
+        parts = (
+            (ports, "ingress ports"),
+            (vips, "VIPs"),
+            (times // (ports * vips), "masks of ports, IP versions or protocols"),
+        )
+        told = " x ".join(f"{count} {what}" for count, what in parts if count > 1)
+        text = f"{told} = {times} times {entries // times} blocks = {entries} entries, because each is matched exactly"
+        yield CostFinding(Cost.ENTRANCES, service.service.name, entries, text)
+
+
+def _longest_match(service: ServiceProgram) -> Iterator[CostFinding]:
+    if service.service.strategy is Strategy.LPM:
+        entries, rules = hardware_entries(service), len(service.assignment.rules)
+        text = (
+            f"strategy lpm: {rules} flows, but {entries} entries (2^depth for each entrance), because the longest "
+            "masks are compared first; `strategy: disjoint` takes an entry for each flow"
+        )
+        yield CostFinding(Cost.LONGEST_MATCH, service.service.name, entries, text)
+
+
+def _any_protocol(service: ServiceProgram) -> Iterator[CostFinding]:
+    claim = service.service.claim
+    if Family.IPV6 in claim.served_families and claim.protocol is None:
+        entries = hardware_entries(service)
+        text = (
+            f"IPv6 of any protocol: {entries} entries for each IP protocol of its clients ({SOME_PROTOCOLS * entries} "
+            f"for {SOME_PROTOCOLS}), because neighbour discovery has to be told from it; write `protocol:`"
+        )
+        yield CostFinding(Cost.ANY_PROTOCOL, service.service.name, SOME_PROTOCOLS * entries, text)
+
+
+def _source_mac(service: ServiceProgram, client_macs: int | None) -> Iterator[CostFinding]:
+    if service.service.source_mac is not None:
+        each, macs = hardware_entries(service), client_macs or SOME_CLIENT_MACS
+        text = (
+            f"rewrite_source_mac: {each} entries for each MAC that packets come with ({each * macs} for {macs}), "
+            "because what is rewritten is matched exactly; leave it out unless the backends need it"
+        )
+        yield CostFinding(Cost.SOURCE_MAC, service.service.name, each * macs, text)
+
+
+def _entries(service: ServiceProgram, client_macs: int) -> int:
+    return hardware_entries(service) * (1 if service.service.source_mac is None else client_macs)
