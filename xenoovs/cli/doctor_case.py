@@ -18,7 +18,6 @@ from xenoovs.openflow.cookie import decode_cookie
 from xenoovs.openflow.render import render_flow
 from xenoovs.simulate.megaflows import pipeline_of
 from xenoovs.switch.host import gather
-from xenoovs.switch.ofctl import Ofctl
 from xenoovs.verify.doctor.case import Case, Cost, ForeignFlows, Wanted, WantedBackend
 from xenoovs.verify.doctor.kernel import TC_MODULES
 
@@ -61,7 +60,7 @@ class Question:
         foreign: Seen[ForeignFlows]
         try:
             program = compile_near(balancer, self.switch.dump_flows(uplinks.bridge))
-            others = Ofctl(self.endpoint).dump_foreign_flows(uplinks.bridge)
+            others = self.switch.dump_foreign_flows(uplinks.bridge)
             foreign = foreign_flows(balancer, program, (seen.flow for seen in others))
         except (SwitchError, ParseError) as error:
             program, foreign = compile_near(balancer, ()), Unknown(str(error))

@@ -21,8 +21,9 @@ _FAILED = re.compile(
 """Messages of lib/netdev-offload.c, netdev-offload-tc.c and tc.c up to 3.6; of dpif-offload.c and dpif-offload-tc.c as
 of 3.7."""
 
-_FIRST = re.compile(r"^[^|\n]*\|00001\|", re.MULTILINE)
-"""Messages are numbered from the start of the process (lib/vlog.c)."""
+_FIRST = re.compile(r"^[^|\n]*\|00001\|[^|()\n]+\|", re.MULTILINE)
+"""Messages are numbered from the start of each thread (lib/vlog.c); other threads than the first say which they are,
+as `dpif(handler2)`."""
 
 _LIMIT = re.compile(r"\(limit ([0-9]+)\)")
 _COUNTED = re.compile(r"^\s*offloaded flows\s*:", re.MULTILINE)

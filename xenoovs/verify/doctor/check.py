@@ -57,6 +57,11 @@ class Check:
         return self.state is State.WRONG and self.fix is not None and self.fix.needs_restart
 
 
+PURGE = ("ovs-appctl", "revalidator/purge")
+"""Forget all megaflows, so that each is offered to the NIC anew: a rule that was refused, or never offered, is not
+offered again by itself. Costs one packet in software a megaflow (ovs-vswitchd(8))."""
+
+
 def vsctl(*arguments: str) -> tuple[str, ...]:
     """A command of ovs-vsctl(8)."""
     return ("ovs-vsctl", *arguments)

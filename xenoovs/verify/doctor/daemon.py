@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from xenoovs.datapath.host import Unknown
+from xenoovs.datapath.host import Daemon, Unknown
 from xenoovs.verify.doctor.case import Case
-from xenoovs.verify.doctor.check import Check, Fix, State, set_config, unset_config
+from xenoovs.verify.doctor.check import PURGE, Check, Fix, State, set_config, unset_config
 
 DEFAULT_MAX_IDLE_MS = 10_000
 DEFAULT_MAX_REVALIDATOR_MS = 500
@@ -63,7 +63,7 @@ def check_hw_offload(case: Case) -> Iterator[Check]:
         state,
         "not set, which means false" if value is None else value,
         "without it Open vSwitch never asks the NIC",
-        fix=Fix((set_config("hw-offload", "true"),), is_safe=True),
+        fix=Fix((set_config("hw-offload", "true"), PURGE), is_safe=True),
     )
 
 
@@ -85,22 +85,34 @@ def check_offload_in_effect(case: Case) -> Iterator[Check]:
 
 
 def check_tc_policy(case: Case) -> Iterator[Check]:
+    """Read once, when offload begins (netdev_set_flow_api_enabled, lib/netdev-offload.c)."""
     database = case.database
     if database is None or not any(bridge.datapath_type == "system" for bridge in case.bridges):
         return
-    why = "skip_hw keeps every rule out of the NIC; none lets the driver decide; skip_sw makes its refusals visible"
     value = database.config.get("tc-policy", "none")
-    history = case.daemon.history if case.daemon is not None else Unknown("")
+    state, seen, needs_restart = _tc_policy(value, case.daemon)
+    yield Check(
+        "tc-policy",
+        state,
+        seen,
+        "skip_hw keeps every rule out of the NIC; none lets the driver decide; skip_sw makes its refusals visible",
+        fix=Fix((unset_config("tc-policy"),) if value == _NO_TC else (), is_safe=True, needs_restart=needs_restart),
+    )
+
+
+def _tc_policy(value: str, daemon: Daemon | None) -> tuple[State, str, bool]:
+    """State, what was seen, and whether a restart is needed for the setting to take effect."""
+    history = Unknown("") if daemon is None else daemon.history
     used = None if isinstance(history, Unknown) else history.tc_policy
-    fix = Fix((unset_config("tc-policy"),), is_safe=True, needs_restart=used is not None)
+    is_off = daemon is not None and not isinstance(daemon.offload, Unknown) and not daemon.offload.is_on
+    if used is not None and used != value:
+        state = State.WRONG if _NO_TC in (used, value) else State.OK
+        return state, f"{value}, but the daemon started with {used}", True
     if value == _NO_TC:
-        yield Check("tc-policy", State.WRONG, value, why, fix=fix)
-    elif used is not None and used != value:
-        # Read once, when offload begins (netdev_set_flow_api_enabled, lib/netdev-offload.c).
-        state = State.WRONG if used == _NO_TC else State.OK
-        yield Check("tc-policy", state, f"{value}, but the daemon started with {used}", why, fix=_RESTART)
-    else:
-        yield Check("tc-policy", State.OK, value, why)
+        return State.WRONG, value, not is_off
+    if used is None and not is_off:
+        return State.UNKNOWN, f"{value}; which one the daemon started with is not in its log", False
+    return State.OK, value, False
 
 
 def check_max_idle(case: Case) -> Iterator[Check]:

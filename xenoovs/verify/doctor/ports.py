@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from xenoovs.datapath.host import Bridge, Unknown
 from xenoovs.verify.doctor.case import Case
-from xenoovs.verify.doctor.check import Check, Fix, State, vsctl
+from xenoovs.verify.doctor.check import PURGE, Check, Fix, State, vsctl
 
 _PROVIDERS = {"linux_tc": "tc", "dpdk_flow_api": "dpdk"}
 """Names of offload providers before and since Open vSwitch 3.7."""
@@ -100,7 +100,7 @@ def check_hw_tc_offload(case: Case) -> Iterator[Check]:
             seen = "off, and the device cannot: it is no port of a NIC with TC offload, or not in switchdev mode"
             yield Check("hw-tc-offload", State.WRONG, seen, why, subject=port)
         else:
-            fix = Fix((("ethtool", "-K", port, "hw-tc-offload", "on"),), is_safe=True)
+            fix = Fix((("ethtool", "-K", port, "hw-tc-offload", "on"), PURGE), is_safe=True)
             yield Check("hw-tc-offload", State.WRONG, "off", why, subject=port, fix=fix)
 
 
@@ -126,7 +126,7 @@ def check_ingress_qdisc(case: Case) -> Iterator[Check]:
 
 def _new_qdisc(port: str, *, is_member: bool) -> Fix:
     # Members of a bond share a block, which only Open vSwitch can set up again. For others a plain qdisc is what it
-    # makes itself; the purge lets it install its rules anew.
+    # makes itself.
     if is_member:
         return Fix(needs_restart=True)
-    return Fix((("tc", "qdisc", "add", "dev", port, "ingress"), ("ovs-appctl", "revalidator/purge")), is_safe=True)
+    return Fix((("tc", "qdisc", "add", "dev", port, "ingress"), PURGE), is_safe=True)

@@ -76,7 +76,7 @@ def test_flavour(case: Case, state: State, seen: str) -> None:
 def test_hw_offload(config: dict[str, str], state: State) -> None:
     row = only(daemon.check_hw_offload, with_database(config=config))
     assert row.state is state
-    assert str(row.fix) == "ovs-vsctl set Open_vSwitch . other_config:hw-offload=true"
+    assert str(row.fix) == "ovs-vsctl set Open_vSwitch . other_config:hw-offload=true && ovs-appctl revalidator/purge"
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,10 @@ def test_offload_that_waits_for_a_restart_asks_for_it() -> None:
         ("none", "none", State.OK, False),
         ("skip_sw", "skip_sw", State.OK, False),
         ("skip_hw", "skip_hw", State.WRONG, True),
-        ("skip_hw", None, State.WRONG, False),
+        ("skip_hw", None, State.WRONG, True),
+        ("skip_hw", "none", State.WRONG, True),
         ("none", "skip_hw", State.WRONG, True),
+        ("none", None, State.UNKNOWN, False),
         ("skip_sw", "none", State.OK, False),
     ],
 )
@@ -167,3 +169,17 @@ def test_max_revalidator(value: str, state: State) -> None:
 def test_flow_limit(case: Case, state: State, seen: str) -> None:
     row = only(daemon.check_flow_limit, case)
     assert (row.state, row.seen) == (state, seen)
+
+
+def test_a_policy_that_is_set_before_offload_begins_needs_no_restart() -> None:
+    case = with_config(tc_policy="skip_hw")
+    daemon_now = replace(DAEMON, offload=OFF, history=replace(HISTORY, tc_policy=None))
+    row = only(daemon.check_tc_policy, replace(case, host=replace(case.host, daemon=daemon_now)))
+    assert (row.state, row.needs_restart) == (State.WRONG, False)
+    assert str(row.fix) == "ovs-vsctl remove Open_vSwitch . other_config tc-policy"
+
+
+def test_a_policy_left_over_from_the_start_needs_a_restart_alone() -> None:
+    row = only(daemon.check_tc_policy, with_daemon(history=replace(HISTORY, tc_policy="skip_hw")))
+    assert str(row.fix) == "xenoovs doctor --fix --restart-ovs"
+    assert not row.is_safely_mended

@@ -48,7 +48,7 @@ def test_only_safe_fixes_are_offered() -> None:
         devices={n: replace(d, hw_tc_offload=Feature(is_on=False), is_up=False) for n, d in DEVICES.items()}
     )
     commands = [fix.command for fix in safe_fixes(examine(host))]
-    assert commands == ["ethtool -K p0 hw-tc-offload on", "ethtool -K p1 hw-tc-offload on"]
+    assert commands == [f"ethtool -K {port} hw-tc-offload on && ovs-appctl revalidator/purge" for port in ("p0", "p1")]
 
 
 def test_each_lost_qdisc_is_followed_by_its_own_purge() -> None:
@@ -75,7 +75,7 @@ def test_json_has_every_row_with_its_command() -> None:
         "state": "wrong",
         "seen": "off",
         "why": "the driver refuses every TC rule of a device without it",
-        "fix": "ethtool -K p0 hw-tc-offload on",
+        "fix": "ethtool -K p0 hw-tc-offload on && ovs-appctl revalidator/purge",
         "safe_to_fix": True,
         "needs_restart": False,
     }

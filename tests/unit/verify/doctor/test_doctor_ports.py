@@ -113,7 +113,7 @@ def test_no_provider_is_missed_while_offload_is_off() -> None:
     ("feature", "state", "fix"),
     [
         (Feature(is_on=True), State.OK, "None"),
-        (Feature(is_on=False), State.WRONG, "ethtool -K p0 hw-tc-offload on"),
+        (Feature(is_on=False), State.WRONG, "ethtool -K p0 hw-tc-offload on && ovs-appctl revalidator/purge"),
         (Feature(is_on=False, is_fixed=True), State.WRONG, "None"),
         (Unknown("ethtool is not installed"), State.UNKNOWN, "None"),
     ],
