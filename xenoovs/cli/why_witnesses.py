@@ -105,7 +105,7 @@ def _by_ufid(refused: tuple[Suspect, ...], answers: dict[str, Answer]) -> dict[s
         ufid = suspect.megaflow.ufid or ""
         answer = answers.get(cookie_of_ufid(ufid) or "")
         if answer is not None:
-            found[ufid] = DriverAnswer(answer.error, answer.text)
+            found[ufid] = DriverAnswer(answer.error, answer.text, answer.words)
     return found
 
 

@@ -7,6 +7,7 @@ that a killed run leaves nothing that the next one does not delete.
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from collections.abc import Iterable, Mapping
@@ -50,10 +51,11 @@ _HANDLE = 0x786F7072
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a trial. error: errno(3); None: accepted. text: the driver's words, else strerror(3)."""
+    """What came of a trial. error: errno(3), None: accepted. text: strerror(3). words: the driver's, if it gave any."""
 
     error: int | None
-    text: str
+    text: str = ""
+    words: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +134,10 @@ class Prober:
         try:
             self.netlink.request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body)
         except Refused as refused:
-            return Answer(refused.error, str(refused))
+            return Answer(refused.error, os.strerror(refused.error), refused.text or None)
         finally:
             self._clean_up()
-        return Answer(None, "accepted")
+        return Answer(None)
 
     def _clean_up(self) -> bool:
         facts = self._leftover.read()

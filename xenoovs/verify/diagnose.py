@@ -14,7 +14,7 @@ from xenoovs.verify.expected import ExpectedBlock
 from xenoovs.verify.verdict import Verdict, verdict_of
 from xenoovs.verify.why.actions import action_reasons
 from xenoovs.verify.why.case import Case, Evidence, shape_of
-from xenoovs.verify.why.kernel import kernel_reasons
+from xenoovs.verify.why.kernel import kernel_reasons, silent_refusal
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason, rank
 from xenoovs.verify.why.settings import setting_reasons
 
@@ -84,6 +84,9 @@ def diagnose(lineup: Lineup, evidence: Evidence) -> tuple[Diagnosis, ...]:
 def _diagnose(suspect: Suspect, evidence: Evidence) -> Diagnosis:
     case = Case(suspect.megaflow, suspect.verdict, suspect.block, evidence)
     reasons = rank((*_remarks(case), *_witnesses(case)))
+    if suspect.verdict is Verdict.TC_SW and all(reason.likelihood >= Likelihood.LIKELY for reason in reasons):
+        told = case.megaflow.ufid in evidence.driver or any(reason.cause is Cause.TABLE_FULL for reason in reasons)
+        reasons = reasons if told else (*reasons, silent_refusal(case))
     return Diagnosis(suspect.megaflow, suspect.verdict, suspect.block, reasons or (_unknown(case),))
 
 

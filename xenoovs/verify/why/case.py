@@ -20,11 +20,13 @@ Shape = tuple[str | None, tuple[tuple[str, str], ...], tuple[str, ...]]
 class DriverAnswer:
     """The kernel's answer to the rule of a megaflow, tried for hardware alone.
 
-    error: errno(3), e.g. 28 for ENOSPC; None: it was accepted. text: the extended acknowledgement, else strerror(3).
+    error: errno(3), e.g. 28 for ENOSPC; None: it was accepted. text: of errno, by strerror(3).
+    words: the driver's own, from the extended acknowledgement; None: it gave none.
     """
 
     error: int | None
-    text: str
+    text: str = ""
+    words: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

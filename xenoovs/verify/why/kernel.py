@@ -24,21 +24,23 @@ def kernel_reasons(case: Case) -> Iterator[Reason]:
     if answer is not None:
         yield _told(answer, case)
         return
-    seen = _rule(case)
     if shape_of(case.megaflow) in case.evidence.in_hardware:
         yield Reason(
             Cause.TABLE_FULL,
             Likelihood.LIKELY,
             "the NIC holds other megaflows of this very shape, so its table was full when this one came",
-            seen,
+            _rule(case),
             (_AGAIN,),
         )
-        return
-    yield Reason(
+
+
+def silent_refusal(case: Case) -> Reason:
+    """What is left where nobody gave a reason for a rule that stays in traffic control."""
+    return Reason(
         Cause.REFUSED_BY_DRIVER,
         Likelihood.POSSIBLE,
         "the driver refused the rule without a word in any log; --probe-driver asks it for the reason",
-        seen,
+        _rule(case),
         (f"xenoovs why {case.evidence.config or 'FILE'} --probe-driver",),
     )
 
@@ -47,11 +49,13 @@ def _told(answer: DriverAnswer, case: Case) -> Reason:
     if answer.error is None:
         text = "the NIC takes the rule now, but Open vSwitch does not offer it a second time"
         return Reason(Cause.NOT_TRIED_AGAIN, Likelihood.TOLD, text, ("a trial was accepted",), (_AGAIN,))
-    said = (f"the driver says: {answer.text}",)
+    if answer.words is None:
+        return Reason(Cause.REFUSED_BY_DRIVER, Likelihood.LIKELY, f"the driver refuses the rule: {answer.text}")
+    said = (f"the driver says: {answer.words}",)
     if answer.error == _ENOSPC:
         text = "the table of the NIC is full: remove what others hold in it, or allow a larger tolerance (fewer blocks)"
         return Reason(Cause.TABLE_FULL, Likelihood.TOLD, text, said)
-    if _OFFLOAD_OFF in answer.text:
+    if _OFFLOAD_OFF in answer.words:
         fix = (f"ethtool -K {case.in_port} hw-tc-offload on", _AGAIN)
         return Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.TOLD, f"the device {case.in_port} takes no rules", said, fix)
     return Reason(Cause.REFUSED_BY_DRIVER, Likelihood.TOLD, "the driver refuses the rule", said)

@@ -62,10 +62,12 @@ def parse_refusals(text: str) -> tuple[Refusal, ...]:
         if failed := _FAILED.fullmatch(parts["message"]):
             _keep(found, _of_port(before, failed, line))
             before.clear()
-        elif note := next((note for note in NOTES if note.pattern.search(parts["message"])), None):
+            continue
+        before[:] = [refusal for refusal in before if refusal.note is None or not refusal.note.is_fleeting]
+        if note := next((note for note in NOTES if note.pattern.search(parts["message"])), None):
             before.append(Refusal(note.cause, parts["message"], None, line, note))
     for rest in pending.values():
-        _keep(found, rest)
+        _keep(found, (refusal for refusal in rest if refusal.note is None or not refusal.note.is_fleeting))
     return tuple(found.values())
 
 

@@ -23,11 +23,15 @@ MAX_TC_ACTIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A text and what it tells. `applies`: whether a megaflow is of the kind that it names; None: it names none."""
+    """A text and what it tells. `applies`: whether a megaflow is of the kind that it names; None: it names none.
+
+    is_fleeting: it is about a megaflow only where a failure follows at once, as other requests are refused too.
+    """
 
     pattern: re.Pattern[str]
     cause: Cause
     applies: Callable[[Megaflow, re.Match[str]], bool] | None = None
+    is_fleeting: bool = False
 
     def fits(self, megaflow: Megaflow, message: str) -> bool:
         found = self.pattern.search(message)
@@ -95,4 +99,6 @@ NOTES = (
     _note(r"Output to port '(?P<egress>[^']+)' cannot be offloaded", Cause.EGRESS_ELSEWHERE, _goes_to),
     _note(r"Unsupported action type [0-9]+", Cause.UNSUPPORTED_ACTION),
     _note(r"Partial mask is not supported", Cause.UNSUPPORTED_ACTION, _has_set),
+    # nl_sock_transact_multiple__ of lib/netlink-socket.c: the extended acknowledgement of the kernel.
+    Note(re.compile(r"received NAK error=[0-9]+ - "), Cause.REFUSED_BY_DRIVER, is_fleeting=True),
 )

@@ -27,8 +27,10 @@ def setting_reasons(case: Case) -> Iterator[Reason]:
         # Whatever else is set, it offloads nothing.
         yield from software
         return
-    yield from _offload(case)
-    if case.is_kernel:
+    off = tuple(_offload(case))
+    yield from off
+    if case.is_kernel and not off:
+        # Without offload ports have neither providers nor qdiscs, and that is no fault of theirs.
         yield from _policy(case)
         yield from _provider(case)
         yield from _device(case)
@@ -76,9 +78,13 @@ def _policy(case: Case) -> Iterator[Reason]:
     database, history = case.evidence.database, case.evidence.history
     in_use = history.tc_policy if history is not None else None
     wanted = database.config.get("tc-policy") if database is not None else None
+    told = f"the log says: tc: Using policy '{in_use}'" if in_use else f"other_config:tc-policy is {wanted!r}"
+    if (in_use or wanted) == "skip_sw" and case.verdict is Verdict.SW:
+        text = "the driver refused it, and tc-policy=skip_sw keeps such rules out of traffic control"
+        ask = f"xenoovs why {case.evidence.config or 'FILE'} --reinstall"
+        yield Reason(Cause.REFUSED_BY_DRIVER, Likelihood.LIKELY, text, (told,), (ask,))
     if (in_use or wanted) != "skip_hw":
         return
-    told = f"the log says: tc: Using policy '{in_use}'" if in_use else f"other_config:tc-policy is {wanted!r}"
     yield Reason(
         Cause.TC_POLICY_SKIP_HW,
         Likelihood.CERTAIN,

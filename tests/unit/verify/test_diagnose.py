@@ -1,0 +1,124 @@
+"""The whole of why: which megaflows are asked about, and the order of their reasons."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+
+from tests.unit.verify.programs import two_services
+from tests.unit.verify.why_cases import OFF, UFID, host, megaflow
+from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.verify.diagnose import Lineup, diagnose, line_up
+from xenoovs.verify.expected import expected_services
+from xenoovs.verify.join import index_blocks
+from xenoovs.verify.verdict import Verdict
+from xenoovs.verify.why.case import DriverAnswer, Evidence
+from xenoovs.verify.why.question import Question
+from xenoovs.verify.why.reason import Cause, Likelihood, Reason, rank
+from xenoovs.verify.why.report import group, to_json
+
+INDEX = index_blocks(expected_services(two_services()))
+
+
+def _lineup(*megaflows: Megaflow, question: Question | None = None) -> Lineup:
+    asked = (question or Question(source=ip_address("10.0.0.1"))).asks_about
+    return line_up(megaflows, find=INDEX.find, asked=asked)
+
+
+def test_what_is_in_hardware_is_counted_and_not_asked() -> None:
+    lineup = _lineup(megaflow("offloaded:yes, dp:tc"), megaflow("dp:tc"), megaflow("dp:ovs"))
+    assert [suspect.verdict for suspect in lineup.suspects] == [Verdict.TC_SW, Verdict.SW]
+    assert (lineup.in_hardware, lineup.unjudged) == (1, 0)
+
+
+def test_a_dump_without_m_is_not_judged() -> None:
+    bare = parse_megaflow("recirc_id(0),in_port(p0),ipv4(src=10.0.0.1), packets:1, bytes:1, used:never, actions:p1")
+    assert (_lineup(bare).unjudged, _lineup(bare).suspects) == (1, ())
+
+
+@pytest.mark.parametrize(
+    ("question", "is_asked"),
+    [
+        (Question(), True),
+        (Question(service="dns"), True),
+        (Question(service="web"), False),
+        (Question(source=ip_address("198.18.0.1")), True),
+        (Question(source=ip_address("198.18.0.2")), False),
+        (Question(source=ip_address("2001:db8::1")), False),
+        (Question(ufid=UFID), True),
+        (Question(ufid=UFID[:6].upper()), True),
+        (Question(ufid="0000"), False),
+        (Question(service="web", ufid=UFID), False),
+    ],
+)
+def test_questions_about_a_megaflow_of_a_block(question: Question, is_asked: bool) -> None:
+    assert bool(_lineup(megaflow(), question=question).suspects) is is_asked
+
+
+@pytest.mark.parametrize(("question", "is_asked"), [(Question(), False), (Question(ufid="0815"), True)])
+def test_megaflows_of_no_block_only_when_they_are_named(question: Question, is_asked: bool) -> None:
+    stranger = parse_megaflow(
+        "ufid:08150000-0000-0000-0000-000000000000, recirc_id(0),in_port(p0),eth_type(0x0806), packets:1, bytes:60, "
+        "used:never, dp:ovs, actions:p1"
+    )
+    assert bool(_lineup(stranger, question=question).suspects) is is_asked
+
+
+def test_every_suspect_has_a_reason() -> None:
+    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(host(), config="my.yaml"))
+    (reason,) = found.reasons
+    assert reason.cause is Cause.UNKNOWN
+    assert reason.mend == ("xenoovs why my.yaml --reinstall",)
+
+
+def test_what_the_datapath_itself_says_comes_first() -> None:
+    remark = "match unsupported: ct_state=+new"
+    told = parse_megaflow(
+        "ufid:43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32, recirc_id(0),in_port(p0),ipv4(src=10.0.0.1), packets:1, bytes:1, "
+        f"used:never, dp:ovs, actions:trunc(64),p1, dp-offload-info:{remark}"
+    )
+    (found,) = diagnose(_lineup(told), Evidence(host(offload=OFF, config={})))
+    assert [reason.cause for reason in found.reasons] == [
+        Cause.TOLD_BY_DATAPATH,
+        Cause.HW_OFFLOAD_OFF,
+        Cause.UNSUPPORTED_ACTION,
+    ]
+    assert remark in found.reasons[0].text
+
+
+def test_siblings_in_hardware_are_seen_in_the_same_dump() -> None:
+    (found,) = diagnose(_lineup(megaflow("offloaded:yes, dp:tc"), megaflow("dp:tc")), Evidence(host()))
+    assert found.reasons[0].cause is Cause.TABLE_FULL
+
+
+def test_reasons_are_ranked_and_said_once() -> None:
+    reasons = [
+        Reason(Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE, "b", ("x",)),
+        Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.CERTAIN, "a", ("y",), ("fix",)),
+        Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.TOLD, "a", ("z",)),
+    ]
+    assert rank(reasons) == (
+        Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.TOLD, "a", ("z", "y"), ("fix",)),
+        reasons[0],
+    )
+
+
+def test_megaflows_with_equal_reasons_are_one_group() -> None:
+    refused = DriverAnswer(95, "Operation not supported", "eswitch: unsupported match key")
+    lineup = _lineup(megaflow("dp:ovs"), megaflow("dp:tc"), megaflow("dp:ovs"))
+    found = diagnose(lineup, Evidence(host(), driver={UFID: refused}))
+    assert [(alike.verdict, len(alike.diagnoses)) for alike in group(found)] == [(Verdict.SW, 2), (Verdict.TC_SW, 1)]
+
+
+def test_json_tells_all_of_it() -> None:
+    found = diagnose(_lineup(megaflow("dp:ovs", "trunc(64),p1")), Evidence(host()))
+    document = to_json(found, in_hardware=4, notes=("a note",))
+    assert (document["in_hardware"], document["notes"]) == (4, ["a note"])
+    rows: Any = document["megaflows"]
+    (row,) = rows
+    assert (row["ufid"], row["verdict"], row["actions"]) == (UFID, "SW", ["trunc(64)", "p1"])
+    assert row["reasons"][0]["cause"] == "unsupported-action"
+    assert row["reasons"][0]["likelihood"] == "certain"

@@ -1,0 +1,61 @@
+"""What traffic control and the driver tell about a rule that stays in software."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.verify.why_cases import COOKIE, UFID, case, host, megaflow
+from xenoovs.datapath.tc import TcFilter
+from xenoovs.verify.why.case import DriverAnswer, Evidence, shape_of
+from xenoovs.verify.why.kernel import kernel_reasons, silent_refusal
+from xenoovs.verify.why.reason import Cause, Likelihood
+
+RULE = TcFilter("ip", 2, 0, 8, COOKIE, in_hw=False, in_hw_count=0, counters=None)
+
+
+def test_only_rules_of_traffic_control() -> None:
+    assert list(kernel_reasons(case(megaflow("dp:ovs")))) == []
+
+
+def test_without_a_trial_the_rule_itself_is_the_evidence() -> None:
+    reason = silent_refusal(case(evidence=Evidence(host(), filters={COOKIE: RULE}, config="my.yaml")))
+    assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE)
+    assert reason.evidence == ("tc filter of p0, pref 2 handle 0x8: not_in_hw",)
+    assert reason.mend == ("xenoovs why my.yaml --probe-driver",)
+
+
+def test_others_of_this_shape_in_hardware_mean_a_full_table() -> None:
+    in_hardware = shape_of(megaflow("offloaded:yes, dp:tc"))
+    (reason,) = kernel_reasons(case(evidence=Evidence(host(), in_hardware=frozenset((in_hardware,)))))
+    assert (reason.cause, reason.likelihood) == (Cause.TABLE_FULL, Likelihood.LIKELY)
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "cause"),
+    [
+        (95, "eswitch: unsupported match key", Cause.REFUSED_BY_DRIVER),
+        (95, "TC offload is disabled on net device", Cause.HW_TC_OFFLOAD_OFF),
+        (28, "eswitch: rule table is full", Cause.TABLE_FULL),
+        (None, None, Cause.NOT_TRIED_AGAIN),
+    ],
+)
+def test_the_drivers_own_words(error: int | None, words: str | None, cause: Cause) -> None:
+    answer = DriverAnswer(error, "as strerror says", words)
+    (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
+    assert (reason.cause, reason.likelihood) == (cause, Likelihood.TOLD)
+    assert words is None or reason.evidence == (f"the driver says: {words}",)
+
+
+def test_a_driver_without_words_leaves_room_for_surer_reasons() -> None:
+    answer = DriverAnswer(95, "Operation not supported")
+    (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
+    assert reason.likelihood is Likelihood.LIKELY
+    assert "Operation not supported" in reason.text
+
+
+def test_blocks_under_different_masks_have_one_shape_and_other_keys_another() -> None:
+    narrow = megaflow()
+    wide = megaflow(keys="dp_hash(0/0),ct_state(0/0)")
+    assert shape_of(narrow) == shape_of(megaflow(actions="set(eth(dst=02:00:5e:10:00:03)),p1"))
+    assert shape_of(narrow) != shape_of(wide)
+    assert shape_of(narrow) != shape_of(megaflow(keys="dp_hash(0x1/0xf)"))

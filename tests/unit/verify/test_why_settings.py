@@ -1,0 +1,124 @@
+"""Settings and ports that keep megaflows out of the NIC, each with what was seen and the command that mends it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.verify.why_cases import OFF, WHOLE, case, device, host, megaflow
+from xenoovs.datapath.host import Device, OffloadHistory
+from xenoovs.verify.why.case import Evidence, shape_of
+from xenoovs.verify.why.reason import Cause, Likelihood, Reason
+from xenoovs.verify.why.settings import setting_reasons
+
+SOFTWARE = megaflow("dp:ovs")
+
+
+def _only(reasons: list[Reason]) -> Reason:
+    (reason,) = reasons
+    return reason
+
+
+@pytest.mark.parametrize("layer", ["dp:ovs", "dp:tc"])
+def test_a_host_that_offloads_gives_no_reason(layer: str) -> None:
+    assert list(setting_reasons(case(megaflow(layer)))) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "seen"),
+    [({}, "other_config:hw-offload is not set"), ({"hw-offload": "false"}, "other_config:hw-offload is 'false'")],
+)
+def test_offload_is_off(config: dict[str, str], seen: str) -> None:
+    reason = _only(list(setting_reasons(case(SOFTWARE, seen=host(offload=OFF, config=config)))))
+    assert (reason.cause, reason.likelihood, reason.evidence) == (Cause.HW_OFFLOAD_OFF, Likelihood.CERTAIN, (seen,))
+    assert reason.mend == (
+        "ovs-vsctl set Open_vSwitch . other_config:hw-offload=true",
+        "systemctl restart openvswitch-switch",
+        "xenoovs apply my.yaml",
+    )
+
+
+def test_offload_is_set_but_the_daemon_was_not_restarted() -> None:
+    reason = _only(list(setting_reasons(case(SOFTWARE, seen=host(offload=OFF)))))
+    assert reason.cause is Cause.NOT_RESTARTED
+    assert reason.evidence == ("other_config:hw-offload is 'true'", OFF.evidence)
+    assert reason.mend[0] == "systemctl restart openvswitch-switch"
+
+
+def test_a_daemon_that_still_offloads_is_not_blamed_for_what_the_database_says_now() -> None:
+    assert list(setting_reasons(case(seen=host(config={"hw-offload": "false"})))) == []
+
+
+def test_the_policy_in_use_counts_not_the_one_that_is_set() -> None:
+    in_use = OffloadHistory(has_begun=True, tc_policy="skip_hw", providers=WHOLE.providers, is_whole=True)
+    reason = _only(list(setting_reasons(case(seen=host(history=in_use)))))
+    assert reason.cause is Cause.TC_POLICY_SKIP_HW
+    assert reason.evidence == ("the log says: tc: Using policy 'skip_hw'",)
+
+    not_yet = host(config={"hw-offload": "true", "tc-policy": "skip_hw"})
+    assert list(setting_reasons(case(seen=not_yet))) == []
+
+
+def test_a_port_without_a_provider() -> None:
+    failure = "failed adding ingress qdisc required for offloading on p0: No such device"
+    history = OffloadHistory(has_begun=True, providers={"p1": "linux_tc"}, failures={"p0": failure}, is_whole=True)
+    reason = _only(list(setting_reasons(case(SOFTWARE, seen=host(history=history)))))
+    assert reason.cause is Cause.NO_PROVIDER
+    assert reason.evidence[1] == failure
+
+
+def test_a_log_that_does_not_reach_back_proves_nothing_about_ports() -> None:
+    history = OffloadHistory(has_begun=True, providers={"p1": "linux_tc"}, is_whole=False)
+    assert list(setting_reasons(case(SOFTWARE, seen=host(history=history)))) == []
+
+
+def test_the_device_takes_no_rules() -> None:
+    devices = (device("p0", hw_tc_offload=False), device("p1"))
+    reason = _only(list(setting_reasons(case(seen=host(devices=devices)))))
+    assert (reason.cause, reason.evidence) == (Cause.HW_TC_OFFLOAD_OFF, ("ethtool -k p0: hw-tc-offload: off",))
+    assert reason.mend == ("ethtool -K p0 hw-tc-offload on", "ovs-appctl revalidator/purge")
+
+
+def test_the_ingress_qdisc_is_missing() -> None:
+    bare = Device("p0", True, 1500, switch_id="65737769746368", ingress=False)
+    reason = _only(list(setting_reasons(case(SOFTWARE, seen=host(devices=(bare, device("p1")))))))
+    assert reason.cause is Cause.NO_INGRESS_QDISC
+
+
+def test_a_veth_is_no_port_of_an_eswitch() -> None:
+    devices = (device("p0", switch_id=None), device("p1"))
+    reason = _only(list(setting_reasons(case(seen=host(devices=devices)))))
+    assert (reason.cause, reason.likelihood) == (Cause.NOT_ON_ESWITCH, Likelihood.CERTAIN)
+
+
+def test_a_port_of_which_something_is_in_hardware_is_on_an_eswitch_whatever_sysfs_says() -> None:
+    devices = (device("p0", switch_id=None), device("p1"))
+    known = Evidence(host(devices=devices), in_hardware=frozenset((shape_of(megaflow("offloaded:yes, dp:tc")),)))
+    assert list(setting_reasons(case(evidence=known))) == []
+
+
+@pytest.mark.parametrize("switch_id", [None, "70617274"])
+def test_packets_leave_by_a_port_of_no_or_another_eswitch(switch_id: str | None) -> None:
+    devices = (device("p0"), device("p1", switch_id=switch_id))
+    reason = _only(list(setting_reasons(case(seen=host(devices=devices)))))
+    assert reason.cause is Cause.EGRESS_ELSEWHERE
+    assert f"of p1 {switch_id or 'empty'}" in reason.evidence[0]
+
+
+@pytest.mark.parametrize(("datapath", "port_type"), [("netdev", "system"), ("dummy", "dummy"), ("netdev", "tap")])
+def test_a_software_datapath_is_reason_enough(datapath: str, port_type: str) -> None:
+    seen = host(datapath=datapath, port_type=port_type, offload=OFF, config={})
+    reason = _only(list(setting_reasons(case(SOFTWARE, seen=seen))))
+    assert (reason.cause, reason.likelihood) == (Cause.SOFTWARE_DATAPATH, Likelihood.CERTAIN)
+    assert reason.mend == ()
+
+
+@pytest.mark.parametrize("port_type", ["dpdk", "doca"])
+def test_ports_of_dpdk_and_doca_can_offload(port_type: str) -> None:
+    assert list(setting_reasons(case(SOFTWARE, seen=host(datapath="netdev", port_type=port_type)))) == []
+
+
+def test_with_skip_sw_a_refusal_of_the_driver_looks_like_one_of_open_vswitch() -> None:
+    strict = OffloadHistory(has_begun=True, tc_policy="skip_sw", providers=WHOLE.providers, is_whole=True)
+    reason = _only(list(setting_reasons(case(SOFTWARE, seen=host(history=strict)))))
+    assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_DRIVER, Likelihood.LIKELY)
+    assert list(setting_reasons(case(megaflow("dp:tc"), seen=host(history=strict)))) == []
