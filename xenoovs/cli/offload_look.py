@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -73,7 +74,8 @@ class Looker:
         dump = self.switch.dump_megaflows()
         filters, remarks = _filters(dump)
         around = self._around(filters)
-        findings = check_offload(expected_services(self.program), scan_dump(dump), surroundings=around)
+        with uncollected():
+            findings = check_offload(expected_services(self.program), scan_dump(dump), surroundings=around)
         if findings.widenings:
             # Only now the flows of others matter, of which there may be many.
             foreign = (seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
@@ -118,7 +120,7 @@ def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
     observed = _read_flows(flows) if flows is not None else ()
     program = compile_near(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
     around = Surroundings(own_mask=own_mask_of(program))
-    with open_lines(dump) as lines:
+    with open_lines(dump) as lines, uncollected():
         findings = check_offload(expected_services(program), scan_dump(rejoin_lines(lines)), surroundings=around)
     return Look(name_foreign(findings, (seen.flow for seen in observed if not is_ours(seen.flow.cookie))))
 
@@ -130,12 +132,13 @@ def look_at_bridge(bridge: str, switch: LiveSwitch) -> BridgeFindings:
     prefixes = tuple(prefix for kind, prefix in _TUNNEL_PREFIXES.items() if kind in kinds)
     ports = BridgePorts(frozenset(port.name for port in state.ports), prefixes)
     dump = switch.dump_megaflows()
-    return check_bridge(scan_dump(dump), ports=ports, internal_ports=internal_ports(states))
+    with uncollected():
+        return check_bridge(scan_dump(dump), ports=ports, internal_ports=internal_ports(states))
 
 
 def look_at_bridge_dump(bridge: str, dump: Path) -> BridgeFindings:
     """All megaflows of a dump: it does not say which bridge has which port. Raises OSError."""
-    with open_lines(dump) as lines:
+    with open_lines(dump) as lines, uncollected():
         return check_bridge(scan_dump(rejoin_lines(lines)), internal_ports=frozenset((bridge,)))
 
 
@@ -164,6 +167,16 @@ def own_mask_of(program: Program) -> OwnMask:
 def internal_ports(states: Iterable[BridgeState]) -> frozenset[str]:
     """Bridges and their ports of type internal: packets for the host itself, which no NIC forwards."""
     return frozenset(port.name for state in states for port in state.ports if port.type == "internal")
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without the garbage collector: a large dump makes many values and no cycles, and looking for some takes long."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from xenoovs.datapath.megaflow import Key, Megaflow, split_keys
-from xenoovs.datapath.value import MaskedValue, parse_masked
+from xenoovs.datapath.value import MaskedValue, parse_masked, read_masked
 
 _ATTRIBUTES: Mapping[tuple[str, str], tuple[str, int]] = {
     ("eth", "src"): ("dl_src", 48),
@@ -44,28 +44,39 @@ def match_of(megaflow: Megaflow) -> dict[str, MaskedValue]:
 def _match_of(keys: tuple[Key, ...]) -> dict[str, MaskedValue]:
     match: dict[str, MaskedValue] = {}
     for key in keys:
-        if key.name == "encap":
-            match.update(_match_of(split_keys(key.inner)))
-        elif key.name in _PARSED:
-            match.update(key_fields(key))
+        fields = key.fields
+        if fields is None:
+            fields = _match_of(split_keys(key.inner)) if key.name == "encap" else fields_of(key.name, key.inner)
+        if fields:
+            match.update(fields)
     return match
 
 
-@lru_cache(maxsize=65536)
-def key_fields(key: Key) -> Mapping[str, MaskedValue]:
-    """The fields that one key matches; none for a key of another kind. Raises ValueError for a value that is none."""
-    if key.name not in _PARSED or not key.inner:
+def fields_of(name: str, inner: str) -> Mapping[str, MaskedValue]:
+    """The fields that the key `name(inner)` matches; none for a key of another kind.
+
+    Raises ValueError for a value that is none.
+    """
+    if name not in _PARSED or not inner:
         return {}
-    if key.name in _WHOLE:
-        field, width = _WHOLE[key.name]
-        found = {field: parse_masked(key.inner, width)}
-    else:
-        found = dict(filter(None, (_attribute(key.name, item) for item in key.inner.split(","))))
-    return {field: value for field, value in found.items() if value.mask}
+    if name in _WHOLE:
+        field, width = _WHOLE[name]
+        found = parse_masked(inner, width)
+        return {field: found} if found.mask else {}
+    fields = {}
+    for item in inner.split(","):
+        attribute = _attribute(name, item)
+        if attribute is not None:
+            fields[attribute[0]] = attribute[1]
+    return fields
 
 
 @lru_cache(maxsize=65536)
 def _attribute(key: str, text: str) -> tuple[str, MaskedValue] | None:
+    """None: of no known field, or with no bit in its mask."""
     name, _, value = text.partition("=")
     known = _ATTRIBUTES.get((key, name))
-    return None if known is None else (known[0], parse_masked(value, known[1]))
+    if known is None:
+        return None
+    found = read_masked(value, known[1])
+    return (known[0], found) if found.mask else None

@@ -5,7 +5,8 @@ Fields and their order: lib/dpctl.c (format_dpif_flow), lib/odp-util.c, ovs-vswi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from xenoovs.datapath.value import MaskedValue, parse_masked, parse_number
@@ -20,10 +21,14 @@ class Offloaded(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of the match, `name(inner)`; `encap(...)` and `tunnel(...)` keep their keys as text."""
+    """One key of the match, `name(inner)`; `encap(...)` and `tunnel(...)` keep their keys as text.
+
+    fields: what `match.fields_of` reads from it, kept where that was done already; no part of the value.
+    """
 
     name: str
     inner: str
+    fields: Mapping[str, MaskedValue] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,10 @@ class Megaflow:
 
     def key(self, name: str) -> str | None:
         """The text inside the first key of this name, outside any encapsulation."""
-        return next((key.inner for key in self.keys if key.name == name), None)
+        for key in self.keys:
+            if key.name == name:
+                return key.inner
+        return None
 
     @property
     def in_port(self) -> str | None:

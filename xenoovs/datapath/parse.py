@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from xenoovs.datapath.match import key_fields
+from xenoovs.datapath.match import fields_of
 from xenoovs.datapath.megaflow import Key, KeyTextError, Megaflow, Offloaded, split_keys
 from xenoovs.datapath.value import parse_number
 from xenoovs.errors import ParseError
@@ -19,6 +19,11 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
 _REMARK = re.compile(r", (dp-[a-z0-9-]+):", re.ASCII)
 _COUNT = re.compile(r"[0-9]{1,20}", re.ASCII)
 _USED = re.compile(r"(-?[0-9]{1,12}\.[0-9]{1,6})s", re.ASCII)
+_USUAL = re.compile(
+    r"(?:ufid:([^, ]+), )?([a-z_]+\([^ ]*), packets:([0-9]{1,20}), bytes:([0-9]{1,20}), used:([^, ]+)"
+    r"(?:, flags:([^, ]+))?(?:, offloaded:(yes|partial))?(?:, dp:([^, ]+))?,",
+    re.ASCII,
+)
 _HEADER = "flow-dump from "
 """What ovs-vswitchd writes above the flows of one thread of the userspace datapath (lib/dpctl.c)."""
 
@@ -52,6 +57,9 @@ def parse_megaflow(line: str, *, number: int | None = None) -> Megaflow:
     if not found:
         raise ParseError(text=line, offset=len(line), expected="' actions:'", line=number)
     actions, remarks = _split_tail(tail)
+    usual = _usual(head, actions, remarks)
+    if usual is not None:
+        return usual
     try:
         keys, statistics = _split_head(head.removesuffix(","))
         return Megaflow(
@@ -68,6 +76,21 @@ def parse_megaflow(line: str, *, number: int | None = None) -> Megaflow:
         )
     except KeyTextError as error:
         raise ParseError(text=line, offset=error.offset, expected=error.expected, line=number) from None
+
+
+def _usual(head: str, actions: tuple[str, ...], remarks: tuple[tuple[str, str], ...]) -> Megaflow | None:
+    """A line in the order that Open vSwitch has used so far; None: another, to be read item by item."""
+    found = _USUAL.fullmatch(head)
+    if found is None:
+        return None
+    ufid, keys, packets, size, used, flags, offloaded, layer = found.groups()
+    try:
+        parsed = _parse_keys(keys, 0)
+        used_s = _used(used)
+    except KeyTextError:
+        return None
+    known = None if offloaded is None else _OFFLOADED[offloaded]
+    return Megaflow(ufid, parsed, int(packets), int(size), used_s, flags, known, layer, actions, remarks)
 
 
 @lru_cache(maxsize=8192)
@@ -120,8 +143,7 @@ def _parse_keys(text: str, offset: int) -> tuple[Key, ...]:
         # Without nesting every part has one parenthesis, and parts recur from line to line: each is read once.
         if text.endswith(")") and text.count("(") == len(flat) and text.count(")") == len(flat):
             return tuple(map(_flat_key, flat))
-        keys = split_keys(text)
-        _check(keys)
+        keys = tuple(_key(key.name, key.inner) for key in split_keys(text))
     except KeyTextError as error:
         raise KeyTextError(offset + error.offset, error.expected) from None
     except ValueError as error:
@@ -135,20 +157,19 @@ def _flat_key(text: str) -> Key:
     name, _, inner = text.partition("(")
     if not (name.isascii() and name.isidentifier()):
         raise ValueError("a key of the form name(...)")
-    key = Key(name, inner)
-    _check((key,))
-    return key
+    return _key(name, inner)
 
 
-def _check(keys: tuple[Key, ...]) -> None:
-    """Raise ValueError where a key that is given as a number is none (`Megaflow.eth_type`, `match_of` ...)."""
-    for key in keys:
-        if key.name == "encap":
-            _check(split_keys(key.inner))
-        elif key.name == "recirc_id":
-            parse_number(key.inner)
-        else:
-            key_fields(key)
+def _key(name: str, inner: str) -> Key:
+    """Raises ValueError where what should be a number or an address is none."""
+    if name == "encap":
+        # Its keys stay text; reading them once tells whether they can be read.
+        for key in split_keys(inner):
+            _key(key.name, key.inner)
+        return Key(name, inner)
+    if name == "recirc_id":
+        parse_number(inner)
+    return Key(name, inner, fields_of(name, inner))
 
 
 def _count(text: str | None, name: str) -> int:

@@ -13,7 +13,7 @@ from ipaddress import AddressValueError, IPv6Address
 
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,32}|[0-9]{1,39}", re.ASCII)
 _MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}", re.ASCII)
-_IPV4 = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})", re.ASCII)
+_IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}", re.ASCII)
 _LENGTH = re.compile(r"[0-9]{1,3}", re.ASCII)
 
 
@@ -31,6 +31,11 @@ def parse_masked(text: str, width: int) -> MaskedValue:
 
     The mask is of the value's form, or a prefix length behind an IP address. Raises ValueError with the text.
     """
+    return read_masked(text, width)
+
+
+def read_masked(text: str, width: int) -> MaskedValue:
+    """As `parse_masked`, for callers that keep what they read themselves."""
     value_text, is_masked, mask_text = text.partition("/")
     value = _parse_one(value_text, width)
     if not is_masked:
@@ -56,11 +61,11 @@ def _parse_mask(text: str, width: int, *, is_address: bool) -> int:
 
 
 def _parse_one(text: str, width: int) -> int:
-    if found := _IPV4.fullmatch(text) if width == 32 else None:
-        octets = [int(octet) for octet in found.groups()]
-        if max(octets) > 255:
+    if width == 32 and _IPV4.fullmatch(text):
+        first, second, third, fourth = map(int, text.split("."))
+        if first > 255 or second > 255 or third > 255 or fourth > 255:
             raise ValueError(f"an IPv4 address, not {text!r}")
-        return int.from_bytes(bytes(octets), "big")
+        return first << 24 | second << 16 | third << 8 | fourth
     if ":" in text:
         return _parse_colons(text, width)
     value = parse_number(text)

@@ -48,6 +48,9 @@ class Oddity(Enum):
     WITHOUT_PACKETS = "without_packets"
     EXPIRING = "expiring"
 
+    # Enum hashes its name in Python at each look-up; members are singletons, so identity serves.
+    __hash__ = object.__hash__
+
 
 @dataclass(frozen=True, slots=True)
 class Instance:

@@ -17,6 +17,7 @@ from xenoovs.verify.expected import ExpectedBlock, ExpectedService, eth_type_of
 _Masks = tuple[tuple[str, int], ...]
 _Entry = tuple[str | None, tuple[int, ...]]
 _Fields = Mapping[str, MaskedValue]
+_ANY = MaskedValue(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,9 @@ class _Sources:
 
     def find(self, fields: _Fields) -> ExpectedBlock | None:
         for field, mask, blocks in self.by_mask:
-            value = _masked(fields, field, mask)
-            if value is not None and value in blocks:
-                return blocks[value]
+            source = fields.get(field, _ANY)
+            if source.mask & mask == mask and (block := blocks.get(source.value & mask)) is not None:
+                return block
         return None
 
 
@@ -94,16 +95,8 @@ def _values(fields: _Fields, masks: _Masks) -> tuple[int, ...] | None:
     """The values under all masks; None: the megaflow does not match all those bits."""
     values = []
     for field, mask in masks:
-        value = _masked(fields, field, mask)
-        if value is None:
+        found = fields.get(field)
+        if found is None or found.mask & mask != mask:
             return None
-        values.append(value)
+        values.append(found.value & mask)
     return tuple(values)
-
-
-def _masked(fields: _Fields, field: str, mask: int) -> int | None:
-    """The value under `mask`; None: the megaflow does not match all those bits."""
-    if not mask:
-        return 0
-    found = fields.get(field)
-    return found.value & mask if found is not None and found.mask & mask == mask else None

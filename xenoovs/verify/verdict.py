@@ -23,6 +23,9 @@ class Verdict(Enum):
     SW = "SW"
     ABSENT = "ABSENT"
 
+    # Enum hashes its name in Python at each look-up; members are singletons, so identity serves.
+    __hash__ = object.__hash__
+
     @property
     def badness(self) -> int:
         """0: nothing to say (ABSENT), then higher is worse."""

@@ -98,8 +98,7 @@ class WideningCounter:
         self.own_mask = own_mask
         self.known: dict[tuple[int, int, int], dict[str, int]] = {}
         self.extras: dict[tuple[int, int, int, ExtraBits], ExtraBits] = {}
-        self.found: dict[tuple[str, tuple[str, ...]], tuple[Counter[str], Place]] = {}
-        self.counts = Counter[tuple[str, tuple[str, ...]]]()
+        self.counts = Counter[tuple[str, str | None, ExtraBits]]()
 
     def add(self, megaflow: Megaflow, fields: Mapping[str, MaskedValue], place: Place, block: ExpectedBlock) -> bool:
         """Whether the megaflow's mask has bits that none of our flows looks at."""
@@ -115,28 +114,26 @@ class WideningCounter:
             # Megaflows of one block and mask are alike: one of them tells for all.
             own = self.own_mask(megaflow) if self.own_mask else None
             self.extras[again] = extra_bits(fields, own) if own is not None else extra
-        return self._count(self.extras[again], place)
-
-    def _count(self, extra: ExtraBits, place: Place) -> bool:
-        if not extra:
-            return False
-        key = place.service.name, tuple(name for name, _ in extra)
-        self.counts[key] += 1
-        bits, _ = self.found.setdefault(key, (Counter(), place))
-        for name, mask in extra:
-            bits[name] |= mask
-        return True
+        extra = self.extras[again]
+        if extra:
+            self.counts[place.service.name, place.service.entries[place.entry].in_port, extra] += 1
+        return bool(extra)
 
     def result(self) -> tuple[Widening, ...]:
         """In the order in which they were met."""
+        bits: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
+        megaflows = Counter[tuple[str, tuple[str, ...]]]()
+        in_ports: dict[str, str | None] = {}
+        for (service, in_port, extra), count in self.counts.items():
+            alike = service, tuple(name for name, _ in extra)
+            megaflows[alike] += count
+            in_ports.setdefault(service, in_port)
+            merged = bits.setdefault(alike, {})
+            for name, mask in extra:
+                merged[name] = merged.get(name, 0) | mask
         return tuple(
-            Widening(
-                service=service,
-                fields=tuple(sorted(bits.items())),
-                megaflows=self.counts[service, names],
-                in_port=place.service.entries[place.entry].in_port,
-            )
-            for (service, names), (bits, place) in self.found.items()
+            Widening(alike[0], tuple(sorted(mask.items())), megaflows[alike], in_ports[alike[0]])
+            for alike, mask in bits.items()
         )
 
 
