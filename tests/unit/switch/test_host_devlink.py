@@ -1,0 +1,53 @@
+"""Answers of `devlink -j` in the form that devlink/devlink.c of iproute2 gives them."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.datapath.host import Unknown
+from xenoovs.errors import ParseError
+from xenoovs.switch.devlink import parse_mode, parse_parameter
+
+PCI = "0000:03:00.0"
+MODE = '{"dev":{"pci/0000:03:00.0":{"mode":"switchdev","inline-mode":"none","encap-mode":"basic"}}}'
+STEERING = (
+    '{"param":{"pci/0000:03:00.0":[{"name":"flow_steering_mode","type":"driver-specific",'
+    '"values":[{"cmode":"runtime","value":"smfs"}]}]}}'
+)
+NO_VALUE = '{"param":{"pci/0000:03:00.0":[{"name":"flow_steering_mode","type":"driver-specific","values":[]}]}}'
+
+
+def test_mode() -> None:
+    assert parse_mode(MODE, PCI) == "switchdev"
+
+
+def test_a_device_without_a_mode() -> None:
+    assert isinstance(parse_mode('{"dev":{"pci/0000:03:00.0":{}}}', PCI), Unknown)
+
+
+def test_runtime_value_of_a_parameter() -> None:
+    assert parse_parameter(STEERING, PCI, "flow_steering_mode") == "smfs"
+
+
+def test_a_kernel_that_tells_no_value() -> None:
+    """Seen on Ubuntu's kernel 5.15.0-25: the parameter is listed without any value."""
+    assert parse_parameter(NO_VALUE, PCI, "flow_steering_mode") == Unknown(
+        "devlink tells no value of flow_steering_mode"
+    )
+
+
+def test_other_modes_of_configuration_do_not_count() -> None:
+    later = STEERING.replace("runtime", "driverinit")
+    assert isinstance(parse_parameter(later, PCI, "flow_steering_mode"), Unknown)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"dev":{}}', MODE.replace("0000:03", "0000:04")])
+def test_text_without_the_device_is_refused(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_mode(text, PCI)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"param":{"pci/0000:03:00.0":{}}}'])
+def test_text_without_the_parameter_is_refused(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_parameter(text, PCI, "flow_steering_mode")
