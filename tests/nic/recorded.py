@@ -78,10 +78,30 @@ def _is_of(headers: dict[str, int], wanted: dict[str, MaskedValue]) -> bool:
     return all(name in headers and headers[name] & masked.mask == masked.value for name, masked in wanted.items())
 
 
+@dataclass(frozen=True, slots=True)
+class TcCounters:
+    """What TC counts for one rule, in the NIC and in its own software."""
+
+    hw_packets: int
+    hw_bytes: int
+    sw_packets: int
+
+
+def tc_counters(look: Seen) -> dict[str, TcCounters]:
+    """The counters of the rules that `tc` shows as `in_hw`, by ufid."""
+    rules = [row["options"] for rows in look.tc.values() for row in rows if "options" in row]
+    return {_cookie(rule): _counters(rule["actions"][-1]["stats"]) for rule in rules if rule.get("in_hw")}
+
+
 def in_hardware_by_tc(look: Seen) -> set[str]:
     """The ufids of the rules that `tc` shows as `in_hw`."""
-    rules = [row["options"] for rows in look.tc.values() for row in rows if "options" in row]
-    return {_cookie(rule) for rule in rules if rule.get("in_hw")}
+    return set(tc_counters(look))
+
+
+def _counters(stats: dict[str, int]) -> TcCounters:
+    # tc leaves out the parts as long as hardware has counted nothing.
+    hw_packets = stats.get("hw_packets", 0)
+    return TcCounters(hw_packets, stats.get("hw_bytes", 0), stats["packets"] - hw_packets)
 
 
 def _cookie(rule: dict[str, Any]) -> str:

@@ -146,16 +146,21 @@ static struct net_device *create(struct port *port, const char *name, const stru
 	return dev;
 }
 
+/* All at once: every device is closed before any is freed, so no frame in flight meets a device that is gone. */
 static void destroy_ports(void)
 {
+	LIST_HEAD(devices);
 	unsigned int i;
 
+	rtnl_lock();
 	for (i = 0; i < n_ports; i++) {
-		if (ports[i].wire)
-			unregister_netdev(ports[i].wire);
 		if (ports[i].representor)
-			unregister_netdev(ports[i].representor);
+			unregister_netdevice_queue(ports[i].representor, &devices);
+		if (ports[i].wire)
+			unregister_netdevice_queue(ports[i].wire, &devices);
 	}
+	unregister_netdevice_many(&devices);
+	rtnl_unlock();
 }
 
 static int __init eswitch_init(void)

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,7 @@ class Bench:
         """Leave a clean NIC to the next scenario, and what is over now in the record."""
         if self._ovs is not None:
             self.record.features = {port: _hw_tc_offload(port) for port in self._ports}
+            self.record.switch_ids = {port: _switch_id(port) for port in self._ports}
             self.record.settings = _settings(self.ovs)
             self.record.ports = self.ovs.appctl("dpif/show")
             switch.stop_ovs(self._ovs)
@@ -182,6 +184,13 @@ def _hw_tc_offload(port: str) -> str:
         if line.startswith("hw-tc-offload:"):
             return line.split()[1] if "[fixed]" not in line else "absent"
     return "absent"
+
+
+def _switch_id(port: str) -> str:
+    # A device that is no port of a switch refuses to be read.
+    with suppress(OSError):
+        return Path(f"/sys/class/net/{port}/phys_switch_id").read_text().strip()
+    return ""
 
 
 def _settings(ovs: PrivateOvs) -> dict[str, str]:

@@ -37,6 +37,7 @@ def main() -> None:
         wires = _prepare(job)
         records = {name: asdict(_run(name, wires, job["programs"])) for name in job["scenarios"]}
         Path(sys.argv[1]).with_name("result.json").write_text(json.dumps(records))
+        run(["rmmod", "eswitch"])
     except Exception:  # noqa: BLE001 (the machine must switch off whatever happened; the console has the reason)
         traceback.print_exc()
     sys.stdout.flush()

@@ -70,6 +70,8 @@ class Record:
     said: list[Said] = field(default_factory=list)
     features: dict[str, str] = field(default_factory=dict)
     """hw-tc-offload (`on`, `off`, `absent`) by port, at the end."""
+    switch_ids: dict[str, str] = field(default_factory=dict)
+    """`/sys/class/net/PORT/phys_switch_id` by port; empty for a port of no switch."""
     settings: dict[str, str] = field(default_factory=dict)
     """other_config of Open_vSwitch, at the end."""
     ports: str = ""
