@@ -19,25 +19,28 @@ from xenoovs.switch.netlink import (
 TCMSG = struct.Struct("=BxxxiIII")
 """struct tcmsg: family, ifindex, handle, parent, info; info is preference << 16 | EtherType in network order."""
 
-INGRESS_PARENT = 0xFFFF0000
-"""Handle of the ingress and clsact qdiscs, as Open vSwitch uses it (lib/tc.c)."""
-_BLOCK_IFINDEX = -1
-"""TCM_IFINDEX_MAGIC_BLOCK: the next field is the number of a shared block (as of a bond), not a parent."""
+INGRESS_PARENT = 0xFFFFFFF2
+"""TC_H_CLSACT with TC_H_MIN_INGRESS: of ingress and of clsact qdiscs, as Open vSwitch gives it (lib/tc.c)."""
+BLOCK_IFINDEX = -1
+"""TCM_IFINDEX_MAGIC_BLOCK: parent is the number of a shared block (as of a bond)."""
 
 TCA_KIND, TCA_OPTIONS, TCA_CHAIN, TCA_INGRESS_BLOCK = 1, 2, 11, 13
 _CLASSID, _ACTIONS, _FLAGS, _IN_HW_COUNT = 1, 3, 22, 86
 _SKIP_HW, _SKIP_SW, _IN_HW, _NOT_IN_HW = 1, 2, 4, 8
 _ACT_KIND, _ACT_OPTIONS, _ACT_COOKIE = 1, 2, 6
 
-_PARAMETERS = {"pedit": 4, "csum": 1}
+_PARAMETERS = {"pedit": 4, "csum": 1, "ct": 1}
 """The attribute with the parameters of an action kind where it is not 2."""
 _DROPPED = {
     "mirred": frozenset((1, 3)),
     "pedit": frozenset((1, 3)),
     "gact": frozenset((1, 4)),
     "vlan": frozenset((1, 5)),
+    "mpls": frozenset((1, 3)),
+    "skbedit": frozenset((1, 6)),
     "tunnel_key": frozenset((1, 8)),
     "csum": frozenset((2, 3)),
+    "ct": frozenset((2, 15)),
 }
 """Times and padding that the kernel tells but does not take."""
 _SHARED = "police"
@@ -46,22 +49,25 @@ _SHARED = "police"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the rules of a port are: on its ingress qdisc, or on a `block` that it shares with other ports."""
+    """Where rules are: on the ingress qdisc of a device, or on a block that devices share (`ifindex` BLOCK_IFINDEX).
+
+    parent: whatever a new rule names becomes that of all rules of the qdisc (block->classid of net/sched/cls_api.c), so
+            that a rule that is to leave no trace must name what the others have.
+    """
 
     ifindex: int
-    block: int | None = None
+    parent: int = INGRESS_PARENT
 
     def pack(self, *, handle: int = 0, info: int = 0) -> bytes:
         """struct tcmsg."""
-        if self.block is not None:
-            return TCMSG.pack(0, _BLOCK_IFINDEX, handle, self.block, info)
-        return TCMSG.pack(0, self.ifindex, handle, INGRESS_PARENT, info)
+        return TCMSG.pack(0, self.ifindex, handle, self.parent, info)
 
 
 @dataclass(frozen=True, slots=True)
 class FlowerRule:
     """One rule. `protocol`: EtherType, host order. `cookie`: of its first action that has one. `options`: its rest."""
 
+    place: Place
     preference: int
     protocol: int
     handle: int
@@ -86,13 +92,14 @@ class FlowerRule:
 
 def parse_rule(body: bytes) -> FlowerRule | None:
     """One message of a dump of filters; None: a header, or a rule of another classifier."""
-    _, _, handle, _, info = TCMSG.unpack_from(body)
+    _, ifindex, handle, parent, info = TCMSG.unpack_from(body)
     attributes = decode_attributes(body[TCMSG.size :])
     nested = find_attribute(attributes, TCA_OPTIONS)
     if find_attribute(attributes, TCA_KIND) != b"flower\0" or nested is None or handle == 0:
         return None
     options = decode_attributes(nested)
     return FlowerRule(
+        place=Place(ifindex, parent),
         preference=info >> 16,
         protocol=_swap16(info & 0xFFFF),
         handle=handle,

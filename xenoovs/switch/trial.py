@@ -16,6 +16,7 @@ from pathlib import Path
 
 from xenoovs.errors import SwitchError
 from xenoovs.switch.flower import (
+    BLOCK_IFINDEX,
     TCA_CHAIN,
     TCA_INGRESS_BLOCK,
     TCA_KIND,
@@ -60,18 +61,22 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """Where the trial rule is: enough to delete it in another process."""
+    """Where the trial rule is: enough to delete it in another process.
+
+    device, device_index: of the port. ifindex, parent: as in `flower.Place`.
+    """
 
     device: str
+    device_index: int
     ifindex: int
-    block: int | None
+    parent: int
     preference: int
     protocol: int
     chain: int | None
 
     @property
     def place(self) -> Place:
-        return Place(self.ifindex, self.block)
+        return Place(self.ifindex, self.parent)
 
     def body(self, *attributes: tuple[int, bytes]) -> bytes:
         """The message that adds it, with its options among `attributes`, or deletes it."""
@@ -118,12 +123,11 @@ class Prober:
         ifindex = _ifindex(device)
         if ifindex is None:
             return {}
-        place = Place(ifindex, self._block(ifindex))
-        bodies = self._dump(RTM_GETTFILTER, place.pack())
+        bodies = self._dump(RTM_GETTFILTER, self._place(ifindex).pack())
         preference = _free_preference(bodies)
         found = {rule.cookie.hex(): rule for body in bodies if (rule := parse_rule(body)) and rule.cookie}
         return {
-            cookie: self._try(_Trial(device, ifindex, place.block, preference, rule.protocol, rule.chain), rule)
+            cookie: self._try(_trial_of(rule, device, ifindex, preference=preference), rule)
             for cookie, rule in found.items()
             if cookie in cookies and not rule.in_hw and not rule.skip_hw
         }
@@ -145,11 +149,11 @@ class Prober:
             return False
         try:
             trial = _Trial(**facts)  # type: ignore[arg-type]  # a wrong one cannot be packed
-            body = trial.body()
+            body, index = trial.body(), _ifindex(trial.device)
         except (TypeError, struct.error):
             raise SwitchError(f"{self._leftover.path} is not a note of xenoovs; look at it, then remove it") from None
         # A device that is gone took its rules with it, and its number may be another one's by now.
-        if _ifindex(trial.device) == trial.ifindex:
+        if index == trial.device_index:
             self._delete(trial, body)
         self._leftover.erase()
         return True
@@ -164,20 +168,26 @@ class Prober:
                     f"cannot delete the trial rule at preference {trial.preference} of {trial.device}: {refused}"
                 ) from None
 
-    def _block(self, ifindex: int) -> int | None:
-        """The shared block of the ingress qdisc; None: it has rules of its own."""
+    def _place(self, ifindex: int) -> Place:
+        """Where the ingress rules of a device are."""
         for body in self._dump(RTM_GETQDISC, TCMSG.pack(0, ifindex, 0, 0, 0)):
             _, index, _, parent, _ = TCMSG.unpack_from(body)
             if index == ifindex and parent == _INGRESS:
                 block = find_attribute(decode_attributes(body[TCMSG.size :]), TCA_INGRESS_BLOCK)
-                return None if block is None else int(struct.unpack("=I", block)[0])
-        return None
+                if block is not None:
+                    return Place(BLOCK_IFINDEX, struct.unpack("=I", block)[0])
+        return Place(ifindex)
 
     def _dump(self, kind: int, body: bytes) -> list[bytes]:
         try:
             return list(self.netlink.dump(kind, body))
         except Refused as refused:
             raise SwitchError(f"the kernel does not tell its traffic control: {refused}; run as root") from None
+
+
+def _trial_of(rule: FlowerRule, device: str, device_index: int, *, preference: int) -> _Trial:
+    place = rule.place
+    return _Trial(device, device_index, place.ifindex, place.parent, preference, rule.protocol, rule.chain)
 
 
 def _free_preference(bodies: Iterable[bytes]) -> int:

@@ -25,8 +25,9 @@ _LINE = re.compile(
 _HEADER_LINES = 2
 
 _OFFLOAD = re.compile(r"netdev_offload(_\w+)?|dpif_offload(_\w+)?|tc|dpif_netlink|netlink_socket|\w*doca\w*")
-"""netlink_socket: newer versions log the driver's own words there. Up to 3.6: netdev_offload, netdev_offload_tc, netdev_offload_dpdk, tc, dpif_netlink. From 3.7 on: dpif_offload,
-dpif_offload_tc, dpif_offload_tc_netdev, dpif_offload_dpdk_netdev ..., tc. NVIDIA's fork: also such with doca."""
+"""Up to 3.6: netdev_offload, netdev_offload_tc, netdev_offload_dpdk, dpif_netlink. From 3.7 on: dpif_offload,
+dpif_offload_tc, dpif_offload_tc_netdev, dpif_offload_dpdk_netdev ... In both tc, and netlink_socket, where newer
+versions log the driver's own words. NVIDIA's fork: also such with doca."""
 
 
 @dataclass(frozen=True, slots=True)

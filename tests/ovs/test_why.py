@@ -1,0 +1,157 @@
+"""`xenoovs why` against a real ovs-vswitchd whose datapath is software: reasons, selections, exit statuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import SMALL_CONFIG, CommandLine, Said
+from tests.ovs.dummy import DummyBridge, udp_packet
+
+pytestmark = pytest.mark.ovs
+
+CLIENTS = tuple(f"198.18.0.{number}" for number in range(16))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL_CONFIG)
+    return path
+
+
+@pytest.fixture
+def command_line(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(capsys)
+
+
+class _Why:
+    """A bridge with the flows of a config, and the question about it."""
+
+    def __init__(self, run: CommandLine, bridge: DummyBridge, config: Path) -> None:
+        self._run, self._bridge, self._config = run, bridge, config
+        assert run("apply", config, "--yes", *self._db).status == 0
+        bridge.settle(removed_s=0)
+
+    @property
+    def _db(self) -> Sequence[str]:
+        return ("--db", self._bridge.ovs.db)
+
+    def send(self) -> None:
+        self._bridge.send("p0", [udp_packet(client) for client in CLIENTS])
+        self._bridge.megaflows()
+
+    def __call__(self, *options: str) -> Said:
+        return self._run("why", self._config, "--listen", "0", *options, *self._db)
+
+    def json(self, *options: str) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self("-o", "json", *options).out)
+        return document
+
+
+@pytest.fixture
+def why(command_line: CommandLine, bridge: DummyBridge, config: Path) -> _Why:
+    return _Why(command_line, bridge, config)
+
+
+def test_before_traffic_nothing_is_seen(why: _Why) -> None:
+    said = why()
+    assert (said.status, said.err) == (3, "")
+    assert "no traffic yet" in said.out
+
+
+def test_a_software_datapath_is_named_as_the_one_reason(why: _Why) -> None:
+    why.send()
+    document = why.json()
+    assert {row["service"] for row in document["megaflows"]} == {"dns"}
+    assert {row["verdict"] for row in document["megaflows"]} == {"SW"}
+    for row in document["megaflows"]:
+        (reason,) = row["reasons"]
+        assert (reason["cause"], reason["likelihood"]) == ("software-datapath", "certain")
+        assert reason["evidence"] == ["bridge ovsbr1: datapath_type=dummy", "interface p0: type=dummy"]
+
+
+def test_also_with_offload_on_for_no_port_can_offload(why: _Why, bridge: DummyBridge) -> None:
+    bridge.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true")
+    try:
+        why.send()
+        causes = {reason["cause"] for row in why.json()["megaflows"] for reason in row["reasons"]}
+        assert causes == {"software-datapath"}
+    finally:
+        bridge.ovs.vsctl("remove", "Open_vSwitch", ".", "other_config", "hw-offload")
+
+
+def test_for_people(why: _Why) -> None:
+    why.send()
+    said = why()
+    assert said.status == 2
+    assert "SW: " in said.out
+    assert "1. software datapath" in said.out
+    assert "seen: bridge ovsbr1: datapath_type=dummy" in said.out
+
+
+def test_one_client_one_megaflow_one_service(why: _Why) -> None:
+    why.send()
+    (row,) = why.json("--src", CLIENTS[5])["megaflows"]
+    assert why.json("--ufid", row["ufid"][:8])["megaflows"] == [row]
+    assert len(why.json("--service", "dns")["megaflows"]) > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--service", "web"), "the config has dns"),
+        (("--src", "198.18.0"), "not an IPv4 or IPv6 address"),
+        (("--listen", "-1"), "--listen"),
+    ],
+)
+def test_wrong_usage(options: tuple[str, ...], told: str, why: _Why) -> None:
+    said = why(*options)
+    assert said.status == 64
+    assert told in said.err
+
+
+def test_it_changes_no_level_of_the_log(why: _Why, bridge: DummyBridge) -> None:
+    bridge.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true")
+    try:
+        why.send()
+        before = bridge.ovs.appctl("vlog/list")
+        assert why("--listen", "0.1", "--reinstall").status == 2
+        assert bridge.ovs.appctl("vlog/list") == before
+    finally:
+        bridge.ovs.vsctl("remove", "Open_vSwitch", ".", "other_config", "hw-offload")
+
+
+def test_megaflows_that_do_not_come_back_are_still_explained(why: _Why, bridge: DummyBridge) -> None:
+    bridge.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true")
+    try:
+        why.send()
+        document = why.json("--listen", "0.1", "--reinstall")
+        assert document["megaflows"]
+        assert any("no packet came" in note for note in document["notes"])
+    finally:
+        bridge.ovs.vsctl("remove", "Open_vSwitch", ".", "other_config", "hw-offload")
+
+
+def test_what_a_killed_run_left_is_undone_and_told(why: _Why, bridge: DummyBridge) -> None:
+    why.send()
+    before = bridge.ovs.appctl("vlog/list")
+    module = next(line.split() for line in before.splitlines() if line.startswith("netdev_offload_tc"))
+    started = _process(bridge)
+    note = {
+        **started,
+        "modules": [{"name": "netdev_offload_tc", "file": module[3], "is_rate_limited": True}],
+    }
+    (bridge.ovs.directory / "xenoovs-vlog.json").write_text(json.dumps(note))
+    bridge.ovs.appctl("vlog/set", "netdev_offload_tc:file:dbg")
+    assert any("an earlier run was killed" in text for text in why.json()["notes"])
+    assert bridge.ovs.appctl("vlog/list") == before
+
+
+def _process(bridge: DummyBridge) -> dict[str, int]:
+    pid = int((bridge.ovs.directory / "ovs-vswitchd.pid").read_text())
+    return {"pid": pid, "started": int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])}

@@ -1,0 +1,147 @@
+"""The trial rule: the driver's words come back, and whatever happens it does not stay."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.switch.fake_kernel import FakeKernel
+from tests.unit.switch.netlink_samples import ACCEPTED, HEADER, UNSUPPORTED_ACTION, UNSUPPORTED_KEY
+from xenoovs.errors import SwitchError
+from xenoovs.switch.flower import Place, parse_rule
+from xenoovs.switch.netlink import Refused
+from xenoovs.switch.trial import Answer, Prober
+
+RULES = [HEADER, ACCEPTED, UNSUPPORTED_KEY, UNSUPPORTED_ACTION]
+DEVICE = "lo"
+"""A device that every machine has; the rules in these tests are the fake kernel's."""
+WORDS = "eswitch: unsupported match key"
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+from tests.unit.switch.fake_kernel import FakeKernel
+from tests.unit.switch.test_trial import DEVICE, REFUSED_COOKIE
+from xenoovs.switch.trial import Prober
+
+directory = Path(sys.argv[1])
+Prober(FakeKernel(directory / "kernel", dies_after_add=True), directory).ask({DEVICE: [REFUSED_COOKIE]})
+"""
+
+
+def _cookie(body: bytes) -> str:
+    rule = parse_rule(body)
+    assert rule is not None
+    assert rule.cookie is not None
+    return rule.cookie.hex()
+
+
+REFUSED_COOKIE = _cookie(UNSUPPORTED_KEY)
+ALL = {DEVICE: [_cookie(body) for body in RULES[1:]]}
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> FakeKernel:
+    made = FakeKernel(tmp_path / "kernel", Refused(95, WORDS))
+    made.put(RULES)
+    return made
+
+
+def _notes(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob("*.json"))
+
+
+def test_the_drivers_words_of_each_rule_that_is_not_in_hardware(kernel: FakeKernel, tmp_path: Path) -> None:
+    told = Answer(95, "Operation not supported", WORDS)
+    asked = Prober(kernel, tmp_path).ask(ALL)
+    assert asked == {_cookie(UNSUPPORTED_KEY): told, _cookie(UNSUPPORTED_ACTION): told}
+    assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
+
+
+def test_a_driver_without_words(tmp_path: Path) -> None:
+    kernel = FakeKernel(tmp_path / "kernel", Refused(28, ""))
+    kernel.put(RULES)
+    assert Prober(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {
+        REFUSED_COOKIE: Answer(28, "No space left on device")
+    }
+
+
+def test_an_accepted_trial_is_deleted_at_once(tmp_path: Path) -> None:
+    kernel = FakeKernel(tmp_path / "kernel")
+    kernel.put(RULES)
+    assert Prober(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {REFUSED_COOKIE: Answer(None)}
+    assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
+
+
+@pytest.mark.parametrize("rules", [{}, {DEVICE: ["0" * 32]}, {"no-such-device": [REFUSED_COOKIE]}])
+def test_what_is_not_there_is_not_tried(rules: dict[str, list[str]], kernel: FakeKernel, tmp_path: Path) -> None:
+    assert Prober(kernel, tmp_path).ask(rules) == {}
+
+
+def test_killed_half_way_the_next_run_deletes_the_rule(tmp_path: Path) -> None:
+    kernel = FakeKernel(tmp_path / "kernel", Refused(95, WORDS))
+    kernel.put(RULES)
+    victim = subprocess.run([sys.executable, "-c", _PROGRAM, str(tmp_path)], check=False, cwd=Path(__file__).parents[3])
+    assert victim.returncode == -signal.SIGKILL
+    left = [rule for rule in kernel.rules() if rule not in RULES]
+    assert len(left) == 1
+    trial = parse_rule(left[0])
+    assert trial is not None
+    # In its own preference, under the same parent as the rules of Open vSwitch, and with no cookie of theirs.
+    assert (trial.place, trial.cookie) == (Place(2), None)
+    assert trial.preference > 0xC000
+
+    assert Prober(kernel, tmp_path).finish()
+    assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
+    assert not Prober(kernel, tmp_path).finish()
+
+
+def test_killed_half_way_the_next_trial_deletes_the_rule_first(tmp_path: Path) -> None:
+    kernel = FakeKernel(tmp_path / "kernel", Refused(95, WORDS))
+    kernel.put(RULES)
+    subprocess.run([sys.executable, "-c", _PROGRAM, str(tmp_path)], check=False, cwd=Path(__file__).parents[3])
+    assert len(kernel.rules()) == len(RULES) + 1
+    Prober(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]})
+    assert kernel.rules() == RULES
+
+
+class _Interrupted(FakeKernel):
+    """Ctrl-C arrives when the rule is there, before anybody has heard so."""
+
+    def request(self, kind: int, flags: int, body: bytes) -> None:
+        FakeKernel.request(self, kind, flags, body)
+        if kind == 44:
+            raise KeyboardInterrupt
+
+
+def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    kernel = _Interrupted(tmp_path / "kernel")
+    kernel.put(RULES)
+    with pytest.raises(KeyboardInterrupt):
+        Prober(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]})
+    assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
+
+
+def test_a_device_that_is_gone_took_the_rule_with_it(tmp_path: Path) -> None:
+    kernel = FakeKernel(tmp_path / "kernel", Refused(95, WORDS))
+    kernel.put(RULES)
+    subprocess.run([sys.executable, "-c", _PROGRAM, str(tmp_path)], check=False, cwd=Path(__file__).parents[3])
+    note = tmp_path / "xenoovs-trial.json"
+    number = socket.if_nametoindex(DEVICE)
+    note.write_text(note.read_text().replace(f'"device_index": {number}', '"device_index": 4711'))
+    before = kernel.rules()
+    assert Prober(kernel, tmp_path).finish()
+    assert (kernel.rules(), _notes(tmp_path)) == (before, [])
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"device": "lo"}', '{"device": 1, "x": 2}'])
+def test_a_note_that_is_none_of_ours_is_not_followed(text: str, kernel: FakeKernel, tmp_path: Path) -> None:
+    (tmp_path / "xenoovs-trial.json").write_text(text)
+    with pytest.raises(SwitchError, match=r"xenoovs-trial\.json"):
+        Prober(kernel, tmp_path).finish()
+    assert kernel.rules() == RULES
