@@ -89,23 +89,25 @@ def _mend(
     question: Question, checks: tuple[Check, ...], *, report: _Report, restart_ovs: bool, yes: bool, **_: bool
 ) -> tuple[Check, ...]:
     """Safe fixes, a second look, the restart where it is still needed, a third look."""
-    from xenoovs.cli.doctor_fix import confirm, restart, run_fixes
+    from xenoovs.cli import doctor_fix
     from xenoovs.verify.doctor.examine import safe_fixes
 
+    # Asked first: where a restart is impossible, nothing is begun.
+    order = doctor_fix.restart_order(question) if restart_ovs else None
     fixes = safe_fixes(checks)
     if fixes:
         report.proposal([fix.command for fix in fixes])
-        confirm("Do this?", yes=yes)
-        report.fixed(run_fixes(question, fixes))
+        doctor_fix.confirm("Do this?", yes=yes)
+        report.fixed(doctor_fix.run_fixes(question, fixes))
         checks = _examine(question)
     needed = any(check.needs_restart for check in checks)
-    if restart_ovs and not needed:
-        report.no_restart()
-    if restart_ovs and needed:
-        report.restart_warning()
-        confirm("Restart Open vSwitch now?", yes=yes)
-        report.restarted(restart(question))
+    if order is not None and needed:
+        report.restart_warning(doctor_fix.foreign_flows_lost(question))
+        doctor_fix.confirm("Restart Open vSwitch now?", yes=yes)
+        report.restarted(doctor_fix.restart(question, order))
         checks = _examine(question)
+    elif order is not None:
+        report.no_restart()
     report.after(checks)
     return checks
 
@@ -136,12 +138,16 @@ class _Report:
             if self.text:
                 click.echo(f"{state}: {row['fix']}" + (f": {row['error']}" if row["error"] else ""))
 
-    def restart_warning(self) -> None:
-        if self.text:
-            click.echo(
-                "\nA restart takes all flows away; meanwhile fail-mode decides what is forwarded, mostly for seconds.\n"
-                "Ours are put back at once; those of others are for their owners to put back."
-            )
+    def restart_warning(self, lost: dict[str, int]) -> None:
+        if not self.text:
+            return
+        click.echo(
+            "\nA restart takes all flows away; meanwhile fail-mode decides what is forwarded, mostly for seconds.\n"
+            "Ours are put back at once."
+        )
+        for bridge, count in lost.items():
+            told = f"{count} flows of others on {bridge} are lost until their owners put them back"
+            click.echo(click.style(told, fg="yellow"))
 
     def no_restart(self) -> None:
         if self.text:

@@ -49,18 +49,26 @@ def run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str | 
     return done
 
 
-def restart(question: Question) -> dict[str, object]:
-    """Restart Open vSwitch and put our flows back. Raises SwitchError."""
+def foreign_flows_lost(question: Question) -> dict[str, int]:
+    """Bridge -> flows of others, which a restart takes away; bridges without any are left out. Raises SwitchError."""
+    switch = question.switch
+    counts = {state.name: switch.count_foreign_flows(state.name) for state in switch.bridges()}
+    return {bridge: count for bridge, count in counts.items() if count}
+
+
+def restart(question: Question, order: Callable[[], None]) -> dict[str, object]:
+    """Restart Open vSwitch by `order` and put our flows back. Raises SwitchError."""
     from xenoovs.switch.restart import restart_with_flows
 
-    lab, order = question.lab, _restart_order(question)
+    lab = question.lab
     directory = lab.directory if lab is not None else _STATE_DIRECTORY
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     done = restart_with_flows(question.switch, order, directory=directory)
     return {"gap_s": round(done.gap_s, 3), "flows": dict(done.flows)}
 
 
-def _restart_order(question: Question) -> Callable[[], None]:
+def restart_order(question: Question) -> Callable[[], None]:
+    """How this Open vSwitch is restarted. Raises SwitchError for one that can only be restarted by its owner."""
     lab = question.lab
     if lab is not None:
         return lambda: _restart_lab(lab, question.endpoint)

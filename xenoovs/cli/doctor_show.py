@@ -41,6 +41,6 @@ def _paragraph(check: Check) -> list[str]:
     about = f"{check.name} {check.subject}" if check.subject else check.name
     lines = [click.style(f"{about}: {check.seen}", fg="red"), f"  why: {check.why}"]
     if check.fix is not None:
-        by_us = "   (--fix does it)" if check.is_safely_mended else ""
+        by_us = "   (--fix does it)" if check.is_safely_mended and not check.needs_restart else ""
         lines.append(f"  do:  {click.style(str(check.fix), bold=True)}{by_us}")
     return lines

@@ -1,0 +1,180 @@
+"""doctor on a real ovs-vswitchd with the dummy datapath: what it sees, what it mends, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import CommandLine
+from tests.ovs.dummy import DummyBridge, DummyOvs
+from xenoovs.datapath.host import Unknown
+from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.host import gather
+from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.restart import restart_with_flows
+
+pytestmark = pytest.mark.ovs
+
+FLOWS = 8
+
+
+def _rows(xenoovs: CommandLine, *arguments: object, status: int) -> dict[tuple[str, str | None], dict[str, Any]]:
+    said = xenoovs("doctor", *arguments, "-o", "json")
+    assert (said.status, said.err) == (status, "")
+    return {(row["check"], row["subject"]): row for row in json.loads(said.out)["checks"]}
+
+
+@pytest.fixture
+def two_ports(own_ovs: DummyOvs) -> Any:
+    with own_ovs.bridge() as made:
+        yield made
+
+
+def test_what_a_dummy_bridge_looks_like(xenoovs: CommandLine, two_ports: DummyBridge, config: Path) -> None:
+    rows = _rows(xenoovs, config, "--db", two_ports.ovs.db, status=2)
+    wrong = {key for key, row in rows.items() if row["state"] == "wrong"}
+    assert wrong == {("hw-offload", None), ("datapath", "ovsbr1")}
+    assert rows["Open vSwitch runs", None]["seen"].startswith("version ")
+    assert rows["hw-offload in effect", None]["seen"].startswith("off, as set")
+
+
+def test_without_a_config_every_bridge_is_looked_at(xenoovs: CommandLine, two_ports: DummyBridge) -> None:
+    rows = _rows(xenoovs, "--db", two_ports.ovs.db, status=2)
+    assert {subject for name, subject in rows if name == "port works"} == {"p0", "p1"}
+
+
+def test_fix_sets_what_is_safe_and_it_takes_effect(xenoovs: CommandLine, two_ports: DummyBridge, config: Path) -> None:
+    said = xenoovs("doctor", config, "--db", two_ports.ovs.db, "--fix", "--yes")
+    assert said.status == 2
+    assert "done: ovs-vsctl set Open_vSwitch . other_config:hw-offload=true" in said.out
+    assert two_ports.ovs.vsctl("get", "Open_vSwitch", ".", "other_config:hw-offload") == '"true"'
+    rows = _rows(xenoovs, config, "--db", two_ports.ovs.db, status=2)
+    assert rows["hw-offload in effect", None]["state"] == "ok"
+    # The dummy's own provider has no hardware behind it.
+    assert rows["offload provider", "p0"]["seen"] == "dummy"
+
+
+def test_fix_asks_before_it_changes_anything(xenoovs: CommandLine, two_ports: DummyBridge, config: Path) -> None:
+    said = xenoovs("doctor", config, "--db", two_ports.ovs.db, "--fix")
+    assert said.status == 64
+    assert two_ports.ovs.vsctl("get", "Open_vSwitch", ".", "other_config") == '{max-idle="600000"}'
+
+
+def test_a_fix_that_fails_is_told_and_the_others_are_done(
+    xenoovs: CommandLine, two_ports: DummyBridge, config: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    two_ports.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-idle=1000")
+    real = shutil.which("ovs-appctl")
+    script = tmp_path / "bin" / "ovs-appctl"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\n[ "$1" = revalidator/purge ] && {{ echo no >&2; exit 1; }}\nexec {real} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+    said = xenoovs("doctor", config, "--db", two_ports.ovs.db, "--fix", "--yes")
+    assert said.status == 1
+    assert "failed: ovs-vsctl set Open_vSwitch . other_config:hw-offload=true" in said.out
+    assert "done: ovs-vsctl remove Open_vSwitch . other_config max-idle" in said.out
+
+
+def test_a_setting_that_is_too_late_is_found(xenoovs: CommandLine, two_ports: DummyBridge, config: Path) -> None:
+    """hw-offload cannot be turned off while ovs-vswitchd runs."""
+    two_ports.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true")
+    two_ports.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=false")
+    row = _rows(xenoovs, config, "--db", two_ports.ovs.db, status=2)["hw-offload in effect", None]
+    assert row["state"] == "wrong"
+    assert row["seen"].startswith("on until the next restart")
+
+
+def test_a_foreign_flow_is_told_with_its_cost(xenoovs: CommandLine, two_ports: DummyBridge, config: Path) -> None:
+    xenoovs("apply", config, "--db", two_ports.ovs.db, "--yes")
+    two_ports.add_flows("priority=5000,ip,nw_src=203.0.113.9 actions=drop\n")
+    row = _rows(xenoovs, config, "--db", two_ports.ovs.db, status=2)["flows of others", "ovsbr1"]
+    assert row["state"] == "wrong"
+    assert "hardware entries instead of 5" in row["seen"]
+    assert row["safe_to_fix"] is False
+
+
+def test_a_port_on_another_bridge(xenoovs: CommandLine, own_ovs: DummyOvs, config: Path) -> None:
+    with own_ovs.bridge("ovsbr1", ports=("p0",)), own_ovs.bridge("ovsbr2", ports=("p1",)):
+        row = _rows(xenoovs, config, "--db", own_ovs.ovs.db, status=2)["port on bridge", "p1"]
+    assert row["fix"] == "ovs-vsctl del-port ovsbr2 p1 -- add-port ovsbr1 p1 -- set Interface p1 type=dummy"
+
+
+def test_two_silent_controllers_are_not_called_wrong(
+    xenoovs: CommandLine, two_ports: DummyBridge, config: Path
+) -> None:
+    two_ports.ovs.vsctl("set-controller", "ovsbr1", "tcp:127.0.0.1:6653", "tcp:127.0.0.1:6654")
+    row = _rows(xenoovs, config, "--db", two_ports.ovs.db, status=2)["controllers", "ovsbr1"]
+    assert (row["state"], row["seen"][:28]) == ("unknown", "2 are set, 0 may write now: ")
+
+
+def test_a_dead_ovs_vswitchd(xenoovs: CommandLine, own_ovs: DummyOvs, config: Path) -> None:
+    stop_process(own_ovs.ovs.pids()[0])
+    rows = _rows(xenoovs, config, "--db", own_ovs.ovs.db, status=2)
+    assert rows["Open vSwitch runs", None]["state"] == "wrong"
+    assert rows["Open vSwitch runs", None]["fix"] == "systemctl start openvswitch-switch"
+
+
+def test_no_open_vswitch_at_all_is_one_sentence(
+    xenoovs: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = xenoovs("doctor", "--db", f"unix:{tmp_path}/db.sock")
+    assert (said.status, said.out) == (1, "")
+    assert said.err.startswith("error: there is no Open vSwitch on this host")
+    assert said.err.count("\n") == 1
+
+
+def test_a_remote_database_that_does_not_answer(xenoovs: CommandLine) -> None:
+    said = xenoovs("doctor", "--db", "tcp:127.0.0.1:9")
+    assert said.status == 1
+    assert "cannot reach Open vSwitch at tcp:127.0.0.1:9" in said.err
+
+
+def test_an_open_vswitch_that_is_no_service_is_not_restarted(
+    xenoovs: CommandLine, two_ports: DummyBridge, config: Path
+) -> None:
+    said = xenoovs("doctor", config, "--db", two_ports.ovs.db, "--fix", "--restart-ovs", "--yes")
+    assert said.status == 1
+    assert "is no service of this host and was not restarted" in said.err
+    assert two_ports.ovs.vsctl("get", "Open_vSwitch", ".", "other_config") == '{max-idle="600000"}'
+
+
+@pytest.mark.parametrize("arguments", [["--restart-ovs"], ["--yes"], ["--backends"]])
+def test_options_that_need_others(xenoovs: CommandLine, arguments: list[str]) -> None:
+    assert xenoovs("doctor", *arguments).status == 64
+
+
+def test_programs_that_are_missing_make_rows_unknown(
+    two_ports: DummyBridge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for program in ("ovs-vsctl", "ovs-appctl"):
+        (tmp_path / program).symlink_to(shutil.which(program) or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    facts = gather(Endpoint(two_ports.ovs.db, two_ports.ovs.directory))
+    assert facts.devices == Unknown("ip is not installed")
+    assert not isinstance(facts.database, Unknown)
+    assert not isinstance(facts.daemon, Unknown)
+
+
+def test_a_real_restart_keeps_our_flows(
+    xenoovs: CommandLine, two_ports: DummyBridge, config: Path, tmp_path: Path
+) -> None:
+    ovs = two_ports.ovs
+    xenoovs("apply", config, "--db", ovs.db, "--yes")
+    before = two_ports.dump_flows()
+
+    def restart() -> None:
+        stop_process(ovs.pids()[0])
+        start_vswitchd(ovs, datapath=Datapath.DUMMY)
+
+    done = restart_with_flows(LiveSwitch(Endpoint(ovs.db, ovs.directory)), restart, directory=tmp_path)
+    assert done.flows == {"ovsbr1": FLOWS}
+    assert two_ports.dump_flows() == before
+    assert done.gap_s > 0

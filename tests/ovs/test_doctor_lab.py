@@ -1,0 +1,107 @@
+"""doctor in a lab: devices of its namespaces, backends that can be asked, a restart that real packets survive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
+from xenoovs.cli.doctor_case import Question
+from xenoovs.cli.doctor_fix import restart, restart_order
+from xenoovs.cli.planning import plan_change
+from xenoovs.lab.lab import Lab
+from xenoovs.lab.load import Load
+from xenoovs.lab.netns import Netns
+from xenoovs.lab.traffic import send
+from xenoovs.model.address import Family
+from xenoovs.model.service import Claim, PortRange, Protocol
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.live import LiveSwitch
+from xenoovs.verify.doctor.check import Check, State
+from xenoovs.verify.doctor.examine import BACKEND_CHECKS, HOST_CHECKS, examine
+
+pytestmark = pytest.mark.ovs
+
+DNS = service(
+    "dns",
+    Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),)),
+    vip_mac=VIP_MAC,
+)
+CONFIG = balancer(DNS)
+
+
+@pytest.fixture(scope="module")
+def question(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Question]:
+    """A lab with the flows of the config."""
+    with running_lab("doctor", CONFIG, tmp_path_factory.mktemp("lab")) as lab:
+        switch = LiveSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
+        switch.apply("ovsbr1", plan_change(CONFIG, switch).bundle)
+        yield Question(CONFIG, switch, lab, backends=True)
+
+
+def _lab(question: Question) -> Lab:
+    assert question.lab is not None
+    return question.lab
+
+
+def _rows(question: Question) -> dict[tuple[str, str | None], Check]:
+    rows = examine(question.look(), checks=(*HOST_CHECKS, *BACKEND_CHECKS))
+    return {(row.name, row.subject): row for row in rows}
+
+
+def test_a_lab_lacks_nothing_but_hardware(question: Question) -> None:
+    rows = _rows(question)
+    assert {key for key, row in rows.items() if row.state is State.WRONG} == {
+        ("hw-offload", None),
+        ("datapath", "ovsbr1"),
+    }
+    assert not [key for key, row in rows.items() if row.state is State.UNKNOWN]
+
+
+def test_devices_are_those_of_the_namespace_of_ovs_vswitchd(question: Question) -> None:
+    assert _rows(question)["MTU", "p0"].seen == "1500"
+    assert not (Path("/sys/class/net") / "p0").exists()
+
+
+@pytest.mark.parametrize(("key", "bad", "good"), [("arp_ignore", 0, 1), ("arp_announce", 0, 2), ("rp_filter", 1, 0)])
+def test_a_wrong_setting_of_a_backend_is_found(question: Question, key: str, bad: int, good: int) -> None:
+    netns, machine = Netns(), _lab(question).topology.machines[0]
+    netns.write_sysctls(machine.namespace, [f"ipv4/conf/all/{key}"], value=bad)
+    try:
+        rows = _rows(question)
+    finally:
+        netns.write_sysctls(machine.namespace, [f"ipv4/conf/all/{key}"], value=good)
+    states = {name: rows[key, name].state for name in ("even", "odd")}
+    assert states == {machine.names[0]: State.WRONG, "odd" if machine.names[0] == "even" else "even": State.OK}
+
+
+def test_a_vip_that_is_missing_is_found(question: Question) -> None:
+    netns, machine = Netns(), _lab(question).topology.machines[0]
+    netns.batch(["addr del 10.3.10.45/32 dev lo"], namespace=machine.namespace)
+    try:
+        row = _rows(question)["VIP on lo", f"{machine.names[0]} 10.3.10.45"]
+    finally:
+        netns.batch(["addr add 10.3.10.45/32 dev lo"], namespace=machine.namespace)
+    assert (row.state, str(row.fix)) == (State.WRONG, "ip address add 10.3.10.45/32 dev lo")
+
+
+def test_a_port_that_is_down_is_found(question: Question) -> None:
+    lab, netns = _lab(question), Netns()
+    netns.batch(["link set dev p1 down"], namespace=lab.topology.switch_namespace)
+    try:
+        row = _rows(question)["port up", "p1"]
+    finally:
+        netns.batch(["link set dev p1 up"], namespace=lab.topology.switch_namespace)
+    assert (row.state, str(row.fix)) == (State.WRONG, "ip link set dev p1 up")
+
+
+def test_after_a_restart_every_packet_is_answered(question: Question) -> None:
+    before = {seen.flow for seen in question.switch.dump_flows("ovsbr1")}
+    done = restart(question, restart_order(question))
+    assert done["flows"] == {"ovsbr1": len(before)}
+    assert {seen.flow for seen in question.switch.dump_flows("ovsbr1")} == before
+    (traffic,) = send(_lab(question), CONFIG, load=Load(clients=40, packets=80)).services
+    assert traffic.lost == 0

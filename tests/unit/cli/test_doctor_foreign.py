@@ -1,0 +1,81 @@
+"""What flows of others cost ours: told by simulation, in hardware entries and packets."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+import pytest
+
+from tests.unit.balancer import balancer, claim, service
+from xenoovs.cli.doctor_case import MAX_PACKETS, foreign_flows, sample_packets
+from xenoovs.compile.program import compile_program
+from xenoovs.datapath.host import NOT_ASKED, Unknown
+from xenoovs.model.balancer import Balancer
+from xenoovs.openflow.parse import parse_flow
+from xenoovs.verify.doctor.case import Cost, ForeignFlows
+
+NINE = balancer(service(claim(), 128, 64, 32, 16, 8, 4, 2, 1, 1))
+VIP = balancer(service(claim(ip_address("10.3.10.45")), 1, 1))
+PIN = "priority=2000,ip,nw_src=203.0.113.9 actions=drop"
+
+
+def _foreign(config: Balancer, *lines: str) -> ForeignFlows:
+    return foreign_flows(config, compile_program(config), map(parse_flow, lines))
+
+
+def _cost(config: Balancer, *lines: str) -> Cost:
+    cost = _foreign(config, *lines).cost
+    assert isinstance(cost, Cost)
+    return cost
+
+
+def test_a_pin_of_one_client_makes_nine_entries_many() -> None:
+    cost = _cost(NINE, PIN)
+    assert (cost.alone, cost.taken) == (9, 0)
+    assert cost.beside > 4 * cost.alone
+
+
+def test_a_flow_in_the_table_of_blocks_counts_too() -> None:
+    cost = _cost(NINE, PIN.replace("priority", "table=1, priority"))
+    assert cost.beside > cost.alone
+
+
+def test_a_flow_that_takes_packets_is_told_by_packets() -> None:
+    cost = _cost(NINE, "priority=2000,ip,nw_src=0.0.0.0/0.0.0.1 actions=drop")
+    assert cost.taken == cost.packets // 2
+
+
+def test_a_flow_that_matches_what_ours_match_costs_nothing() -> None:
+    cost = _cost(VIP, "priority=2000,ip,nw_dst=10.3.10.46 actions=drop")
+    assert (cost.beside, cost.taken) == (cost.alone, 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "priority=0 actions=NORMAL",
+        "table=7, priority=5000,ip actions=drop",
+        "priority=5000,in_port=p1 actions=output:p0",
+    ],
+    ids=["below ours", "another table", "another port"],
+)
+def test_flows_that_our_packets_do_not_pass(line: str) -> None:
+    assert _foreign(NINE, line) == ForeignFlows((), 1, NOT_ASKED)
+
+
+def test_a_flow_that_cannot_be_simulated_is_named() -> None:
+    foreign = _foreign(NINE, "priority=2000,ct_state=+trk,ip actions=drop")
+    assert isinstance(foreign.cost, Unknown)
+    assert "ct_state" in foreign.cost.reason
+
+
+def test_no_flows_of_others() -> None:
+    assert _foreign(NINE) == ForeignFlows((), 0, NOT_ASKED)
+
+
+def test_packets_are_the_same_every_time_and_of_every_service() -> None:
+    config = balancer(service(claim(ip_address("10.0.0.1"))), service(claim(ip_address("2001:db8::1"))))
+    packets = list(sample_packets(config))
+    assert packets == list(sample_packets(config))
+    assert {str(packet.destination) for packet in packets} == {"10.0.0.1", "2001:db8::1"}
+    assert len({packet.source for packet in packets}) == MAX_PACKETS
