@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.bench.configs import large_config
-from scripts.bench.measure import XENOOVS, Cost, Row, process
+from scripts.bench.measure import XENOOVS, Row, process
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 
-_BACKENDS = 16
+_ROUNDS = 5
 
 
 def rows() -> Iterator[Row]:
@@ -27,47 +29,71 @@ def rows() -> Iterator[Row]:
             stop_private_ovs(ovs)
 
 
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Seconds on the clock, all taken within one round: the machine is as fast for one as for the other."""
+
+    compiled: float
+    added: float
+    replaced: float
+    applied: float
+    unchanged: float
+    changed: float
+
+
 def _measure(ovs: PrivateOvs, directory: Path) -> Iterator[Row]:
-    config = large_config(directory, backends=_BACKENDS)
-    flows = directory / "flows.txt"
-    flows.write_bytes(subprocess.run([XENOOVS, "compile", str(config)], check=True, stdout=subprocess.PIPE).stdout)
-    compiled = process([XENOOVS, "compile", str(config)])
-    raw = _on_fresh_bridge(ovs, ["ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", "ovsbr1", str(flows)])
-    applied = _on_fresh_bridge(ovs, [XENOOVS, "apply", str(config), "--yes", "--db", ovs.db])
-    replaced = process(["ovs-ofctl", "-O", "OpenFlow14", "replace-flows", "ovsbr1", str(flows)])
-    # Flows of replace-flows lose their cookie only if the text has none; put ours back to be sure of the start.
-    process([XENOOVS, "apply", str(config), "--yes", "--db", ovs.db], runs=1)
-    unchanged = process([XENOOVS, "apply", str(config), "--yes", "--db", ovs.db])
-    yield Row("ovs-ofctl --bundle add-flows, the same flows", raw.wall_s, "s")
-    yield Row("ovs-ofctl replace-flows, nothing changed", replaced.wall_s, "s")
-    yield Row("xenoovs apply to an empty bridge", applied.wall_s, "s")
-    yield Row("  / (ovs-ofctl add-flows + xenoovs compile)", applied.wall_s / (raw.wall_s + compiled.wall_s), "x", 1.3)
-    yield Row("xenoovs apply, nothing changed", unchanged.wall_s, "s")
-    yield _beyond_compile("  (that - compile) / replace-flows", unchanged, compiled, replaced, bound=0.7)
-    changed = _alternate(ovs, directory, config)
-    yield Row("xenoovs apply, one backend's MAC changed", changed.wall_s, "s")
-    yield _beyond_compile("  (that - compile) / replace-flows", changed, compiled, replaced, bound=0.5)
+    configs = _Configs(large_config(directory), large_config(directory, first_mac=0xFFFF00), directory / "flows.txt")
+    flows = subprocess.run([XENOOVS, "compile", str(configs.first)], check=True, stdout=subprocess.PIPE).stdout
+    configs.flows.write_bytes(flows)
+    rounds = [_round(ovs, configs) for _ in range(_ROUNDS)]
+    yield _row("xenoovs compile", rounds, lambda r: r.compiled, "s")
+    yield _row("ovs-ofctl --bundle add-flows, the same flows", rounds, lambda r: r.added, "s")
+    yield _row("ovs-ofctl replace-flows, nothing changed", rounds, lambda r: r.replaced, "s")
+    yield _row("xenoovs apply to an empty bridge", rounds, lambda r: r.applied, "s")
+    yield _row("  / (add-flows + compile)", rounds, lambda r: r.applied / (r.added + r.compiled), "x", 1.3)
+    yield _row("xenoovs apply, nothing changed", rounds, lambda r: r.unchanged, "s")
+    yield _row(
+        "  (that - compile) / replace-flows", rounds, lambda r: (r.unchanged - r.compiled) / r.replaced, "x", 0.7
+    )
+    yield _row("xenoovs apply, one backend's MAC changed", rounds, lambda r: r.changed, "s")
+    yield _row("  (that - compile) / replace-flows", rounds, lambda r: (r.changed - r.compiled) / r.replaced, "x", 0.5)
 
 
-def _beyond_compile(name: str, taken: Cost, compiled: Cost, replaced: Cost, *, bound: float) -> Row:
-    return Row(name, (taken.wall_s - compiled.wall_s) / replaced.wall_s, "x", bound)
+@dataclass(frozen=True, slots=True)
+class _Configs:
+    """`other` differs from `first` in one MAC; `flows` is `first` compiled."""
+
+    first: Path
+    other: Path
+    flows: Path
 
 
-def _on_fresh_bridge(ovs: PrivateOvs, argv: list[str]) -> Cost:
-    costs = []
-    for _ in range(3):
-        ovs.vsctl("--if-exists", "del-br", "ovsbr1")
-        ports = [word for port in ("p0", "p1") for word in ("--", "add-port", "ovsbr1", port)]
-        types = [word for port in ("p0", "p1") for word in ("--", "set", "interface", port, "type=dummy")]
-        bridge = ["add-br", "ovsbr1", "--", "set", "bridge", "ovsbr1", "datapath-type=dummy", "fail-mode=secure"]
-        ovs.vsctl(*bridge, *ports, *types)
-        costs.append(process(argv, runs=1))
-    return sorted(costs, key=lambda cost: cost.wall_s)[1]
+def _round(ovs: PrivateOvs, configs: _Configs) -> _Round:
+    apply = [XENOOVS, "apply", "--yes", "--db", ovs.db]
+    compiled = _seconds([XENOOVS, "compile", str(configs.first)])
+    _fresh_bridge(ovs)
+    added = _seconds(["ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", "ovsbr1", str(configs.flows)])
+    replaced = _seconds(["ovs-ofctl", "-O", "OpenFlow14", "replace-flows", "ovsbr1", str(configs.flows)])
+    _fresh_bridge(ovs)
+    applied = _seconds([*apply, str(configs.first)])
+    unchanged = _seconds([*apply, str(configs.first)])
+    changed = _seconds([*apply, str(configs.other)])
+    return _Round(compiled, added, replaced, applied, unchanged, changed)
 
 
-def _alternate(ovs: PrivateOvs, directory: Path, config: Path) -> Cost:
-    other = large_config(directory, backends=_BACKENDS, first_mac=0xFFFF00)
-    costs = []
-    for path in (other, config, other):
-        costs.append(process([XENOOVS, "apply", str(path), "--yes", "--db", ovs.db], runs=1))
-    return sorted(costs, key=lambda cost: cost.wall_s)[1]
+def _row(
+    name: str, rounds: list[_Round], value: Callable[[_Round], float], unit: str, bound: float | None = None
+) -> Row:
+    return Row(name, statistics.median(map(value, rounds)), unit, bound)
+
+
+def _seconds(argv: list[str]) -> float:
+    return process(argv, runs=1).wall_s
+
+
+def _fresh_bridge(ovs: PrivateOvs) -> None:
+    ovs.vsctl("--if-exists", "del-br", "ovsbr1")
+    ports = [word for port in ("p0", "p1") for word in ("--", "add-port", "ovsbr1", port)]
+    types = [word for port in ("p0", "p1") for word in ("--", "set", "interface", port, "type=dummy")]
+    bridge = ["add-br", "ovsbr1", "--", "set", "bridge", "ovsbr1", "datapath-type=dummy", "fail-mode=secure"]
+    ovs.vsctl(*bridge, *ports, *types)
