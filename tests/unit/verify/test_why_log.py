@@ -100,3 +100,11 @@ def test_the_drivers_words_count_where_the_failure_follows_at_once() -> None:
     assert [found.message for found in parse_refusals(words + other + _failed())] == [
         "failed to offload flow: Operation not supported: p0"
     ]
+
+
+def test_what_an_earlier_process_refused_does_not_count() -> None:
+    start = "2026-11-21T05:00:00.000Z|00001|vlog|INFO|opened log file /var/log/openvswitch/ovs-vswitchd.log\n"
+    assert parse_refusals(_failed() + start) == ()
+    assert len(parse_refusals(start + _failed())) == 1
+    thread = "2026-11-21T05:00:00.000Z|00001|dpif_netlink(handler5)|DBG|added flow\n"
+    assert len(parse_refusals(_failed() + thread)) == 1

@@ -14,11 +14,14 @@ from xenoovs.verify.why.notes import NOTES, Note
 from xenoovs.verify.why.reason import Cause
 
 _LINE = re.compile(
-    r"[0-9][0-9T:.Z-]+\|[0-9]+\|(?P<module>[a-z0-9_]+)(?:\((?P<thread>[^)|]*)\))?"
+    r"[0-9][0-9T:.Z-]+\|(?P<number>[0-9]+)\|(?P<module>[a-z0-9_]+)(?:\((?P<thread>[^)|]*)\))?"
     r"\|(?:EMER|ERR|WARN|INFO|DBG)\|(?P<message>.*)",
     re.ASCII,
 )
 """The default pattern of the log file (ovs-vswitchd(8), "Logging Options")."""
+
+_FIRST = "00001"
+"""Each thread numbers its lines; the main one, which has no name, from the start of the process (lib/vlog.c)."""
 
 _FAILED = re.compile(r"failed to offload flow: (?P<error>.*): (?P<port>\S+)")
 _SILENT = ("Operation not supported",)
@@ -51,13 +54,20 @@ class Refusal:
 
 
 def parse_refusals(text: str) -> tuple[Refusal, ...]:
-    """The refusals of a piece of log, each once, in their order. Lines of another form are passed over."""
+    """The refusals of a piece of log since the last start of ovs-vswitchd that it shows, each once, in their order.
+
+    Lines of another form are passed over.
+    """
     found: dict[tuple[str, str | None], Refusal] = {}
     pending: dict[str, list[Refusal]] = {}
     for line in text.splitlines():
         parts = _LINE.match(line)
         if parts is None:
             continue
+        if parts["number"] == _FIRST and parts["thread"] is None:
+            # What another process refused says nothing of the megaflows of this one.
+            found.clear()
+            pending.clear()
         before = pending.setdefault(parts["thread"] or "main", [])
         if failed := _FAILED.fullmatch(parts["message"]):
             _keep(found, _of_port(before, failed, line))
