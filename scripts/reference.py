@@ -7,14 +7,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts.reference_pages import cli_page, config_page, pipeline_page
+from scripts.reference_offload import offload_page
+from scripts.reference_pages import GENERATED, cli_page, config_page, pipeline_page
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 
 
 def pages() -> dict[str, str]:
     """File name -> text of every generated page."""
-    return {"cli.md": cli_page(), "config.md": config_page(), "pipeline.md": pipeline_page()}
+    return {
+        "cli.md": cli_page(),
+        "config.md": config_page(),
+        "pipeline.md": pipeline_page(),
+        "offload.md": offload_page(GENERATED),
+    }
 
 
 def main() -> None:

@@ -16,9 +16,13 @@ from xenoovs.cli.output import percent, print_json, print_table
 def command(config: Path, output: Output) -> None:
     """Check the config FILE; every mistake is reported at once with file, line and column.
 
-    A good config is answered with what it compiles to: blocks and hardware entries for each service.
+    A good config is answered with what it compiles to: blocks and hardware entries for each service, and whether a NIC
+    behind the kernel's traffic control can take the flows (`xenoovs lint` says more).
     """
     from xenoovs.compile.hardware import hardware_entries
+    from xenoovs.compile.offloadable.program import check_program
+    from xenoovs.compile.offloadable.row import DEFAULT_VERSION, Profile, render_version
+    from xenoovs.compile.offloadable.summary import describe
     from xenoovs.compile.program import compile_program
 
     program = compile_program(load(config))
@@ -33,8 +37,11 @@ def command(config: Path, output: Output) -> None:
         }
         for service in program.services
     ]
+    profile, version = Profile.TC, render_version(DEFAULT_VERSION)
+    offload = describe(check_program(program, profile=profile, version=DEFAULT_VERSION))
     if output is Output.JSON:
-        print_json({"valid": True, "flows": len(program.flows), "services": services})
+        lint = {"profile": profile.value, "ovs": version, "summary": offload}
+        print_json({"valid": True, "flows": len(program.flows), "services": services, "lint": lint})
         return
     rows = [
         [
@@ -50,3 +57,4 @@ def command(config: Path, output: Output) -> None:
     headers = ["SERVICE", "BACKENDS", "SOURCE BITS", "TOLERANCE", "BLOCKS", "HARDWARE ENTRIES"]
     print_table(headers, rows, right=range(1, 6))
     click.echo(f"\n{config}: good, {len(program.flows)} flows")
+    click.echo(f"offload ({profile.value}, Open vSwitch {version}): {offload}")

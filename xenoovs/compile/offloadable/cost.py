@@ -10,18 +10,12 @@ from xenoovs.compile.hardware import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.model.address import Family
 from xenoovs.model.service import Strategy
-from xenoovs.openflow.cookie import is_ours
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.flow import Flow
 
 SOME_CLIENT_MACS = 16
 """An example, where nobody says how many there are: a small layer 2 network before the NIC."""
 
 SOME_PROTOCOLS = 3
 """TCP, UDP and ICMPv6."""
-
-_PREFIX_FIELDS = (Field.NW_SRC, Field.NW_DST, Field.IPV6_SRC, Field.IPV6_DST)
-"""What Open vSwitch tracks prefixes of by default (ovs-vswitchd.conf.db(5), Flow_Table, prefixes; IPv6 since 3.5)."""
 
 
 class Cost(Enum):
@@ -32,7 +26,8 @@ class Cost(Enum):
     ENTRANCES = "entrances"
     ANY_PROTOCOL = "any-protocol"
     LONGEST_MATCH = "longest-match"
-    FOREIGN_PREFIXES = "foreign-prefixes"
+    FOREIGN_FLOWS = "foreign-flows"
+    """Flows of others that our packets pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +55,6 @@ def check_cost(
         text = f"{entries} entries are needed and {table_size} are there: {entries - table_size} stay in software"
         found.insert(0, CostFinding(Cost.TABLE_FULL, None, entries, text))
     return tuple(found)
-
-
-def foreign_prefixes(program: Program, observed: tuple[Flow, ...]) -> tuple[Flow, ...]:
-    """Flows of others in our tables that match addresses: Open vSwitch narrows our megaflows to miss their prefixes."""
-    tables = {flow.table for flow in program.flows}
-    return tuple(
-        flow
-        for flow in observed
-        if not is_ours(flow.cookie)
-        and flow.table in tables
-        and any(flow.match.get(field) is not None for field in _PREFIX_FIELDS)
-    )
 
 
 def _service(service: ServiceProgram, client_macs: int | None) -> Iterator[CostFinding]:

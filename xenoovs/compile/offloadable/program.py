@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 
-from xenoovs.compile.offloadable.check import Offloadability, judge, overall, seen_in_flows
+from xenoovs.compile.offloadable.check import NO_GROUPS, Offloadability, judge, overall, seen_in_flows
+from xenoovs.compile.offloadable.groups import Group
 from xenoovs.compile.offloadable.row import Offload, Profile, Version
 from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.openflow.cookie import is_ours
 from xenoovs.openflow.field import ETH_ARP, Field
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.match import Masked
@@ -61,6 +63,23 @@ def check_program(program: Program, *, profile: Profile, version: Version) -> Pr
     for service in program.services:
         judged += _service(service, profile, version)
     return ProgramOffload(tuple(judged))
+
+
+def check_flows(
+    flows: Iterable[Flow], *, profile: Profile, version: Version, groups: Mapping[int, Group] = NO_GROUPS
+) -> ProgramOffload:
+    """Judge the flows of a dump, each on its own. `groups`: those of the bridge, by number."""
+    return ProgramOffload(
+        tuple(
+            JudgedFlow(
+                flow,
+                None,
+                _role(flow) if is_ours(flow.cookie) else Role.OTHER,
+                judge(seen_in_flows((flow,), groups=groups), profile, version),
+            )
+            for flow in flows
+        )
+    )
 
 
 def _service(service: ServiceProgram, profile: Profile, version: Version) -> Iterator[JudgedFlow]:

@@ -1,0 +1,159 @@
+"""`xenoovs lint`: its answers, its reasons, its exit statuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine
+
+ROOT = Path(__file__).parents[3]
+QUICKSTART = ROOT / "templates" / "quickstart.yaml"
+CONTROLLER = "priority=5,ip actions=CONTROLLER:65535"
+
+
+@pytest.fixture
+def xenoovs(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(capsys)
+
+
+def _config(path: Path, *, service: str = "", switch: str = "", bits: str = "auto") -> Path:
+    backends = ", ".join(f"{{name: b{n}, mac: '02:00:00:00:00:0{n}', weight: 1}}" for n in (1, 2, 3, 4))
+    path.write_text(
+        f"version: 1\nswitch: {{ingress: [p0], egress: p1{switch}}}\nservices:\n"
+        f"- {{name: web, match: {{bits: {bits}}}, backends: [{backends}]{service}}}\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+@pytest.mark.parametrize("profile", ["tc", "doca", "dpdk"])
+@pytest.mark.parametrize("name", ["quickstart", "thesis", "weighted"])
+def test_our_templates_can_be_offloaded(xenoovs: CommandLine, name: str, profile: str) -> None:
+    said = xenoovs("lint", ROOT / "templates" / f"{name}.yaml", "--profile", profile)
+    assert (said.status, said.err) == (0, "")
+    assert "the NIC can take all" in said.out
+
+
+def test_arp_is_told_and_not_counted(xenoovs: CommandLine) -> None:
+    said = xenoovs("lint", QUICKSTART)
+    assert said.status == 0
+    assert "SW       ARP or neighbour discovery, 1 flow, not counted: Write fields of ARP" in said.out
+    document = json.loads(xenoovs("lint", QUICKSTART, "-o", "json").out)
+    assert [finding["counted"] for finding in document["program"]["findings"]] == [False]
+
+
+def test_what_depends_fails_only_if_asked(xenoovs: CommandLine, tmp_path: Path) -> None:
+    config = _config(tmp_path / "my.yaml", switch=", other_traffic: normal")
+    assert xenoovs("lint", config).status == 0
+    said = xenoovs("lint", config, "--strict")
+    assert said.status == 2
+    assert "for 2 it depends (Forward as a learning switch (NORMAL, FLOOD, ALL))" in said.out
+
+
+def test_a_backend_behind_the_same_port_twice_is_fine_but_the_table_can_be_too_small(
+    xenoovs: CommandLine, tmp_path: Path
+) -> None:
+    config = _config(tmp_path / "my.yaml")
+    assert xenoovs("lint", config, "--table-size", 4).status == 0
+    said = xenoovs("lint", config, "--table-size", 3)
+    assert said.status == 2
+    assert "4 entries are needed and 3 are there: 1 stay in software" in said.out
+
+
+def test_costs_have_numbers(xenoovs: CommandLine, tmp_path: Path) -> None:
+    config = _config(
+        tmp_path / "my.yaml",
+        service=", strategy: lpm, rewrite_source_mac: '02:00:00:00:00:99', vip: [192.0.2.1, 192.0.2.2]",
+        bits="2",
+    )
+    document = json.loads(xenoovs("lint", config, "--client-macs", 5, "-o", "json").out)
+    costs = {cost["cost"]: cost["entries"] for cost in document["costs"]}
+    assert costs == {"entrances": 8, "longest-match": 8, "source-mac": 40}
+    assert document["entries"] == 40
+
+
+def test_ipv6_of_any_protocol_is_dear(xenoovs: CommandLine, tmp_path: Path) -> None:
+    config = _config(tmp_path / "my.yaml", service=", vip: 2001:db8::10")
+    assert "4 entries for each IP protocol of its clients (12 for 3)" in xenoovs("lint", config).out
+    config = _config(tmp_path / "my.yaml", service=", vip: 2001:db8::10, protocol: udp")
+    assert "for each IP protocol" not in xenoovs("lint", config).out
+
+
+def test_wide_matches_of_ipv6_become_chains_on_doca(xenoovs: CommandLine, tmp_path: Path) -> None:
+    config = _config(tmp_path / "my.yaml", service=", vip: 2001:db8::10, protocol: udp, ports: [53]")
+    said = xenoovs("lint", config, "--profile", "doca", "--all")
+    assert said.status == 0
+    assert "seen:   43 bytes" in said.out
+
+
+def test_versions_differ(xenoovs: CommandLine, tmp_path: Path) -> None:
+    dump = tmp_path / "flows.txt"
+    dump.write_text("priority=5,ip actions=meter:1,output:p1\n", encoding="utf-8")
+    assert xenoovs("lint", "--flows", dump, "--ovs", "2.17.9").status == 2
+    assert xenoovs("lint", "--flows", dump, "--ovs", "3.0.0").status == 0
+
+
+def test_a_dump_of_others_is_judged_flow_by_flow(xenoovs: CommandLine, tmp_path: Path) -> None:
+    dump, groups = tmp_path / "flows.txt", tmp_path / "groups.txt"
+    dump.write_text(
+        "NXST_FLOW reply (xid=0x4):\n# a comment\n"
+        f" cookie=0x0, duration=5.1s, table=0, n_packets=7, n_bytes=588, idle_age=1, {CONTROLLER}\r\n"
+        " cookie=0x0, duration=5.1s, table=0, n_packets=0, n_bytes=0, priority=4,ip actions=group:1\n"
+        " cookie=0x0, duration=5.1s, table=0, n_packets=0, n_bytes=0, priority=0 actions=output:p1\n",
+        encoding="utf-8",
+    )
+    groups.write_text("group_id=1,type=all,bucket=actions=output:p1\n", encoding="utf-8")
+    document = json.loads(xenoovs("lint", "--flows", dump, "--groups", groups, "-o", "json").out)
+    flows = document["dump"]["flows"]
+    assert [flow["verdict"] for flow in flows] == ["SW", "HW", "HW"]
+    assert flows[0]["findings"][0]["topic"] == "controller"
+    said = xenoovs("lint", "--flows", dump)
+    assert said.status == 2
+    assert f"SW       {CONTROLLER}" in said.out
+    assert "for 1 it depends (A group whose kind is not known); 1 stay with the CPU (Send to a controller)" in said.out
+
+
+def test_flows_of_others_beside_ours_are_judged_and_their_cost_is_told(xenoovs: CommandLine, tmp_path: Path) -> None:
+    config, dump = _config(tmp_path / "my.yaml"), tmp_path / "flows.txt"
+    own = xenoovs("compile", config).out
+    dump.write_text(f"{own}table=0, priority=2000,ip,nw_src=203.0.113.9 actions=output:p1\n", encoding="utf-8")
+    document = json.loads(xenoovs("lint", config, "--flows", dump, "-o", "json").out)
+    assert [flow["flow"] for flow in document["dump"]["flows"]] == [
+        "priority=2000,ip,nw_src=203.0.113.9 actions=output:p1"
+    ]
+    (cost,) = document["costs"]
+    assert cost["cost"] == "foreign-flows"
+    assert cost["entries"] > 4
+    assert f"{cost['entries']} entries instead of 4" in cost["text"]
+
+
+def test_a_dump_that_cannot_be_read(xenoovs: CommandLine, tmp_path: Path) -> None:
+    dump = tmp_path / "flows.txt"
+    dump.write_text("priority=5,ip actions=output:p1\nthis is no flow\n", encoding="utf-8")
+    said = xenoovs("lint", "--flows", dump)
+    assert (said.status, said.out) == (1, "")
+    assert said.err.startswith("error: line 2, column 1: expected a flow")
+    groups = tmp_path / "groups.txt"
+    groups.write_text("no group\n", encoding="utf-8")
+    dump.write_text("ip actions=group:1\n", encoding="utf-8")
+    assert xenoovs("lint", "--flows", dump, "--groups", groups).status == 1
+    assert xenoovs("lint", "--flows", tmp_path / "missing").status == 1
+    assert xenoovs("lint", tmp_path / "missing.yaml").status == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--groups", "g", str(QUICKSTART)), ("--ovs", "2.5", str(QUICKSTART)), ("--ovs", "new", str(QUICKSTART))],
+)
+def test_wrong_usage(xenoovs: CommandLine, arguments: tuple[str, ...]) -> None:
+    assert xenoovs("lint", *arguments).status == 64
+
+
+def test_validate_says_it_in_one_line(xenoovs: CommandLine) -> None:
+    said = xenoovs("validate", QUICKSTART)
+    assert said.out.splitlines()[-1] == "offload (tc, Open vSwitch 3.1): the NIC can take all 10 flows"
+    lint = json.loads(xenoovs("validate", QUICKSTART, "-o", "json").out)["lint"]
+    assert lint == {"profile": "tc", "ovs": "3.1", "summary": "the NIC can take all 10 flows"}
