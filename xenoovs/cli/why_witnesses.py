@@ -49,6 +49,10 @@ def finish_leftovers(endpoint: Endpoint) -> tuple[str, ...]:
     told = []
     if Listener(endpoint).finish():
         told.append("an earlier run was killed: the log levels that it had raised are as before again")
+    process = find_process(endpoint)
+    if process is not None and not same_namespace(process):
+        # The rule is not among those that we see, so its note must stay.
+        return tuple(told)
     with RouteSocket() as netlink:
         if Prober(netlink, endpoint.local_rundir).finish():
             told.append("an earlier run was killed: the trial rule that it had left is deleted")

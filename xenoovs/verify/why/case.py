@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from xenoovs.datapath.host import Bridge, Database, Device, HostFacts, Interface, OffloadHistory, OffloadState, Unknown
 from xenoovs.datapath.megaflow import Megaflow
@@ -128,6 +129,7 @@ def shape_of(megaflow: Megaflow) -> Shape:
     return megaflow.in_port, tuple(keys), tuple(action.partition("=")[0] for action in megaflow.actions)
 
 
+@lru_cache(maxsize=8192)
 def _matched(inner: str) -> str:
     """The attributes of a key of which at least one bit is matched; addresses under any mask are alike."""
     items = (item.partition("=") if "=" in item else ("", "=", item) for item in inner.split(","))
