@@ -206,7 +206,12 @@ def _called(name: str, inner: str, text: str) -> Iterator[Seen]:
 
 
 def _written(inner: str, text: str) -> Iterator[Seen]:
-    for key in split_keys(inner):
+    try:
+        keys = split_keys(inner)
+    except ValueError:
+        yield Seen("unknown-action", text)
+        return
+    for key in keys:
         if key.name in ("ipv4", "ipv6"):
             yield from (Seen(topic, text) for topic in _written_ip(key))
         else:

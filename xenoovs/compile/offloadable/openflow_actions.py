@@ -72,14 +72,22 @@ _BY_NAME = {
     "delete_field": "set-tunnel-options",
 }
 
+_SCTP = 132
+"""Assigned Internet Protocol Numbers (IANA)."""
+
+_GROUP_DIGITS = 10
+"""Group numbers have 32 bits (OpenFlow 1.4.0, 7.3.4.3)."""
+
 
 class ActionReader:
     """Reads actions. `protocol`: IP protocol of the flow, None: any. `groups`: those of the bridge, by number."""
 
-    __slots__ = ("_groups", "_protocol", "count", "outputs")
+    __slots__ = ("_entered", "_groups", "_protocol", "count", "outputs")
 
     def __init__(self, *, protocol: int | None, groups: Mapping[int, Group]) -> None:
         self._protocol, self._groups = protocol, groups
+        self._entered: tuple[int, ...] = ()
+        """Groups that are being read: a dump may show one that leads back to itself."""
         self.outputs = 0
         self.count = 0
         """Actions of the datapath so far: outputs, and headers written before each."""
@@ -146,17 +154,24 @@ class ActionReader:
                 yield Seen(_BY_NAME.get(name, "unknown-action"), text)
 
     def _group(self, text: str) -> Iterator[Seen]:
-        number = text.partition(":")[2]
-        group = self._groups.get(int(number)) if number.isascii() and number.isdigit() else None
-        yield Seen("group", text) if group is None else Seen(group.topic, group.text)
-        if group is None:
+        word = text.partition(":")[2]
+        number = int(word) if word.isascii() and word.isdigit() and len(word) <= _GROUP_DIGITS else -1
+        group = self._groups.get(number)
+        if group is None or number in self._entered:
+            yield Seen("group", text)
             return
+        yield Seen(group.topic, group.text)
+        self._entered = (*self._entered, number)
+        yield from self._buckets(group)
+        self._entered = self._entered[:-1]
+
+    def _buckets(self, group: Group) -> Iterator[Seen]:
+        """All buckets; where one is chosen, the one with most outputs counts."""
         before, most = self.outputs, 0
         for bucket in group.buckets:
-            yield from self.read(parse_actions(bucket))
+            yield from self._parsed(bucket)
             if group.topic != "group-all":
-                most = max(most, self.outputs - before)
-                self.outputs = before
+                most, self.outputs = max(most, self.outputs - before), before
         self.outputs += most
 
     def _ct(self, text: str) -> Iterator[Seen]:
@@ -172,8 +187,13 @@ class ActionReader:
             yield Seen("clone", text)
         inside = _INSIDE.fullmatch(text)
         if inside and inside[1]:
-            yield from self.read(parse_actions(inside[1]))
+            yield from self._parsed(inside[1])
 
-
-_SCTP = 132
-"""Assigned Internet Protocol Numbers (IANA)."""
+    def _parsed(self, text: str) -> Iterator[Seen]:
+        """Actions inside of others, which nobody has parsed before."""
+        try:
+            actions = parse_actions(text)
+        except ValueError:
+            yield Seen("unknown-action", text)
+            return
+        yield from self.read(actions)
