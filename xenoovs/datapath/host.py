@@ -134,6 +134,27 @@ class Feature:
 
 
 @dataclass(frozen=True, slots=True)
+class Subfunction:
+    """What a representor stands for (devlink-port(8)).
+
+    handle: `pci/0000:03:00.0/229408`; state: `active`, `inactive`; opstate: `attached`, `detached`.
+    """
+
+    handle: str
+    state: str
+    opstate: str
+
+
+@dataclass(frozen=True, slots=True)
+class TcRules:
+    """Rules at the ingress of a device. stale: Open vSwitch's, without a megaflow. foreign: those of other programs."""
+
+    total: int
+    stale: int = 0
+    foreign: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """A network device of the kernel.
 
@@ -141,7 +162,8 @@ class Device:
     switch_id:   the eSwitch that it is a port of (phys_switch_id); None: of none. port_name: `p0` for the first uplink,
                  `pf0`, `pf0vf0`, `pf0sf0` for representors (phys_port_name).
     master:      bond or bridge that it belongs to.
-    ingress:     whether it has the qdisc that OVS hangs its rules on.
+    ingress:     whether it has the qdisc that OVS hangs its rules on; `rules`: those that hang there.
+    subfunction: behind the representor of a scalable function.
     """
 
     name: str
@@ -154,6 +176,8 @@ class Device:
     master: str | None = None
     hw_tc_offload: Seen[Feature] = NOT_ASKED
     ingress: Seen[bool] = NOT_ASKED
+    rules: Seen[TcRules] = NOT_ASKED
+    subfunction: Subfunction | None = None
 
     @property
     def is_uplink(self) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from xenoovs.datapath.host import Eswitch, Seen, Unknown
+from xenoovs.datapath.host import Eswitch, Seen, Subfunction, Unknown
 from xenoovs.errors import ParseError
 from xenoovs.switch.json_text import read_json
 from xenoovs.switch.probe import Place
 
+PORTS = ("devlink", "-j", "port", "show")
 STEERING = "flow_steering_mode"
 MULTIPORT = "esw_multiport"
 """Parameters of mlx5 (kernel documentation, networking/devlink/mlx5.rst)."""
@@ -38,6 +39,20 @@ def parse_parameter(text: str, pci: str, name: str) -> Seen[object]:
     values = [value for row in parameters if row.get("name") == name for value in row.get("values", ())]
     found = next((value.get("value") for value in values if value.get("cmode") == "runtime"), None)
     return Unknown(f"devlink tells no value of {name}") if found is None else found
+
+
+def parse_subfunctions(text: str) -> dict[str, Subfunction]:
+    """`devlink -j port show`: representor -> what is behind it, for scalable functions. Raises ParseError."""
+    expected = "'port' of `devlink -j port show`"
+    document = read_json(text, expected=expected)
+    ports = document.get("port") if isinstance(document, dict) else None
+    if not isinstance(ports, dict) or not all(isinstance(port, dict) for port in ports.values()):
+        raise ParseError(text=text, offset=0, expected=expected)
+    return {
+        str(port["netdev"]): Subfunction(handle, str(function.get("state")), str(function.get("opstate")))
+        for handle, port in ports.items()
+        if port.get("flavour") == "pcisf" and "netdev" in port and isinstance(function := port.get("function"), dict)
+    }
 
 
 def _parameter(place: Place, pci: str, name: str) -> Seen[object]:

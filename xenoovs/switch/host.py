@@ -12,13 +12,14 @@ from xenoovs.datapath.host import Database, Device, Eswitch, Feature, HostFacts,
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, SwitchError, SwitchUnreachable
 from xenoovs.switch import links, sysfs
 from xenoovs.switch.daemon import read_daemon, read_learned
-from xenoovs.switch.devlink import read_eswitch
+from xenoovs.switch.devlink import PORTS, parse_subfunctions, read_eswitch
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ethtool import HW_TC_OFFLOAD, parse_feature
 from xenoovs.switch.ovsdb import read_bridges
 from xenoovs.switch.probe import Place, understood
 from xenoovs.switch.process import run
 from xenoovs.switch.records import LIST, parse_database
+from xenoovs.switch.tc_rules import read_rules
 from xenoovs.switch.vswitchd import find_process, same_namespace
 
 _ELSEWHERE = Unknown("the Open vSwitch is on another host, whose devices are not seen from here")
@@ -40,7 +41,7 @@ def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
     )
     if isinstance(place, Unknown):
         return facts
-    devices = read_devices(place, _ports(database))
+    devices = _with_rules(endpoint, place, read_devices(place, _ports(database)))
     return replace(
         facts,
         devices=devices,
@@ -96,7 +97,19 @@ def read_devices(place: Place, ports: Iterable[str]) -> Seen[Mapping[str, Device
     if isinstance(found, Unknown):
         return found
     ingress = place.read(links.QDISCS, links.parse_ingress)
-    return found | {port: _more(place, found[port], ingress) for port in ports if port in found}
+    functions = place.read(PORTS, parse_subfunctions)
+    behind = {} if isinstance(functions, Unknown) else functions
+    more = (
+        replace(_more(place, found[port], ingress), subfunction=behind.get(port)) for port in ports if port in found
+    )
+    return found | {device.name: device for device in more}
+
+
+def _with_rules(endpoint: Endpoint, place: Place, devices: Seen[Mapping[str, Device]]) -> Seen[Mapping[str, Device]]:
+    if isinstance(devices, Unknown):
+        return devices
+    rules = read_rules(place, endpoint, [device.name for device in devices.values() if device.ingress is True])
+    return {name: replace(device, rules=rules.get(name, device.rules)) for name, device in devices.items()}
 
 
 def _more(place: Place, device: Device, ingress: Seen[frozenset[str]]) -> Device:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.datapath.host import Unknown
+from xenoovs.datapath.host import Subfunction, Unknown
 from xenoovs.errors import ParseError
-from xenoovs.switch.devlink import parse_mode, parse_parameter
+from xenoovs.switch.devlink import parse_mode, parse_parameter, parse_subfunctions
 
 PCI = "0000:03:00.0"
 MODE = '{"dev":{"pci/0000:03:00.0":{"mode":"switchdev","inline-mode":"none","encap-mode":"basic"}}}'
@@ -51,3 +51,24 @@ def test_text_without_the_device_is_refused(text: str) -> None:
 def test_text_without_the_parameter_is_refused(text: str) -> None:
     with pytest.raises(ParseError):
         parse_parameter(text, PCI, "flow_steering_mode")
+
+
+PORTS = (
+    '{"port":{"pci/0000:03:00.0/262143":{"type":"eth","netdev":"p0","flavour":"physical","port":0,"splittable":false},'
+    '"pci/0000:03:00.0/229408":{"type":"eth","netdev":"en3f0pf0sf0","flavour":"pcisf","controller":0,"pfnum":0,"sfnum":0,'
+    '"splittable":false,"function":{"hw_addr":"02:e0:a9:05:72:9a","state":"active","opstate":"attached"}},'
+    '"pci/0000:03:00.0/196608":{"type":"eth","netdev":"pf0hpf","flavour":"pcipf","controller":1,"pfnum":0,'
+    '"external":true,"splittable":false,"function":{"hw_addr":"a0:88:c2:f2:30:3c"}}}}'
+)
+"""Ports of a BlueField: an uplink, a scalable function, the host."""
+
+
+def test_subfunctions() -> None:
+    function = Subfunction("pci/0000:03:00.0/229408", "active", "attached")
+    assert parse_subfunctions(PORTS) == {"en3f0pf0sf0": function}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"port":{"pci/0000:03:00.0/1":7}}'])
+def test_other_text_than_ports_is_refused(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_subfunctions(text)

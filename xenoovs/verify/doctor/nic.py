@@ -83,6 +83,19 @@ def check_multiport(case: Case) -> Iterator[Check]:
             yield Check("multiport eSwitch", State.WRONG, "off", why, subject=pci, fix=fix)
 
 
+def check_subfunction(case: Case) -> Iterator[Check]:
+    """Both ends of a scalable function: its representor is in Open vSwitch, its own device has to be there too."""
+    why = "a representor whose function is not active leads nowhere"
+    for device in case.known_devices:
+        function = device.subfunction
+        if function is None:
+            continue
+        state = State.OK if (function.state, function.opstate) == ("active", "attached") else State.WRONG
+        fix = Fix((("devlink", "port", "function", "set", function.handle, "state", "active"),))
+        seen = f"{function.state}, {function.opstate}"
+        yield Check("subfunction", state, seen, why, subject=device.name, fix=fix)
+
+
 def check_mtu(case: Case) -> Iterator[Check]:
     """Largest packets: every way out is at least as wide as the ways in, and representors as the widest uplink."""
     why = "the NIC and the kernel drop packets that are larger than the MTU of the port they leave by"

@@ -124,6 +124,27 @@ def check_ingress_qdisc(case: Case) -> Iterator[Check]:
             yield Check("ingress qdisc", State.WRONG, "somebody has removed it", why, subject=port, fix=fix)
 
 
+def check_tc_rules(case: Case) -> Iterator[Check]:
+    """Every rule there belongs to a megaflow of now."""
+    why = "the kernel and the NIC obey these rules before Open vSwitch sees a packet"
+    for port in case.kernel_ports:
+        device = case.device(port)
+        if isinstance(device, Unknown) or device.ingress is not True:
+            continue
+        look = Fix((("tc", "-s", "filter", "show", "dev", port, "ingress"),))
+        rules = device.rules
+        if isinstance(rules, Unknown):
+            yield Check("TC rules", State.UNKNOWN, rules.reason, why, subject=port)
+        elif rules.stale:
+            seen = f"{rules.stale} of {rules.total} are Open vSwitch's, but of no megaflow"
+            yield Check("TC rules", State.WRONG, seen, why, subject=port, fix=look)
+        elif rules.foreign:
+            seen = f"{rules.foreign} of {rules.total} are of other programs"
+            yield Check("TC rules", State.UNKNOWN, seen, why, subject=port, fix=look)
+        else:
+            yield Check("TC rules", State.OK, f"{rules.total}, each of a megaflow", why, subject=port)
+
+
 def _new_qdisc(port: str, *, is_member: bool) -> Fix:
     # Members of a bond share a block, which only Open vSwitch can set up again. For others a plain qdisc is what it
     # makes itself.

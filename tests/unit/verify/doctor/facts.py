@@ -19,6 +19,7 @@ from xenoovs.datapath.host import (
     Kernel,
     OffloadHistory,
     OffloadState,
+    TcRules,
 )
 from xenoovs.verify.doctor.case import Case, Cost, ForeignFlows, Wanted
 from xenoovs.verify.doctor.check import Check, State
@@ -39,6 +40,7 @@ def device(name: str, port_name: str | None, **changes: Any) -> Device:
         port_name=port_name,
         hw_tc_offload=Feature(is_on=True),
         ingress=True,
+        rules=TcRules(total=7),
     )
     return replace(good, **changes)
 

@@ -17,7 +17,7 @@ from tests.unit.verify.doctor.facts import (
     with_host,
     with_wanted,
 )
-from xenoovs.datapath.host import Device, Eswitch, Unknown
+from xenoovs.datapath.host import Device, Eswitch, Subfunction, Unknown
 from xenoovs.verify.doctor import nic
 from xenoovs.verify.doctor.check import State
 
@@ -104,3 +104,14 @@ def test_mtu_of_a_representor_is_that_of_the_widest_uplink() -> None:
 def test_names_of_uplinks_and_representors(port_name: str | None, is_uplink: bool, is_representor: bool) -> None:
     device = Device("x", is_up=True, mtu=1500, port_name=port_name)
     assert (device.is_uplink, device.is_representor) == (is_uplink, is_representor)
+
+
+@pytest.mark.parametrize(
+    ("state", "opstate", "expected"),
+    [("active", "attached", State.OK), ("inactive", "detached", State.WRONG), ("active", "detached", State.WRONG)],
+)
+def test_subfunction(state: str, opstate: str, expected: State) -> None:
+    function = Subfunction("pci/0000:03:00.0/229408", state, opstate)
+    row = only(nic.check_subfunction, with_device("p1", subfunction=function))
+    assert (row.state, row.subject) == (expected, "p1")
+    assert str(row.fix) == "devlink port function set pci/0000:03:00.0/229408 state active"

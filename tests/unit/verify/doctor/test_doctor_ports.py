@@ -20,7 +20,7 @@ from tests.unit.verify.doctor.facts import (
     with_device,
     with_host,
 )
-from xenoovs.datapath.host import Bridge, Feature, OffloadState, Unknown
+from xenoovs.datapath.host import Bridge, Feature, OffloadState, TcRules, Unknown
 from xenoovs.verify.doctor import ports
 from xenoovs.verify.doctor.case import Case
 from xenoovs.verify.doctor.check import State
@@ -173,3 +173,21 @@ def test_without_a_config_internal_ports_are_left_out() -> None:
     interfaces = (*BRIDGE.interfaces, interface("ovsbr1", 65534, type="internal"))
     case = replace(with_bridge(interfaces=interfaces), wanted=None)
     assert list(states(ports.check_works, case)) == ["p0", "p1", "pf0hpf"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "state", "seen"),
+    [
+        (TcRules(7), State.OK, "7, each of a megaflow"),
+        (TcRules(7, stale=2, foreign=1), State.WRONG, "2 of 7 are Open vSwitch's, but of no megaflow"),
+        (TcRules(7, foreign=1), State.UNKNOWN, "1 of 7 are of other programs"),
+        (Unknown("tc is not installed"), State.UNKNOWN, "tc is not installed"),
+    ],
+)
+def test_tc_rules(rules: object, state: State, seen: str) -> None:
+    row = only(ports.check_tc_rules, with_device("p0", rules=rules), "p0")
+    assert (row.state, row.seen) == (state, seen)
+
+
+def test_a_port_without_the_qdisc_has_no_rules_to_judge() -> None:
+    assert list(states(ports.check_tc_rules, with_device("p0", ingress=False))) == ["p1"]
