@@ -31,8 +31,6 @@ _MEANING = {
 }
 _CONCLUSION = {
     Conclusion.IN_HARDWARE: "every block that has had traffic is forwarded by the NIC",
-    Conclusion.COULD_NOT_LOOK: "cannot judge: the dump does not say where its megaflows run; make it with "
-    "`ovs-appctl dpctl/dump-flows -m`",
     Conclusion.NOT_ALL_IN_HARDWARE: "not every block that has had traffic is forwarded by the NIC",
     Conclusion.NOTHING_SEEN: "no block has had traffic yet, so nothing can be said; send some and ask again",
 }
@@ -41,21 +39,29 @@ _ON_BRIDGE = {
     Conclusion.NOT_ALL_IN_HARDWARE: "not every megaflow that can be judged is in the NIC",
     Conclusion.NOTHING_SEEN: "no megaflow that can be judged, so nothing can be said; send some traffic and ask again",
 }
-_UNREAD = "cannot judge: the dump holds no megaflow that can be read"
+_MAX_FLOWS = 5
+_UNREAD = "cannot judge: there is no megaflow in the dump that can be read"
+_WITHOUT_M = (
+    "cannot judge: the dump does not say where its megaflows run; make it with `ovs-appctl dpctl/dump-flows -m`"
+)
 _ODDITY = {
-    Oddity.MISDELIVERED: "send packets elsewhere than the config says; see `xenoovs plan`",
-    Oddity.SLOW_PATH: "pass every packet through ovs-vswitchd (slow path)",
-    Oddity.CONTRADICTED: "are called offloaded by Open vSwitch, but traffic control says not_in_hw; counted as TC_SW",
-    Oddity.UNCONFIRMED: "are called offloaded by Open vSwitch, and traffic control neither confirms nor denies it",
-    Oddity.WITHOUT_FILTER: "have no filter in traffic control any more: it changed between two looks, or is stale",
-    Oddity.WITHOUT_PACKETS: "are in the NIC and have counted no packet: new, or the NIC does not do what it was told",
-    Oddity.EXPIRING: "are about to idle out",
+    Oddity.MISDELIVERED: "packets leave by another port or with another MAC than the config says; see `xenoovs plan`",
+    Oddity.SLOW_PATH: "ovs-vswitchd handles each packet itself",
+    Oddity.CONTRADICTED: "offloaded by the word of Open vSwitch, not_in_hw by that of traffic control: counted TC_SW",
+    Oddity.UNCONFIRMED: "offloaded by the word of Open vSwitch, which traffic control neither confirms nor denies",
+    Oddity.WITHOUT_FILTER: "no filter in traffic control: it changed between two looks, or the megaflow is stale",
+    Oddity.WITHOUT_PACKETS: "in the NIC, no packet counted: new, or the NIC does not do what it was told",
+    Oddity.EXPIRING: "no packet for almost max-idle: gone soon",
 }
 
 
 def show(look: Look, *, blocks: bool, required: float | None) -> None:
     """Tables, what is odd, and the conclusion in the last line."""
     findings = look.findings
+    if findings.conclusion is Conclusion.COULD_NOT_LOOK:
+        _show_torn(findings.torn)
+        _cannot_judge(is_unread=findings.is_unread)
+        return
     if blocks:
         _show_blocks(findings)
     total = total_row(findings)
@@ -77,12 +83,17 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
     for remark in look.remarks:
         click.echo(click.style(remark, fg="yellow"))
     _show_torn(findings.torn)
-    told = _UNREAD if findings.is_unread else _CONCLUSION[findings.conclusion]
+    told = _CONCLUSION[findings.conclusion]
     _conclude(findings.conclusion_for(required), told, share=total.hw_share, required=required)
 
 
 def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
     """Megaflows by port, verdict and reason."""
+    reached = findings.conclusion_for(None)
+    if reached is Conclusion.COULD_NOT_LOOK:
+        _show_torn(findings.torn)
+        _cannot_judge(is_unread=findings.is_unread)
+        return
     rows = [
         [
             row.in_port or "-",
@@ -99,17 +110,18 @@ def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
     print_table(headers, rows, right=(4, 5, 6))
     click.echo()
     _show_torn(findings.torn)
-    reached = findings.conclusion_for(None)
-    told = _UNREAD if findings.is_unread else {**_CONCLUSION, **_ON_BRIDGE}[reached]
-    _conclude(findings.conclusion_for(required), told, share=findings.hw_share, required=required)
+    _conclude(findings.conclusion_for(required), _ON_BRIDGE[reached], share=findings.hw_share, required=required)
 
 
 def _conclude(conclusion: Conclusion, told: str, *, share: float | None, required: float | None) -> None:
     if required is not None and conclusion in (Conclusion.IN_HARDWARE, Conclusion.NOT_ALL_IN_HARDWARE):
-        side = "as required" if conclusion is Conclusion.IN_HARDWARE else "not as required"
-        told = f"{percent(share)} of the packets went through the NIC, {side} ({percent(required)}); {told}"
+        told = f"{percent(share)} of the packets went through the NIC, {percent(required)} are required; {told}"
     colour = "green" if conclusion is Conclusion.IN_HARDWARE else "yellow"
     click.echo(click.style(told, fg=colour, bold=True))
+
+
+def _cannot_judge(*, is_unread: bool) -> None:
+    click.echo(click.style(_UNREAD if is_unread else _WITHOUT_M, fg="yellow", bold=True))
 
 
 def _row(row: OffloadRow) -> list[str]:
@@ -162,21 +174,19 @@ def _show_ignored(findings: OffloadFindings) -> None:
 
 def _show_surplus(total: OffloadRow, findings: OffloadFindings) -> None:
     why = "" if findings.widenings else ": clients come from several MACs, each of which takes entries of its own"
-    click.echo(f"{total.megaflows} megaflows where {total.predicted} were predicted{why}")
+    click.echo(f"megaflows ({total.megaflows}): {total.predicted} were predicted{why}")
 
 
 def _show_widening(widening: Widening) -> None:
     fields = ", ".join(f"{name} {_bits(name, bits)}" for name, bits in widening.fields)
-    click.echo(
-        f"{click.style(widening.service, bold=True)}: {widening.megaflows} megaflows are narrower than our flows make "
-        f"them, by {fields}; a flow of somebody else looks at these bits:"
-    )
-    for flow in widening.flows[:5]:
+    label = click.style(f"widened ({widening.megaflows})", fg="yellow")
+    click.echo(f"{label}: megaflows of {widening.service} match {fields} too; no flow of ours looks there, these do:")
+    for flow in widening.flows[:_MAX_FLOWS]:
         click.echo(f"  {render_flow(flow)}")
-    if len(widening.flows) > 5:
-        click.echo(f"  and {len(widening.flows) - 5} more")
+    if len(widening.flows) > _MAX_FLOWS:
+        click.echo(f"  and {len(widening.flows) - _MAX_FLOWS} more")
     if not widening.flows:
-        click.echo("  none was found (a dump alone does not hold flows: give them with --from-flows)")
+        click.echo("  none found (a dump holds no flows: give them with --from-flows)")
 
 
 def _bits(name: str, bits: int) -> str:
@@ -185,8 +195,9 @@ def _bits(name: str, bits: int) -> str:
 
 
 def _show_oddity(oddity: Oddity, count: int, look: Look) -> None:
-    colour = "red" if oddity in (Oddity.MISDELIVERED, Oddity.CONTRADICTED) else None
-    click.echo(click.style(f"{count} megaflows {_ODDITY[oddity]}", fg=colour))
+    colour = "red" if oddity in (Oddity.MISDELIVERED, Oddity.CONTRADICTED) else "yellow"
+    label = click.style(f"{oddity.value.replace('_', ' ')} ({count})", fg=colour)
+    click.echo(f"{label}: {_ODDITY[oddity]}")
     if oddity is Oddity.EXPIRING:
         return
     example = next(found for found in look.findings.instances if found.oddity is oddity)
@@ -198,4 +209,4 @@ def _show_oddity(oddity: Oddity, count: int, look: Look) -> None:
 def _show_torn(torn: Iterable[object]) -> None:
     lines = list(torn)
     if lines:
-        click.echo(f"{len(lines)} lines could not be read; the first: {lines[0]}")
+        click.echo(f"lines that could not be read ({len(lines)}); the first: {lines[0]}")

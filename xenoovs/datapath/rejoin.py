@@ -22,11 +22,10 @@ def rejoin_lines(lines: Iterable[str]) -> Iterator[str]:
     So the numbers of lines stay as they are. A line that is not known to continue another stays by itself.
     """
     held: str | None = None
-    joined, has_ufids = 0, False
+    joined = 0
     for raw in lines:
         line = raw.strip()
-        has_ufids = has_ufids or line.startswith("ufid:")
-        if held is not None and line and not _starts(line, held, has_ufids=has_ufids):
+        if held is not None and line and not _starts(line, held):
             held = _join(held, line)
             joined += 1
             continue
@@ -44,14 +43,12 @@ def _release(held: str | None, joined: int) -> Iterator[str]:
         yield from ("" for _ in range(joined))
 
 
-def _starts(line: str, held: str, *, has_ufids: bool) -> bool:
+def _starts(line: str, held: str) -> bool:
     """Whether a line begins a megaflow, or something that is none, rather than to continue `held`."""
     if line.startswith(("ufid:", _HEADER)) or not held.startswith(("ufid:", *_KEYS)):
         return True
-    if has_ufids:
-        return False
-    # Without ufids a line of keys may as well be the rest of a wrapped one, until that one has its actions.
-    return "actions:" in held and line.startswith(_KEYS)
+    # Names of keys stand in actions too, as in set(eth(...)): there a parenthesis is open.
+    return "actions:" in held and line.startswith(_KEYS) and held.count("(") == held.count(")")
 
 
 def _join(left: str, right: str) -> str:

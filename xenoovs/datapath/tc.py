@@ -115,7 +115,7 @@ def _counters(stats: dict[str, Any]) -> TcCounters:
 _FILTER = re.compile(
     r"^filter (?:.* )?protocol (\S+) pref ([0-9]+) flower(?: chain ([0-9]+))? handle 0x([0-9a-f]+)", re.ASCII
 )
-_ACTION = re.compile(r"^\s*action order ([0-9]+):", re.ASCII | re.MULTILINE)
+_ACTION = re.compile(r"^[ \t]*action order ([0-9]+):", re.ASCII | re.MULTILINE)
 _COOKIE = re.compile(r"^\s*cookie ([0-9a-f]{1,32})\s*$", re.ASCII | re.MULTILINE)
 _IN_HW = re.compile(r"^\s*(in_hw|not_in_hw)(?: in_hw_count ([0-9]+))?\s*$", re.ASCII | re.MULTILINE)
 _SENT = re.compile(r"^\s*Sent (?:(software|hardware) )?([0-9]+) bytes ([0-9]+) pkt", re.ASCII | re.MULTILINE)

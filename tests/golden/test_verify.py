@@ -1,0 +1,76 @@
+"""What people read of verify-offload, for recorded dumps; the report stands beside the dump."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine
+from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.datapath.tc import parse_tc_json
+from xenoovs.verify.findings import Conclusion
+
+HERE = Path(__file__).parent / "verify"
+CONFIG = HERE / "dns.yaml"
+
+CASES = {
+    "in_hardware": (Conclusion.IN_HARDWARE, ()),
+    "wrapped": (Conclusion.IN_HARDWARE, ()),
+    "table_full": (Conclusion.NOT_ALL_IN_HARDWARE, ("--blocks",)),
+    "unsupported_action": (Conclusion.IN_HARDWARE, ()),
+    "foreign_prefix": (Conclusion.IN_HARDWARE, ("--from-flows", HERE / "foreign_prefix.flows")),
+    "software": (Conclusion.NOT_ALL_IN_HARDWARE, ("--require", "95%")),
+    "odd": (Conclusion.NOT_ALL_IN_HARDWARE, ()),
+    "without_m": (Conclusion.COULD_NOT_LOOK, ()),
+    "nothing": (Conclusion.NOTHING_SEEN, ()),
+    "no_dump": (Conclusion.COULD_NOT_LOOK, ()),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_report_on_a_dump(name: str, xenoovs: CommandLine, update_golden: bool) -> None:
+    conclusion, options = CASES[name]
+    said = xenoovs("verify-offload", CONFIG, "--from-dump", HERE / f"{name}.dump", *options)
+    _compare(HERE / f"{name}.txt", said.out, update=update_golden)
+    assert (said.status, said.err) == (conclusion, "")
+
+
+def test_the_report_on_any_bridge(xenoovs: CommandLine, update_golden: bool) -> None:
+    said = xenoovs("verify-offload", "--bridge", "br-int", "--from-dump", HERE / "any_bridge.dump")
+    _compare(HERE / "any_bridge.txt", said.out, update=update_golden)
+    assert (said.status, said.err) == (Conclusion.NOT_ALL_IN_HARDWARE, "")
+
+
+@pytest.mark.parametrize("name", ["odd", "foreign_prefix"])
+def test_the_report_for_programs(name: str, xenoovs: CommandLine, update_golden: bool) -> None:
+    conclusion, options = CASES[name]
+    dump = HERE / f"{name}.dump"
+    said = xenoovs("verify-offload", CONFIG, "--from-dump", dump, "--output", "json", *options)
+    _compare(HERE / f"{name}.json", said.out, update=update_golden)
+    assert json.loads(said.out)["exit_code"] == said.status == conclusion
+
+
+def test_wrapped_lines_make_no_difference() -> None:
+    assert (HERE / "wrapped.txt").read_text() == (HERE / "in_hardware.txt").read_text()
+
+
+@pytest.mark.parametrize("name", ["in_hardware", "table_full"])
+def test_each_recorded_filter_has_a_megaflow_that_says_the_same(name: str) -> None:
+    from xenoovs.datapath.tc import cookie_of_ufid
+
+    lines = [line for line in (HERE / f"{name}.dump").read_text().splitlines() if "dp:tc" in line]
+    megaflows = {cookie_of_ufid(found.ufid or ""): found for found in map(parse_megaflow, lines)}
+    filters = parse_tc_json((HERE / f"{name}.tc.json").read_text())
+    assert {found.cookie for found in filters} == set(megaflows)
+    for found in filters:
+        said = megaflows[found.cookie]
+        assert found.counters is not None
+        assert (found.in_hw, found.counters.packets) == (said.offloaded is not None, said.packets)
+
+
+def _compare(path: Path, text: str, *, update: bool) -> None:
+    if update:
+        path.write_text(text)
+    assert text == path.read_text()

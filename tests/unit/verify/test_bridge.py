@@ -1,0 +1,82 @@
+"""Any bridge: megaflows by port, verdict and reason, and what is judged."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.datapath.parse import scan_dump
+from xenoovs.verify.bridge import BridgeFindings, BridgePorts, check_bridge
+from xenoovs.verify.findings import Conclusion
+
+HW, TC_SW, SW = ", offloaded:yes, dp:tc", ", dp:tc", ", dp:ovs"
+
+
+def _line(in_port: str, where: str, *, packets: int = 10, actions: str = "p1", key: str = "") -> str:
+    keys = f"recirc_id(0),in_port({in_port}),eth(){key},eth_type(0x0800),ipv4(frag=no)"
+    return f"{keys}, packets:{packets}, bytes:{packets}, used:1.000s{where}, actions:{actions}"
+
+
+def _check(*lines: str, ports: BridgePorts | None = None) -> BridgeFindings:
+    return check_bridge(scan_dump("\n".join(lines)), ports=ports, internal_ports=frozenset({"br0"}))
+
+
+def test_rows_add_up_alike_megaflows_and_go_from_best_to_worst() -> None:
+    rows = _check(_line("p0", SW), _line("p0", HW), _line("p0", HW, packets=5), _line("a0", TC_SW)).rows
+    assert [(row.in_port, row.verdict.value, row.megaflows, row.packets) for row in rows] == [
+        ("a0", "TC_SW", 1, 10),
+        ("p0", "HW", 2, 15),
+        ("p0", "SW", 1, 10),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "is_judged"),
+    [
+        (_line("p0", SW), "", True),
+        (_line("p0", SW, actions="drop"), "drop", False),
+        (_line("br0", SW), "internal port", False),
+        (_line("p0", SW, actions="br0"), "internal port", False),
+        (_line("p0", SW, key=",ct_state(0x21/0x21)"), "first packet of a connection", False),
+        (
+            _line("p0", SW, actions="userspace(pid=1,slow_path(action))"),
+            "slow path: ovs-vswitchd handles each packet",
+            True,
+        ),
+        (
+            _line("p0", SW) + ", dp-offload-info:match unsupported: ct_state=+new",
+            "match unsupported: ct_state=+new",
+            True,
+        ),
+        (_line("p0", SW).replace("recirc_id(0)", "recirc_id(0x3)"), "recirculated", True),
+        (_line("p0", HW, actions="drop"), "", True),
+    ],
+)
+def test_the_reason_and_whether_it_is_judged(line: str, reason: str, is_judged: bool) -> None:
+    (row,) = _check(line).rows
+    assert (row.reason, row.is_judged) == (reason, is_judged)
+
+
+@pytest.mark.parametrize(
+    ("lines", "required", "conclusion"),
+    [
+        ([], None, Conclusion.NOTHING_SEEN),
+        ([_line("p0", SW, actions="drop")], None, Conclusion.NOTHING_SEEN),
+        ([_line("p0", HW)], None, Conclusion.IN_HARDWARE),
+        ([_line("p0", HW), _line("p0", SW, actions="drop")], None, Conclusion.IN_HARDWARE),
+        ([_line("p0", HW, packets=95), _line("p1", SW, packets=5)], None, Conclusion.NOT_ALL_IN_HARDWARE),
+        ([_line("p0", HW, packets=95), _line("p1", SW, packets=5)], 0.95, Conclusion.IN_HARDWARE),
+        ([_line("p0", HW, packets=94), _line("p1", SW, packets=6)], 0.95, Conclusion.NOT_ALL_IN_HARDWARE),
+        ([_line("p0", HW, packets=0)], 0.95, Conclusion.NOTHING_SEEN),
+        ([_line("p0", "")], None, Conclusion.COULD_NOT_LOOK),
+        (["ovs-appctl: no"], None, Conclusion.COULD_NOT_LOOK),
+    ],
+)
+def test_the_conclusion(lines: list[str], required: float | None, conclusion: Conclusion) -> None:
+    assert _check(*lines).conclusion_for(required) is conclusion
+
+
+def test_ports_of_other_bridges_are_left_out_and_tunnels_go_by_their_datapath_name() -> None:
+    ports = BridgePorts(frozenset({"p0"}), ("vxlan_sys_",))
+    found = _check(_line("p0", HW), _line("q0", SW), _line("vxlan_sys_4789", HW), ports=ports)
+    assert [row.in_port for row in found.rows] == ["p0", "vxlan_sys_4789"]
+    assert found.read == 3

@@ -1,0 +1,65 @@
+"""The dump held against traffic control: whose word counts, and what is odd."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
+from xenoovs.verify.crosscheck import Seen, seen_of
+from xenoovs.verify.findings import Oddity
+from xenoovs.verify.verdict import Verdict
+
+UFID = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"
+COOKIE = cookie_of_ufid(UFID) or ""
+
+
+def _line(where: str, *, packets: int = 10) -> str:
+    keys = "in_port(p0),eth_type(0x0800)"
+    return f"ufid:{UFID}, {keys}, packets:{packets}, bytes:{packets * 100}, used:0.1s{where}, actions:p1"
+
+
+def _filter(*, in_hw: bool | None, counters: TcCounters | None = None) -> dict[str, TcFilter]:
+    return {COOKIE: TcFilter("ip", 2, 0, 1, COOKIE, in_hw=in_hw, in_hw_count=0, counters=counters)}
+
+
+def _seen(where: str, filters: dict[str, TcFilter] | None) -> Seen:
+    found = seen_of(parse_megaflow(_line(where)), filters)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("where", "in_hw", "verdict", "oddities"),
+    [
+        (", offloaded:yes, dp:tc", True, Verdict.HW, ()),
+        (", offloaded:yes, dp:tc", False, Verdict.TC_SW, (Oddity.CONTRADICTED,)),
+        (", offloaded:yes, dp:tc", None, Verdict.HW, (Oddity.UNCONFIRMED,)),
+        (", dp:tc", False, Verdict.TC_SW, ()),
+    ],
+)
+def test_the_kernel_has_the_last_word(
+    where: str, in_hw: bool | None, verdict: Verdict, oddities: tuple[Oddity, ...]
+) -> None:
+    found = _seen(where, _filter(in_hw=in_hw))
+    assert (found.verdict, found.oddities) == (verdict, oddities)
+    assert found.hw_packets == (10 if verdict is Verdict.HW else 0)
+
+
+def test_a_filter_that_counts_both_tells_what_the_nic_did() -> None:
+    found = _seen(", offloaded:yes, dp:tc", _filter(in_hw=True, counters=TcCounters(20, 1900, 15, 1500)))
+    assert (found.packets, found.bytes, found.hw_packets, found.hw_bytes) == (20, 1900, 15, 1500)
+
+
+def test_a_megaflow_without_filter_is_odd_and_judged_by_the_dump() -> None:
+    found = _seen(", offloaded:yes, dp:tc", {})
+    assert (found.verdict, found.oddities) == (Verdict.HW, (Oddity.WITHOUT_FILTER,))
+
+
+@pytest.mark.parametrize("where", [", dp:ovs", ", offloaded:yes, dp:doca", ", offloaded:partial, dp:ovs"])
+def test_other_layers_have_no_filters(where: str) -> None:
+    assert _seen(where, {}).oddities == ()
+
+
+def test_without_m_nothing_is_known() -> None:
+    assert seen_of(parse_megaflow(_line("")), {}) is None

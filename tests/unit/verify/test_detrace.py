@@ -1,0 +1,22 @@
+"""Answers of ofproto/detrace, in the form of flow_stats_ds() of ofproto/ofproto.c since Open vSwitch 3.4."""
+
+from __future__ import annotations
+
+from xenoovs.verify.detrace import Origin, parse_detrace
+
+ANSWER = """ovsbr1
+  cookie=0x786f0100deadbeef, duration=12s, n_packets=1, n_bytes=98, n_offload_packets=1, n_offload_bytes=98, priority=936,ip,in_port=1,nw_dst=10.3.10.45,actions=set_field:0x5->reg0,resubmit(,1)
+  cookie=0x5678, table_id=1, duration=12s, n_packets=1, n_bytes=98, priority=10,ip,nw_src=0.0.0.0/0.0.0.1,actions=output:2
+"""  # noqa: E501
+
+
+def test_flows_are_told_by_cookie_table_and_text() -> None:
+    ours, theirs = parse_detrace(ANSWER)
+    assert (ours.is_ours, ours.table) == (True, 0)
+    assert ours.text.startswith("priority=936,ip,in_port=1")
+    assert theirs == Origin(0x5678, 1, "priority=10,ip,nw_src=0.0.0.0/0.0.0.1,actions=output:2")
+    assert str(theirs).startswith("cookie=0x5678, table=1, priority=10")
+
+
+def test_an_answer_without_flows_names_none() -> None:
+    assert parse_detrace("Cache was not found\n") == parse_detrace("") == ()

@@ -1,0 +1,68 @@
+"""What follows from findings: required shares, several looks, text that is no dump."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.verify.programs import blocks, megaflow_of, two_services
+from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.parse import scan_dump
+from xenoovs.verify.expected import expected_services
+from xenoovs.verify.findings import Conclusion, Oddity, OffloadFindings, carry_over
+from xenoovs.verify.offload import Surroundings, check_offload
+from xenoovs.verify.verdict import Verdict
+
+SERVICES = expected_services(two_services())
+BLOCKS = blocks(two_services())
+
+
+def _check(*megaflows: Megaflow, surroundings: Surroundings | None = None) -> OffloadFindings:
+    return check_offload(SERVICES, megaflows, surroundings=surroundings)
+
+
+@pytest.mark.parametrize(
+    ("required", "conclusion"),
+    [(None, Conclusion.NOT_ALL_IN_HARDWARE), (0.9, Conclusion.IN_HARDWARE), (0.91, Conclusion.NOT_ALL_IN_HARDWARE)],
+)
+def test_a_required_share_is_of_packets(required: float | None, conclusion: Conclusion) -> None:
+    findings = _check(megaflow_of(BLOCKS[0], packets=90), megaflow_of(BLOCKS[1], packets=10, where=", dp:tc"))
+    assert findings.conclusion_for(required) is conclusion
+
+
+def test_a_required_share_needs_packets() -> None:
+    assert _check(megaflow_of(BLOCKS[0], packets=0)).conclusion_for(0.5) is Conclusion.NOTHING_SEEN
+
+
+def test_packets_that_go_astray_in_hardware_meet_no_requirement() -> None:
+    astray = megaflow_of(BLOCKS[0], actions="set(eth(dst=02:00:00:00:00:77)),p1")
+    assert _check(astray).conclusion_for(0.5) is Conclusion.NOT_ALL_IN_HARDWARE
+
+
+def test_text_that_is_no_dump_is_not_nothing_seen() -> None:
+    assert check_offload(SERVICES, scan_dump("ovs-appctl: no")).conclusion is Conclusion.COULD_NOT_LOOK
+    assert check_offload(SERVICES, scan_dump("")).conclusion is Conclusion.NOTHING_SEEN
+
+
+def test_of_several_looks_the_last_that_saw_a_block_counts() -> None:
+    earlier = _check(megaflow_of(BLOCKS[0], where=", dp:ovs"), megaflow_of(BLOCKS[1], where=", dp:ovs"))
+    later = _check(megaflow_of(BLOCKS[1]))
+    both = carry_over(earlier, later)
+    assert [block.verdict for block in both.blocks] == [Verdict.SW, Verdict.HW, Verdict.ABSENT, Verdict.ABSENT]
+    assert (both.absent, carry_over(None, later)) == (2, later)
+
+
+@pytest.mark.parametrize(("max_idle_s", "count"), [(10.0, 0), (0.12, 1)])
+def test_what_is_about_to_idle_out_depends_on_max_idle(max_idle_s: float, count: int) -> None:
+    findings = _check(megaflow_of(BLOCKS[0]), surroundings=Surroundings(max_idle_s=max_idle_s))
+    assert findings.blocks[0].count(Oddity.EXPIRING) == count
+
+
+def test_hardware_that_counts_nothing_is_odd_and_software_is_not() -> None:
+    findings = _check(megaflow_of(BLOCKS[0], packets=0), megaflow_of(BLOCKS[1], packets=0, where=", dp:tc"))
+    assert [block.count(Oddity.WITHOUT_PACKETS) for block in findings.blocks[:2]] == [1, 0]
+
+
+def test_only_the_first_few_of_each_oddity_are_kept() -> None:
+    findings = _check(*(megaflow_of(BLOCKS[0], packets=0) for _ in range(50)))
+    assert findings.blocks[0].count(Oddity.WITHOUT_PACKETS) == 50
+    assert len(findings.instances) == 5
