@@ -65,6 +65,8 @@ def _show_reason(number: int, reason: Reason) -> None:
     click.echo(f"  {number}. {reason.text} [{click.style(word, fg=colour)}]")
     for seen in reason.evidence:
         click.echo(f"       seen: {seen}")
+    if reason.source is not None:
+        click.echo(f"       from: {reason.source}")
     for mending in reason.mend:
         click.echo(f"       mend: {click.style(mending, fg='cyan')}")
 

@@ -105,14 +105,14 @@ def _index(balancer: Balancer, switch: LiveSwitch) -> BlockIndex:
 
 
 def _find(switch: LiveSwitch, index: BlockIndex, question: Question, inquiry: Inquiry) -> WhyFindings:
-    from xenoovs.cli.why_witnesses import WhyFindings, finish_leftovers, hear
+    from xenoovs.cli.why_witnesses import WhyFindings, finish_leftovers, hear_kernel, hear_switch
     from xenoovs.verify.diagnose import diagnose
 
     notes = finish_leftovers(inquiry.endpoint)
     lineup = _look(switch, index, question)
     if not lineup.suspects:
         return WhyFindings(lineup, (), notes)
-    evidence, unheard = hear(inquiry, lineup)
+    evidence, unheard = hear_switch(inquiry, lineup)
     notes = (*notes, *unheard)
     if inquiry.reinstall:
         now = _look(switch, index, question)
@@ -120,7 +120,8 @@ def _find(switch: LiveSwitch, index: BlockIndex, question: Question, inquiry: In
             lineup = now
         else:
             notes = (*notes, "no packet came while Open vSwitch would have installed them anew: these are as before")
-    return WhyFindings(lineup, diagnose(lineup, evidence), notes)
+    evidence, unheard = hear_kernel(inquiry, lineup, evidence)
+    return WhyFindings(lineup, diagnose(lineup, evidence), (*notes, *unheard))
 
 
 def _look(switch: LiveSwitch, index: BlockIndex, question: Question) -> Lineup:

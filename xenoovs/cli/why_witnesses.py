@@ -59,11 +59,11 @@ def finish_leftovers(endpoint: Endpoint) -> tuple[str, ...]:
     return tuple(told)
 
 
-def hear(inquiry: Inquiry, lineup: Lineup) -> tuple[Evidence, tuple[str, ...]]:
-    """The evidence of all witnesses, and what could not be looked at."""
+def hear_switch(inquiry: Inquiry, lineup: Lineup) -> tuple[Evidence, tuple[str, ...]]:
+    """What the host and its Open vSwitch say, and what could not be looked at. Megaflows may change meanwhile."""
     evidence = Evidence(gather(inquiry.endpoint), config=inquiry.config)
+    notes = _unseen(evidence)
     process = find_process(inquiry.endpoint)
-    notes = list[str]()
     if process is not None:
         evidence = replace(evidence, refusals=parse_refusals(read_log(process)))
     if _should_listen(inquiry, lineup, evidence):
@@ -71,23 +71,18 @@ def hear(inquiry: Inquiry, lineup: Lineup) -> tuple[Evidence, tuple[str, ...]]:
             said = Listener(inquiry.endpoint).listen(seconds=inquiry.listen_s, reinstall=inquiry.reinstall)
             evidence = replace(evidence, refusals=(*parse_refusals(said), *evidence.refusals))
         except SwitchError as error:
-            notes.append(str(error))
+            notes = (*notes, str(error))
+    return evidence, notes
+
+
+def hear_kernel(inquiry: Inquiry, lineup: Lineup, evidence: Evidence) -> tuple[Evidence, tuple[str, ...]]:
+    """What traffic control and, where that is allowed, the driver say besides; and what could not be looked at."""
     refused = tuple(suspect for suspect in lineup.suspects if suspect.verdict is Verdict.TC_SW)
-    if refused and (process is None or not same_namespace(process)):
-        notes.append("ovs-vswitchd has network devices of another namespace: run xenoovs there to see traffic control")
-    elif refused:
-        evidence = _ask_kernel(inquiry, refused, evidence, notes)
-    return evidence, (*_unseen(evidence), *notes)
-
-
-def _should_listen(inquiry: Inquiry, lineup: Lineup, evidence: Evidence) -> bool:
-    """Open vSwitch says nothing of rules that traffic control has, and nothing at all while it does not offload."""
-    untranslated = any(suspect.verdict is not Verdict.TC_SW for suspect in lineup.suspects)
-    running = evidence.offload
-    return bool(inquiry.listen_s and untranslated and (running is None or running.is_on))
-
-
-def _ask_kernel(inquiry: Inquiry, refused: tuple[Suspect, ...], evidence: Evidence, notes: list[str]) -> Evidence:
+    process = find_process(inquiry.endpoint)
+    if not refused:
+        return evidence, ()
+    if process is None or not same_namespace(process):
+        return evidence, ("ovs-vswitchd has devices of another network namespace: run xenoovs there to ask the kernel",)
     cookies: dict[str, list[str]] = defaultdict(list)
     for suspect in refused:
         if suspect.megaflow.in_port and (cookie := cookie_of_ufid(suspect.megaflow.ufid or "")):
@@ -99,8 +94,15 @@ def _ask_kernel(inquiry: Inquiry, refused: tuple[Suspect, ...], evidence: Eviden
                 answers = Prober(netlink, inquiry.endpoint.local_rundir).ask(cookies)
             evidence = replace(evidence, driver=_by_ufid(refused, answers))
     except SwitchError as error:
-        notes.append(str(error))
-    return evidence
+        return evidence, (str(error),)
+    return evidence, ()
+
+
+def _should_listen(inquiry: Inquiry, lineup: Lineup, evidence: Evidence) -> bool:
+    """Open vSwitch says nothing of rules that traffic control has, and nothing at all while it does not offload."""
+    untranslated = any(suspect.verdict is not Verdict.TC_SW for suspect in lineup.suspects)
+    running = evidence.offload
+    return bool(inquiry.listen_s and untranslated and (running is None or running.is_on))
 
 
 def _by_ufid(refused: tuple[Suspect, ...], answers: dict[str, Answer]) -> dict[str, DriverAnswer]:

@@ -65,12 +65,12 @@ def _says(refusal: Refusal, found: Offloadability) -> bool:
 
 def _reason(found: Offloadability, lines: tuple[Refusal, ...]) -> Reason:
     certainty = Likelihood.LIKELY if found.offload is Offload.DEPENDS else Likelihood.CERTAIN
-    seen = (found.evidence, f"{found.row.source}", *(refusal.line for refusal in lines))
     return Reason(
         _SPECIAL.get(found.topic.name) or _CAUSES[found.topic.kind],
         Likelihood.TOLD if lines else certainty,
         f"{found.topic.what}: {found.row.text}",
-        seen,
+        (found.evidence, *(refusal.line for refusal in lines)),
+        source=found.row.source,
     )
 
 

@@ -54,6 +54,7 @@ class Reason:
     text:     one sentence without a full stop.
     evidence: what was seen: a setting, a line of the log, the driver's own words.
     mend:     commands to type, in their order; empty: nothing mends it where it is.
+    source:   where Open vSwitch decides so, for reasons that come from the table of what can be offloaded.
     """
 
     cause: Cause
@@ -61,6 +62,7 @@ class Reason:
     text: str
     evidence: tuple[str, ...] = ()
     mend: tuple[str, ...] = ()
+    source: str | None = None
 
 
 def rank(reasons: Iterable[Reason]) -> tuple[Reason, ...]:

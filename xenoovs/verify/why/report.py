@@ -88,4 +88,5 @@ def _reason(reason: Reason) -> dict[str, object]:
         "text": reason.text,
         "evidence": list(reason.evidence),
         "mend": list(reason.mend),
+        "source": reason.source,
     }
