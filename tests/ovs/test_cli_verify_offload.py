@@ -1,0 +1,130 @@
+"""`xenoovs verify-offload` against a real Open vSwitch: software, flows of others in the way, waiting, any bridge."""
+
+from __future__ import annotations
+
+import json
+from ipaddress import IPv4Address
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from tests.command_line import CommandLine
+from tests.ovs.dummy import DummyBridge, udp_packet
+
+pytestmark = pytest.mark.ovs
+
+CONFIG = """version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1, other_traffic: passthrough}
+services:
+  - name: dns
+    vip: 10.3.10.45
+    protocol: udp
+    ports: [53]
+    backends:
+      - {name: fips2, mac: "02:00:5e:10:00:02", weight: 50}
+      - {name: fips3, mac: "02:00:5e:10:00:03", weight: 30}
+      - {name: fips4, mac: "02:00:5e:10:00:04", weight: 20}
+"""
+CLIENTS = [udp_packet(str(IPv4Address(0xC6120000 + i * 257))) for i in range(64)]
+
+
+@pytest.fixture
+def config(tmp_path: Path, bridge: DummyBridge, xenoovs: CommandLine) -> Path:
+    """The config, applied."""
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    applied = xenoovs("apply", path, "--yes", "--db", _db(bridge))
+    assert applied.status == 0, applied.err
+    bridge.settle(removed_s=0)
+    return path
+
+
+def _db(bridge: DummyBridge) -> str:
+    return f"unix:{bridge.ovs.directory}/db.sock"
+
+
+def test_before_traffic_nothing_is_said(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:
+    said = xenoovs("verify-offload", config, "--db", _db(bridge))
+    assert (said.status, said.out.splitlines()[-1][:30]) == (3, "no block has had traffic yet, ")
+
+
+def test_software_is_named_and_so_is_the_setting(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:
+    bridge.send("p0", CLIENTS * 2)
+    said = xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json")
+    told = json.loads(said.out)
+    assert (said.status, told["exit_code"]) == (2, 2)
+    assert told["total"]["blocks"] == {"HW": 0, "PARTIAL": 0, "TC_SW": 0, "SW": 7, "ABSENT": 0}
+    assert (told["total"]["megaflows"], told["total"]["predicted_megaflows"]) == (7, 7)
+    assert told["total"]["sw_packets"] == 128 - 7
+    assert (told["odd_megaflows"], told["widened"]) == ([], [])
+    people = xenoovs("verify-offload", config, "--db", _db(bridge))
+    assert "other_config:hw-offload is not set" in people.out
+
+
+def test_a_prefix_of_somebody_else_is_named(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:
+    theirs = "priority=3000,ip,nw_src=203.0.113.0/24 actions=drop"
+    bridge.add_flows(f"{theirs}\npriority=5000,ip,in_port=p1,nw_src=192.0.2.0/25 actions=drop\n")
+    bridge.settle()
+    bridge.send("p0", CLIENTS)
+    said = xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json")
+    (widened,) = json.loads(said.out)["widened"]
+    assert (widened["service"], list(widened["extra_bits"])) == ("dns", ["nw_src"])
+    assert widened["flows_of_others"] == [theirs]
+
+
+def test_services_beside_each_other_blame_nobody(bridge: DummyBridge, tmp_path: Path, xenoovs: CommandLine) -> None:
+    path = tmp_path / "config.yaml"
+    other = CONFIG.split("services:\n")[1].replace("dns", "any").replace("    vip: 10.3.10.45\n", "")
+    path.write_text(
+        CONFIG + other.replace("protocol: udp", "protocol: tcp").replace("ports: [53]", "ports: [80, 8000-8007]")
+    )
+    assert xenoovs("apply", path, "--yes", "--db", _db(bridge)).status == 0
+    bridge.settle(removed_s=0)
+    bridge.send("p0", [*CLIENTS, *(udp_packet("198.18.7.7", ports=(4000, port)) for port in (54, 80, 5353))])
+    told = json.loads(xenoovs("verify-offload", path, "--db", _db(bridge), "--output", "json").out)
+    assert told["total"]["blocks"]["SW"] == 7
+    assert told["widened"] == []
+
+
+def test_wait_ends_when_every_block_was_seen(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:
+    traffic = Timer(1.0, bridge.send, ("p0", CLIENTS))
+    traffic.start()
+    said = xenoovs("verify-offload", config, "--db", _db(bridge), "--wait", "1h", "--output", "json")
+    traffic.join()
+    assert json.loads(said.out)["total"]["blocks"]["ABSENT"] == 0
+
+
+def test_wait_ends_in_time_without_traffic(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:
+    assert xenoovs("verify-offload", config, "--db", _db(bridge), "--wait", "100ms").status == 3
+
+
+def test_any_bridge_is_told_by_its_ports(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:
+    bridge.send("p0", [*CLIENTS, udp_packet("198.18.0.1", destination="10.9.9.9")])
+    said = xenoovs("verify-offload", "--bridge", bridge.name, "--db", _db(bridge), "--output", "json")
+    told = json.loads(said.out)
+    assert (said.status, [(row["in_port"], row["verdict"], row["megaflows"]) for row in told["rows"]]) == (
+        2,
+        [("p0", "SW", 8)],
+    )
+
+
+def test_a_bridge_that_is_not_there(bridge: DummyBridge, xenoovs: CommandLine) -> None:
+    said = xenoovs("verify-offload", "--bridge", "br-int", "--db", _db(bridge))
+    assert (said.status, "br-int does not exist" in said.err) == (1, True)
+
+
+def test_flows_and_dump_of_a_bundle_tell_the_same_as_the_switch(
+    config: Path, bridge: DummyBridge, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    bridge.add_flows("priority=3000,ip,nw_src=203.0.113.0/24 actions=drop\n")
+    bridge.settle()
+    bridge.send("p0", CLIENTS)
+    live = xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json")
+    (tmp_path / "dump").write_text("\n".join(bridge.megaflows()))
+    (tmp_path / "flows").write_text(bridge.ofctl("dump-flows"))
+    offline = xenoovs(
+        *("verify-offload", config, "--from-dump", tmp_path / "dump", "--from-flows", tmp_path / "flows"),
+        *("--output", "json"),
+    )
+    assert json.loads(offline.out) == json.loads(live.out)
