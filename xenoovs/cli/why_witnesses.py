@@ -100,6 +100,8 @@ def hear_kernel(inquiry: Inquiry, lineup: Lineup, evidence: Evidence) -> tuple[E
 
 def _should_listen(inquiry: Inquiry, lineup: Lineup, evidence: Evidence) -> bool:
     """Open vSwitch says nothing of rules that traffic control has, and nothing at all while it does not offload."""
+    if inquiry.reinstall:
+        return True
     untranslated = any(suspect.verdict is not Verdict.TC_SW for suspect in lineup.suspects)
     running = evidence.offload
     return bool(inquiry.listen_s and untranslated and (running is None or running.is_on))
