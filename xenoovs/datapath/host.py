@@ -169,7 +169,6 @@ class Device:
     name: str
     is_up: bool
     mtu: int
-    has_carrier: bool | None = None
     pci: str | None = None
     switch_id: str | None = None
     port_name: str | None = None

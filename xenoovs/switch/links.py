@@ -28,13 +28,10 @@ def parse_links(text: str) -> dict[str, Device]:
 def _device(row: dict[str, Any], *, expected: str) -> Device:
     flags = member(row, "flags", list, expected=expected)
     parent = row.get("parentdev")
-    up = "UP" in flags
     return Device(
         name=member(row, "ifname", str, expected=expected),
-        is_up=up,
+        is_up="UP" in flags,
         mtu=member(row, "mtu", int, expected=expected),
-        # Carrier means nothing on a device that is down (IFF_LOWER_UP, netdevice(7)).
-        has_carrier="LOWER_UP" in flags if up else None,
         pci=parent if isinstance(parent, str) and _PCI.fullmatch(parent) else None,
         switch_id=row.get("phys_switch_id"),
         port_name=row.get("phys_port_name"),

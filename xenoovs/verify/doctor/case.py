@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xenoovs.datapath.host import NOT_ASKED, BackendFacts, Bridge, Daemon, Database, Device, HostFacts, Seen, Unknown
+from xenoovs.datapath.host import (
+    NOT_ASKED,
+    BackendFacts,
+    Bridge,
+    Daemon,
+    Database,
+    Device,
+    HostFacts,
+    Interface,
+    Seen,
+    Unknown,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +113,19 @@ class Case:
         """Those of `ports` that are the kernel's devices on bridges of its datapath: what TC offload is for."""
         if self.database is None:
             return ()
-        homes = ((port, self.database.home_of(port)) for port in self.ports)
         return tuple(
             port
-            for port, home in homes
-            if home is not None
+            for port in self.ports
+            if (home := self.database.home_of(port)) is not None
             and home.datapath_type == "system"
             and (interface := home.interface(port)) is not None
             and interface.type == "system"
         )
+
+    def interface(self, port: str) -> Interface | None:
+        """The row of a port, on whichever bridge it is."""
+        home = None if self.database is None else self.database.home_of(port)
+        return None if home is None else home.interface(port)
 
     def device(self, name: str) -> Seen[Device]:
         """The kernel's device behind a port."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from xenoovs.datapath.host import Device, Unknown
 from xenoovs.verify.doctor.case import Case
-from xenoovs.verify.doctor.check import Check, Fix, State
+from xenoovs.verify.doctor.check import Check, Fix, State, vsctl
 
 
 def check_same_eswitch(case: Case) -> Iterator[Check]:
@@ -99,26 +99,44 @@ def check_subfunction(case: Case) -> Iterator[Check]:
 def check_mtu(case: Case) -> Iterator[Check]:
     """Largest packets: every way out is at least as wide as the ways in, and representors as the widest uplink."""
     why = "the NIC and the kernel drop packets that are larger than the MTU of the port they leave by"
-    needed = _needed_mtu(case)
-    for device in case.known_devices:
-        need = needed.get(device.name)
+    sizes = {port: size for port in case.ports if (size := _mtu(case, port)) is not None}
+    needed = _needed_mtu(case, sizes)
+    for port, size in sizes.items():
+        need = needed.get(port)
         if need is None:
-            yield Check("MTU", State.OK, str(device.mtu), why, subject=device.name)
-        elif device.mtu >= need:
-            yield Check("MTU", State.OK, f"{device.mtu}, at least {need}", why, subject=device.name)
+            yield Check("MTU", State.OK, str(size), why, subject=port)
+        elif size >= need:
+            yield Check("MTU", State.OK, f"{size}, at least {need}", why, subject=port)
         else:
-            fix = Fix((("ip", "link", "set", "dev", device.name, "mtu", str(need)),))
-            yield Check("MTU", State.WRONG, f"{device.mtu}, below {need}", why, subject=device.name, fix=fix)
+            fix = Fix((_set_mtu(case, port, need),))
+            yield Check("MTU", State.WRONG, f"{size}, below {need}", why, subject=port, fix=fix)
 
 
-def _needed_mtu(case: Case) -> dict[str, int]:
+def _mtu(case: Case, port: str) -> int | None:
+    """That of the kernel's device; ports of DPDK and DOCA have none, and Open vSwitch tells it."""
+    device = case.device(port)
+    if not isinstance(device, Unknown):
+        return device.mtu
+    interface = case.interface(port)
+    return None if interface is None else interface.mtu
+
+
+def _set_mtu(case: Case, port: str, mtu: int) -> tuple[str, ...]:
+    if isinstance(case.device(port), Unknown):
+        return vsctl("set", "Interface", port, f"mtu_request={mtu}")
+    return ("ip", "link", "set", "dev", port, "mtu", str(mtu))
+
+
+def _needed_mtu(case: Case, sizes: Mapping[str, int]) -> dict[str, int]:
     devices = {device.name: device for device in case.known_devices}
-    sources = devices if case.wanted is None else {n: d for n, d in devices.items() if n in case.wanted.ingress}
-    widest = max((d.mtu for d in sources.values() if case.wanted is not None or d.is_uplink), default=None)
+    wanted = case.wanted
+    sources = {name for name, d in devices.items() if d.is_uplink} if wanted is None else set(wanted.ingress)
+    widest = max((size for name, size in sizes.items() if name in sources), default=None)
     if widest is None:
         return {}
-    egress = case.wanted.egress if case.wanted is not None else ()
-    return {name: widest for name, d in devices.items() if name in egress or d.is_representor}
+    representors = {name for name, device in devices.items() if device.is_representor}
+    egress = frozenset(wanted.egress) if wanted is not None else frozenset()
+    return dict.fromkeys(sorted(representors | egress), widest)
 
 
 def _functions(case: Case) -> tuple[str, ...]:

@@ -35,11 +35,8 @@ def _move(port: str, home: Bridge | None, bridge: str) -> Fix:
 
 
 def check_works(case: Case) -> Iterator[Check]:
-    if case.database is None:
-        return
     for port in case.ports:
-        home = case.database.home_of(port)
-        found = home.interface(port) if home is not None else None
+        found = case.interface(port)
         if found is None:
             continue
         working = found.ofport is not None and found.error is None
@@ -49,13 +46,10 @@ def check_works(case: Case) -> Iterator[Check]:
 
 
 def check_up(case: Case) -> Iterator[Check]:
-    if case.database is None:
-        return
     why = "a port that is down sends and receives nothing"
     for port in case.ports:
-        home = case.database.home_of(port)
-        link = found.link_up if home is not None and (found := home.interface(port)) is not None else None
-        device = case.device(port)
+        found, device = case.interface(port), case.device(port)
+        link = None if found is None else found.link_up
         if not isinstance(device, Unknown) and not device.is_up:
             fix = Fix((("ip", "link", "set", "dev", port, "up"),))
             yield Check("port up", State.WRONG, "set down", why, subject=port, fix=fix)
@@ -63,7 +57,7 @@ def check_up(case: Case) -> Iterator[Check]:
             yield Check("port up", State.WRONG, "no link: is a cable there, is the far end up?", why, subject=port)
         elif link is True:
             yield Check("port up", State.OK, "link up", why, subject=port)
-        elif home is not None:
+        elif found is not None:
             yield Check("port up", State.UNKNOWN, "Open vSwitch does not say whether it has a link", why, subject=port)
 
 

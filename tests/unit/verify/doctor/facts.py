@@ -34,7 +34,6 @@ def device(name: str, port_name: str | None, **changes: Any) -> Device:
         name,
         is_up=True,
         mtu=1500,
-        has_carrier=True,
         pci=PCI,
         switch_id=SWITCH_ID,
         port_name=port_name,

@@ -11,8 +11,10 @@ from tests.unit.verify.doctor.facts import (
     GOOD,
     PCI,
     SWITCH_ID,
+    interface,
     only,
     states,
+    with_bridge,
     with_device,
     with_host,
     with_wanted,
@@ -115,3 +117,10 @@ def test_subfunction(state: str, opstate: str, expected: State) -> None:
     row = only(nic.check_subfunction, with_device("p1", subfunction=function))
     assert (row.state, row.subject) == (expected, "p1")
     assert str(row.fix) == "devlink port function set pci/0000:03:00.0/229408 state active"
+
+
+def test_mtu_of_dpdk_ports_is_told_by_open_vswitch() -> None:
+    interfaces = (interface("p0", 1, type="dpdk", mtu=9000), interface("p1", 2, type="dpdk"))
+    case = with_bridge(datapath_type="netdev", interfaces=interfaces)
+    row = only(nic.check_mtu, replace(case, host=replace(case.host, devices={})), "p1")
+    assert (row.state, str(row.fix)) == (State.WRONG, "ovs-vsctl set Interface p1 mtu_request=9000")
