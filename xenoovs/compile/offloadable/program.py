@@ -11,6 +11,7 @@ from xenoovs.compile.offloadable.check import NO_GROUPS, Offloadability, judge, 
 from xenoovs.compile.offloadable.groups import Group
 from xenoovs.compile.offloadable.row import Offload, Profile, Version
 from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.openflow.action import LOCAL, Action, Output, SetField
 from xenoovs.openflow.cookie import is_ours
 from xenoovs.openflow.field import ETH_ARP, Field
 from xenoovs.openflow.flow import Flow
@@ -58,10 +59,14 @@ class ProgramOffload:
 
 
 def check_program(program: Program, *, profile: Profile, version: Version) -> ProgramOffload:
-    """Judge every flow. A block is judged with the matches by which its packets enter, as they make one megaflow."""
-    judged = [JudgedFlow(flow, None, _role(flow), _judge((flow,), profile, version)) for flow in program.shared]
+    """Judge every flow. A block is judged with the matches by which its packets enter, as they make one megaflow.
+
+    Flows that differ in values alone are judged once; the evidence is that of the first of them.
+    """
+    judge_path = _Judge(profile, version)
+    judged = [JudgedFlow(flow, None, _role(flow), judge_path((flow,))) for flow in program.shared]
     for service in program.services:
-        judged += _service(service, profile, version)
+        judged += _service(service, judge_path)
     return ProgramOffload(tuple(judged))
 
 
@@ -82,18 +87,28 @@ def check_flows(
     )
 
 
-def _service(service: ServiceProgram, profile: Profile, version: Version) -> Iterator[JudgedFlow]:
+class _Judge:
+    """Judges the flows that one packet meets, each kind of way once."""
+
+    def __init__(self, profile: Profile, version: Version) -> None:
+        self._profile, self._version = profile, version
+        self._known: dict[tuple[_Shape, ...], tuple[Offloadability, ...]] = {}
+
+    def __call__(self, path: tuple[Flow, ...]) -> tuple[Offloadability, ...]:
+        shape = tuple(map(_shape, path))
+        if shape not in self._known:
+            self._known[shape] = judge(seen_in_flows(path), self._profile, self._version)
+        return self._known[shape]
+
+
+def _service(service: ServiceProgram, judge_path: _Judge) -> Iterator[JudgedFlow]:
     name = service.service.name
     for flow in service.classify:
-        yield JudgedFlow(flow, name, Role.CLASSIFY, _judge((flow,), profile, version))
+        yield JudgedFlow(flow, name, Role.CLASSIFY, judge_path((flow,)))
     entries = {family: _unlike(flows) for family, flows in _by_family(service.classify)}
     for block in service.blocks:
         path = (*entries.get(_family(block.flow), ()), block.flow)
-        yield JudgedFlow(block.flow, name, Role.BLOCK, _judge(path, profile, version))
-
-
-def _judge(path: Iterable[Flow], profile: Profile, version: Version) -> tuple[Offloadability, ...]:
-    return judge(seen_in_flows(path), profile, version)
+        yield JudgedFlow(block.flow, name, Role.BLOCK, judge_path(path))
 
 
 def _by_family(flows: Iterable[Flow]) -> Iterator[tuple[Masked | None, tuple[Flow, ...]]]:
@@ -106,9 +121,31 @@ def _family(flow: Flow) -> Masked | None:
 
 
 def _unlike(flows: Iterable[Flow]) -> tuple[Flow, ...]:
-    """One flow of each shape: those that match the same fields in the same way are judged alike."""
-    shapes = {tuple((masked.field, masked.is_exact) for masked in flow.match.masked): flow for flow in flows}
-    return tuple(shapes.values())
+    """One flow of each shape."""
+    return tuple({_shape(flow): flow for flow in flows}.values())
+
+
+_Shape = tuple[object, ...]
+_TOLD_BY_VALUE = frozenset((Field.DL_TYPE, Field.NW_PROTO, Field.PKT_MARK))
+
+
+def _shape(flow: Flow) -> _Shape:
+    """What two flows have in common that are judged alike: all but the values of most fields."""
+    matched = tuple(
+        (masked.field, masked.value if masked.field in _TOLD_BY_VALUE else None, masked.is_exact)
+        for masked in flow.match.masked
+    )
+    return (matched, flow.match.foreign, tuple(map(_action_shape, flow.actions)))
+
+
+def _action_shape(action: Action) -> object:
+    match action:
+        case Output(port):
+            return port == LOCAL
+        case SetField(field, _):
+            return field
+        case _:
+            return action
 
 
 def _role(flow: Flow) -> Role:

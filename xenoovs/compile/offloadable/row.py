@@ -61,10 +61,9 @@ class Offload(Enum):
     TC_SW = "TC_SW"
     SW = "SW"
 
-    @property
-    def badness(self) -> int:
+    def __init__(self, _name: str) -> None:
+        self.badness = len(type(self).__members__)
         """0 for HW; higher is worse."""
-        return list(Offload).index(self)
 
     @property
     def is_lost(self) -> bool:

@@ -63,12 +63,13 @@ def count_by_service(judged: Iterable[JudgedFlow]) -> tuple[Counts, ...]:
 def describe(result: ProgramOffload) -> str:
     """One sentence on the flows that carry traffic."""
     carrying = sum(each.role is not Role.PLUMBING for each in result.flows)
-    taken = carrying - len(result.lost) - len(result.open)
+    lost, depends = result.lost, result.open
+    taken = carrying - len(lost) - len(depends)
     told = [f"the NIC can take {f'{taken} of {carrying}' if taken < carrying else 'all ' + str(carrying)} flows"]
-    if result.open:
-        told.append(f"for {len(result.open)} it depends ({_first(result.open)})")
-    if result.lost:
-        told.append(f"{len(result.lost)} stay with the CPU ({_first(result.lost)})")
+    if depends:
+        told.append(f"for {len(depends)} it depends ({_first(depends)})")
+    if lost:
+        told.append(f"{len(lost)} stay with the CPU ({_first(lost)})")
     return "; ".join(told)
 
 
