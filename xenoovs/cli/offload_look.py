@@ -24,7 +24,7 @@ from xenoovs.verify.bridge import BridgeFindings, BridgePorts, check_bridge
 from xenoovs.verify.detrace import parse_detrace
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Oddity, OffloadFindings
-from xenoovs.verify.offload import MAX_IDLE_S, Surroundings, check_offload
+from xenoovs.verify.offload import MAX_IDLE_S, Surroundings, check_dump
 from xenoovs.verify.widened import OwnMask, name_foreign
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Looker:
         filters, remarks = _filters(dump)
         around = self._around(filters)
         with uncollected():
-            findings = check_offload(expected_services(self.program), scan_dump(dump), surroundings=around)
+            findings = check_dump(expected_services(self.program), dump.splitlines(), surroundings=around)
         if findings.widenings:
             # Only now the flows of others matter, of which there may be many.
             foreign = (seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
@@ -121,7 +121,7 @@ def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
     program = compile_near(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
     around = Surroundings(own_mask=own_mask_of(program))
     with open_lines(dump) as lines, uncollected():
-        findings = check_offload(expected_services(program), scan_dump(rejoin_lines(lines)), surroundings=around)
+        findings = check_dump(expected_services(program), rejoin_lines(lines), surroundings=around)
     return Look(name_foreign(findings, (seen.flow for seen in observed if not is_ours(seen.flow.cookie))))
 
 

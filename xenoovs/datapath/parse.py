@@ -41,14 +41,21 @@ def parse_dump(text: str | Iterable[str]) -> Iterator[Megaflow]:
 def scan_dump(text: str | Iterable[str]) -> Iterator[Megaflow | ParseError]:
     """As `parse_dump`, but the error of a line that cannot be read (torn while flows changed) stands in its place."""
     lines = text.split("\n") if isinstance(text, str) else text
-    for number, raw in enumerate(lines, start=1):
-        line = raw.strip()
-        if not line or (line.startswith(_HEADER) and " actions:" not in line):
-            continue
-        try:
-            yield parse_megaflow(line, number=number)
-        except ParseError as error:
-            yield error
+    for number, line in enumerate(lines, start=1):
+        found = read_line(line, number=number)
+        if found is not None:
+            yield found
+
+
+def read_line(line: str, *, number: int) -> Megaflow | ParseError | None:
+    """One line of a dump or the error of a torn one; None: an empty line or a header."""
+    line = line.strip()
+    if not line or (line.startswith(_HEADER) and " actions:" not in line):
+        return None
+    try:
+        return parse_megaflow(line, number=number)
+    except ParseError as error:
+        return error
 
 
 def parse_megaflow(line: str, *, number: int | None = None) -> Megaflow:

@@ -37,7 +37,7 @@ def parse_masked(text: str, width: int) -> MaskedValue:
 def read_masked(text: str, width: int) -> MaskedValue:
     """As `parse_masked`, for callers that keep what they read themselves."""
     value_text, is_masked, mask_text = text.partition("/")
-    value = _parse_one(value_text, width)
+    value = parse_value(value_text, width)
     if not is_masked:
         return MaskedValue(value, (1 << width) - 1)
     mask = _parse_mask(mask_text, width, is_address="." in value_text or ":" in value_text)
@@ -53,14 +53,15 @@ def parse_number(text: str) -> int:
 
 def _parse_mask(text: str, width: int, *, is_address: bool) -> int:
     if not is_address or width == 48 or not _LENGTH.fullmatch(text):
-        return _parse_one(text, width)
+        return parse_value(text, width)
     length = int(text)
     if length > width:
         raise ValueError(f"a prefix length of at most {width}, not {text}")
     return (1 << width) - (1 << (width - length))
 
 
-def _parse_one(text: str, width: int) -> int:
+def parse_value(text: str, width: int) -> int:
+    """An address or a number of `width` bits, without a mask. Raises ValueError with the text."""
     if width == 32 and _IPV4.fullmatch(text):
         first, second, third, fourth = map(int, text.split("."))
         if first > 255 or second > 255 or third > 255 or fourth > 255:

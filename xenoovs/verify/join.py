@@ -6,7 +6,7 @@ match alone tells. Look-ups by hash, one for each mask in use: never megaflows t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from xenoovs.datapath.match import match_of
@@ -21,7 +21,7 @@ _ANY = MaskedValue(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sources:
+class Sources:
     """The blocks of one service and IP family: (field, mask) -> value -> block, longest masks first."""
 
     by_mask: tuple[tuple[str, int, dict[int, ExpectedBlock]], ...]
@@ -40,7 +40,7 @@ class Place:
 
     service: ExpectedService
     entry: int
-    sources: _Sources
+    sources: Sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +56,23 @@ class BlockIndex:
 
     def locate(self, in_port: str | None, fields: _Fields) -> tuple[Place, ExpectedBlock] | None:
         """The block and the entry by which its packets came. `fields`: the match of the megaflow."""
-        for masks, entries in self.entries.items():
-            values = _values(fields, masks)
-            if values is None:
-                continue
-            place = entries.get((in_port, values)) or entries.get((None, values))
-            found = place.sources.find(fields) if place else None
-            if place is not None and found is not None:
+        for place in self.places(in_port, fields):
+            found = place.sources.find(fields)
+            if found is not None:
                 return place, found
         return None
+
+    def looks_at(self, fields: Iterable[str]) -> bool:
+        """Whether any entry asks for one of these fields."""
+        return not {field for masks in self.entries for field, _ in masks}.isdisjoint(fields)
+
+    def places(self, in_port: str | None, fields: _Fields) -> Iterator[Place]:
+        """The entries by which such packets may have come, whatever their source."""
+        for masks, entries in self.entries.items():
+            values = _values(fields, masks)
+            place = (entries.get((in_port, values)) or entries.get((None, values))) if values is not None else None
+            if place is not None:
+                yield place
 
 
 def index_blocks(services: Iterable[ExpectedService]) -> BlockIndex:
@@ -75,12 +83,12 @@ def index_blocks(services: Iterable[ExpectedService]) -> BlockIndex:
         for number, match in enumerate(service.entries):
             masks = tuple((masked.field.ovs_name, masked.mask) for masked in match.masked)
             entry = match.in_port, tuple(masked.value for masked in match.masked)
-            place = Place(service, number, sources.get(eth_type_of(match), _Sources(())))
+            place = Place(service, number, sources.get(eth_type_of(match), Sources(())))
             entries.setdefault(masks, {})[entry] = place
     return BlockIndex(entries)
 
 
-def _sources(blocks: Iterable[ExpectedBlock], eth_type: int) -> _Sources:
+def _sources(blocks: Iterable[ExpectedBlock], eth_type: int) -> Sources:
     by_mask: dict[tuple[str, int], dict[int, ExpectedBlock]] = {}
     for block in blocks:
         if block.eth_type == eth_type:
@@ -88,7 +96,7 @@ def _sources(blocks: Iterable[ExpectedBlock], eth_type: int) -> _Sources:
             by_mask.setdefault((source.field.ovs_name, source.mask), {})[source.value] = block
     # Rules of strategy lpm overlap; the longest mask is the one whose flow the packets met.
     longest_first = sorted(by_mask.items(), key=lambda item: -item[0][1].bit_count())
-    return _Sources(tuple((field, mask, found) for (field, mask), found in longest_first))
+    return Sources(tuple((field, mask, found) for (field, mask), found in longest_first))
 
 
 def _values(fields: _Fields, masks: _Masks) -> tuple[int, ...] | None:

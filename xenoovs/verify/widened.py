@@ -27,6 +27,9 @@ ExtraBits = tuple[tuple[str, int], ...]
 OwnMask = Callable[[Megaflow], Mapping[str, int] | None]
 """Field -> mask that a megaflow would have with our flows alone; None: not known."""
 
+WideningKey = tuple[str, str | None, ExtraBits]
+"""Service, ingress port, bits."""
+
 _BY_NAME = {field.ovs_name: field for field in Field}
 
 
@@ -98,26 +101,26 @@ class WideningCounter:
         self.own_mask = own_mask
         self.known: dict[tuple[int, int, int], dict[str, int]] = {}
         self.extras: dict[tuple[int, int, int, ExtraBits], ExtraBits] = {}
-        self.counts = Counter[tuple[str, str | None, ExtraBits]]()
+        self.counts = Counter[WideningKey]()
 
-    def add(self, megaflow: Megaflow, fields: Mapping[str, MaskedValue], place: Place, block: ExpectedBlock) -> bool:
-        """Whether the megaflow's mask has bits that none of our flows looks at."""
+    def key_of(
+        self, megaflow: Megaflow, fields: Mapping[str, MaskedValue], place: Place, block: ExpectedBlock
+    ) -> WideningKey | None:
+        """What to count the megaflow under in `counts`; None: our flows look at all bits of its mask."""
         key = id(place), place.entry, id(block)
         known = self.known.get(key)
         if known is None:
             known = self.known[key] = known_mask(place.service.entries[place.entry], block)
         extra = extra_bits(fields, known)
         if not extra:
-            return False
+            return None
         again = (*key, extra)
         if again not in self.extras:
             # Megaflows of one block and mask are alike: one of them tells for all.
             own = self.own_mask(megaflow) if self.own_mask else None
             self.extras[again] = extra_bits(fields, own) if own is not None else extra
         extra = self.extras[again]
-        if extra:
-            self.counts[place.service.name, place.service.entries[place.entry].in_port, extra] += 1
-        return bool(extra)
+        return (place.service.name, place.service.entries[place.entry].in_port, extra) if extra else None
 
     def result(self) -> tuple[Widening, ...]:
         """In the order in which they were met."""

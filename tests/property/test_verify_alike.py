@@ -1,0 +1,88 @@
+"""Judging alike lines once gives what judging each line gives, whatever the dump."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.verify.programs import two_services
+from xenoovs.datapath.parse import scan_dump
+from xenoovs.verify.expected import expected_services
+from xenoovs.verify.offload import Surroundings, check_dump, check_offload
+
+SERVICES = expected_services(two_services())
+AROUND = Surroundings(internal_ports=frozenset({"br0"}))
+
+_SOURCES = st.sampled_from(
+    ["0.0.0.0", "0.0.0.1", "10.1.2.3", "203.0.113.255", "0.0.0.300", "1.2.3", "5", "::1", "2001:db8::5", "x"]
+)
+_MASKS = st.sampled_from(["", "/0.0.0.1", "/0.0.0.3", "/255.255.0.1", "/24", "/0.0.0.0", "/99"])
+_KEYS = st.sampled_from(
+    [
+        "recirc_id(0),in_port({port}),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4(src={source},dst=10.3.10.46)",
+        "in_port({port}),eth_type(0x0800),ipv4(src={source},dst=10.3.10.45,proto=17,frag=no),udp(src=0/0,dst=53)",
+        "in_port({port}),eth_type(0x0800),ipv4(src={source},dst=10.9.9.9)",
+        "in_port({port}),eth_type(0x86dd),ipv6(src={source},proto=58),icmpv6(type=135)",
+        "in_port({port}),eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x0800),ipv4(src={source},dst=10.3.10.46))",
+        "in_port({port}),eth_type(0x0800),ipv4(src={source}),encap(ipv4(src=1.2.3.4,dst=10.3.10.46))",
+        "in_port({port}),eth_type(0x0806),arp(sip={source})",
+        "in_port({port}),ipv4(src={source}",
+    ]
+)
+_WHERE = st.sampled_from([", offloaded:yes, dp:tc", ", dp:tc", ", flags:S, dp:ovs", ", offloaded:partial, dp:ovs", ""])
+_ACTIONS = st.sampled_from(
+    [
+        "set(eth(dst=02:00:00:00:00:01)),p1",
+        "set(eth(dst=02:00:00:00:00:02)),p1",
+        "set(ipv4(src=9.9.9.9)),p1",
+        "userspace(pid=1,slow_path(action))",
+        "drop",
+        "br0, dp-extra-info:miniflow_bits(4,2)",
+    ]
+)
+_USED = st.sampled_from(["never", "0.100s", "9.900s", "-1.000s", "soon"])
+_LINES = st.builds(
+    "{0}{1}, packets:{2}, bytes:{3}, used:{4}{5}, actions:{6}".format,
+    st.sampled_from(["", "ufid:1, ", "ufid:2-3, ", "ufid:a b, "]),
+    st.builds(
+        lambda keys, port, source, mask: keys.format(port=port, source=source + mask),
+        _KEYS,
+        st.sampled_from(["p0", "p1", "br0"]),
+        _SOURCES,
+        _MASKS,
+    ),
+    st.sampled_from(["0", "1", "17", "x"]),
+    st.sampled_from(["0", "1700"]),
+    _USED,
+    _WHERE,
+    _ACTIONS,
+)
+
+
+@given(st.lists(_LINES, max_size=12).map(lambda lines: lines * 3))
+def test_alike_lines_count_as_if_each_was_judged(lines: list[str]) -> None:
+    fast = check_dump(SERVICES, lines, surroundings=AROUND)
+    each = check_offload(SERVICES, scan_dump(lines), surroundings=AROUND)
+    assert list(map(str, fast.torn)) == list(map(str, each.torn))
+    assert replace(fast, torn=()) == replace(each, torn=())
+
+
+@given(
+    st.lists(st.tuples(_SOURCES, st.sampled_from(["0", "3"]), _USED), min_size=20, max_size=60),
+    _KEYS,
+    _MASKS,
+    _WHERE,
+    _ACTIONS,
+)
+def test_lines_of_one_shape(varied: list[tuple[str, str, str]], keys: str, mask: str, where: str, actions: str) -> None:
+    lines = [
+        f"ufid:{i}, {keys.format(port='p0', source=source + mask)}, packets:{packets}, bytes:0, used:{used}{where}, "
+        f"actions:{actions}"
+        for i, (source, packets, used) in enumerate(varied)
+    ]
+    fast = check_dump(SERVICES, lines, surroundings=AROUND)
+    each = check_offload(SERVICES, scan_dump(lines), surroundings=AROUND)
+    assert list(map(str, fast.torn)) == list(map(str, each.torn))
+    assert replace(fast, torn=()) == replace(each, torn=())
