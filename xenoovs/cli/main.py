@@ -76,7 +76,7 @@ def cli() -> None:
       xenoovs lab up my.yaml && xenoovs apply my.yaml --lab default && xenoovs lab traffic
 
     Exit status: 0 all is as it should be, 1 it could not be done, 2 something differs or is wrong (plan, status, trace,
-    verify-offload, doctor, lint), 3 nothing seen yet (verify-offload), 64 wrong usage.
+    verify-offload, why, doctor, lint), 3 nothing seen yet (verify-offload, why), 64 wrong usage.
     """
 
 
