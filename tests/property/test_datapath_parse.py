@@ -67,6 +67,7 @@ def test_any_bytes_are_megaflows_or_a_parse_error(data: bytes) -> None:
     st.lists(st.tuples(st.integers(0, len(_LINE)), st.integers(0, 4), st.text(alphabet="(),:/ 0=x.s\n", max_size=3)))
 )
 @example([(21, 8, "encap(encap(")])
+@example([(42, 6, "")])  # eth_type() without a number
 def test_a_damaged_line_is_a_megaflow_or_a_parse_error(edits: list[tuple[int, int, str]]) -> None:
     text = _LINE
     for at, removed, inserted in edits:

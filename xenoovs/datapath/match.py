@@ -57,12 +57,12 @@ def fields_of(name: str, inner: str) -> Mapping[str, MaskedValue]:
 
     Raises ValueError for a value that is none.
     """
-    if name not in _PARSED or not inner:
-        return {}
     if name in _WHOLE:
         field, width = _WHOLE[name]
         found = parse_masked(inner, width)
         return {field: found} if found.mask else {}
+    if name not in _PARSED or not inner:
+        return {}
     fields = {}
     for item in inner.split(","):
         attribute = _attribute(name, item)
