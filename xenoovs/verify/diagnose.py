@@ -16,7 +16,7 @@ from xenoovs.verify.why.actions import action_reasons
 from xenoovs.verify.why.case import Case, Evidence, shape_of
 from xenoovs.verify.why.kernel import kernel_reasons, silent_refusal
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason, rank
-from xenoovs.verify.why.settings import setting_reasons
+from xenoovs.verify.why.settings import not_offered, setting_reasons
 
 FindBlock = Callable[[Megaflow], ExpectedBlock | None]
 
@@ -87,7 +87,9 @@ def _diagnose(suspect: Suspect, evidence: Evidence) -> Diagnosis:
     if suspect.verdict is Verdict.TC_SW and all(reason.likelihood >= Likelihood.LIKELY for reason in reasons):
         told = case.megaflow.ufid in evidence.driver or any(reason.cause is Cause.TABLE_FULL for reason in reasons)
         reasons = reasons if told else (*reasons, silent_refusal(case))
-    return Diagnosis(suspect.megaflow, suspect.verdict, suspect.block, reasons or (_unknown(case),))
+    return Diagnosis(
+        suspect.megaflow, suspect.verdict, suspect.block, reasons or (not_offered(case) or _unknown(case),)
+    )
 
 
 def _witnesses(case: Case) -> Iterator[Reason]:

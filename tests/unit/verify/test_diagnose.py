@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.verify.programs import two_services
 from tests.unit.verify.why_cases import OFF, UFID, host, megaflow
+from xenoovs.datapath.host import OffloadHistory
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.verify.diagnose import Lineup, diagnose, line_up
@@ -68,9 +69,17 @@ def test_megaflows_of_no_block_only_when_they_are_named(question: Question, is_a
 
 
 def test_every_suspect_has_a_reason() -> None:
-    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(host(), config="my.yaml"))
+    unread = host(history=OffloadHistory(has_begun=True, tc_policy=None, providers={}, is_whole=False))
+    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(unread, config="my.yaml"))
     (reason,) = found.reasons
     assert reason.cause is Cause.UNKNOWN
+    assert reason.mend == ("xenoovs why my.yaml --reinstall",)
+
+
+def test_what_nothing_keeps_out_now_was_installed_too_early() -> None:
+    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(host(), config="my.yaml"))
+    (reason,) = found.reasons
+    assert (reason.cause, reason.likelihood) == (Cause.NOT_TRIED_AGAIN, Likelihood.LIKELY)
     assert reason.mend == ("xenoovs why my.yaml --reinstall",)
 
 

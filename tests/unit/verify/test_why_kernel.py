@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.unit.verify.why_cases import COOKIE, UFID, case, host, megaflow
+from tests.unit.verify.why_cases import COOKIE, UFID, WHOLE, case, device, host, megaflow
+from xenoovs.datapath.host import Feature
 from xenoovs.datapath.tc import TcFilter
 from xenoovs.verify.why.case import DriverAnswer, Evidence, shape_of
 from xenoovs.verify.why.kernel import kernel_reasons, silent_refusal
@@ -44,6 +47,18 @@ def test_the_drivers_own_words(error: int | None, words: str | None, cause: Caus
     (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
     assert (reason.cause, reason.likelihood) == (cause, Likelihood.TOLD)
     assert words is None or reason.evidence == (f"the driver says: {words}",)
+
+
+def test_a_device_that_cannot_take_rules_is_not_to_be_turned_on() -> None:
+    answer = DriverAnswer(95, "Operation not supported", "TC offload is disabled on net device")
+    veth = replace(device("p0", switch_id=None), hw_tc_offload=Feature(is_on=False, is_fixed=True))
+    (reason,) = kernel_reasons(case(evidence=Evidence(host(devices=(veth,)), driver={UFID: answer})))
+    assert (reason.cause, reason.mend) == (Cause.NOT_ON_ESWITCH, ())
+
+
+def test_what_no_driver_was_asked_for_is_not_explained_by_a_trial_that_it_accepts() -> None:
+    skip_hw = host(history=replace(WHOLE, tc_policy="skip_hw"))
+    assert list(kernel_reasons(case(evidence=Evidence(skip_hw, driver={UFID: DriverAnswer(None)})))) == []
 
 
 def test_a_driver_without_words_leaves_room_for_surer_reasons() -> None:

@@ -68,6 +68,13 @@ class Evidence:
         daemon = self.host.daemon
         return None if isinstance(daemon, Unknown) or isinstance(daemon.history, Unknown) else daemon.history
 
+    @property
+    def tc_policy(self) -> str | None:
+        """The one in use; where the log does not tell it, the one that is set."""
+        in_use = self.history.tc_policy if self.history is not None else None
+        wanted = self.database.config.get("tc-policy") if self.database is not None else None
+        return in_use or wanted
+
     def device(self, name: str | None) -> Device | None:
         return None if isinstance(self.host.devices, Unknown) or name is None else self.host.devices.get(name)
 

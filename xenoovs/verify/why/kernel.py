@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xenoovs.datapath.host import Feature
 from xenoovs.verify.verdict import Verdict
 from xenoovs.verify.why.case import Case, DriverAnswer, shape_of
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason
@@ -12,6 +13,9 @@ _ENOSPC = 28
 """errno(3) of Linux, all architectures that have eSwitches."""
 _OFFLOAD_OFF = "TC offload is disabled on net device"
 """tc_can_offload_extack (include/net/pkt_cls.h of Linux)."""
+
+_NOT_ASKED = "skip_hw"
+"""The tc-policy with which no driver is asked: that a trial was accepted says nothing about why the rule is not."""
 
 _AGAIN = "ovs-appctl revalidator/purge"
 
@@ -22,7 +26,8 @@ def kernel_reasons(case: Case) -> Iterator[Reason]:
         return
     answer = case.evidence.driver.get(case.megaflow.ufid or "")
     if answer is not None:
-        yield _told(answer, case)
+        if answer.error is not None or case.evidence.tc_policy != _NOT_ASKED:
+            yield _told(answer, case)
         return
     if shape_of(case.megaflow) in case.evidence.in_hardware:
         yield Reason(
@@ -55,10 +60,19 @@ def _told(answer: DriverAnswer, case: Case) -> Reason:
     if answer.error == _ENOSPC:
         text = "the table of the NIC is full: remove what others hold in it, or allow a larger tolerance (fewer blocks)"
         return Reason(Cause.TABLE_FULL, Likelihood.TOLD, text, said)
+    if _OFFLOAD_OFF in answer.words and _takes_no_rules(case):
+        return Reason(Cause.NOT_ON_ESWITCH, Likelihood.TOLD, f"{case.in_port} is no port of a NIC's switch", said)
     if _OFFLOAD_OFF in answer.words:
         fix = (f"ethtool -K {case.in_port} hw-tc-offload on", _AGAIN)
         return Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.TOLD, f"the device {case.in_port} takes no rules", said, fix)
     return Reason(Cause.REFUSED_BY_DRIVER, Likelihood.TOLD, "the driver refuses the rule", said)
+
+
+def _takes_no_rules(case: Case) -> bool:
+    """Whether nothing can turn it on: the driver of the ingress port knows no offload of rules."""
+    device = case.evidence.device(case.in_port)
+    feature = device.hw_tc_offload if device is not None else None
+    return isinstance(feature, Feature) and feature.is_fixed and not feature.is_on
 
 
 def _rule(case: Case) -> tuple[str, ...]:

@@ -37,6 +37,22 @@ def setting_reasons(case: Case) -> Iterator[Reason]:
         yield from _egress(case)
 
 
+def not_offered(case: Case) -> Reason | None:
+    """What is left where nothing keeps a megaflow out of the hardware, and still no rule of it was ever offered."""
+    history = case.evidence.history
+    is_offered = case.verdict is not Verdict.SW or history is None or case.in_port not in history.providers
+    if is_offered or case.evidence.offload is None or not case.evidence.offload.is_on:
+        return None
+    return Reason(
+        Cause.NOT_TRIED_AGAIN,
+        Likelihood.LIKELY,
+        "nothing keeps it out of the hardware now: it was installed when something did, as before hw-offload was "
+        "turned on, and Open vSwitch does not offer it a second time",
+        (case.evidence.offload.evidence, f"{case.in_port} has an offload provider"),
+        (f"xenoovs why {case.evidence.config or 'FILE'} --reinstall",),
+    )
+
+
 def _datapath(case: Case) -> Iterator[Reason]:
     bridge, port = case.bridge, case.interface
     if bridge is None or port is None or bridge.datapath_type == "system" or port.type in _NIC_TYPES:
@@ -76,14 +92,14 @@ def _offload(case: Case) -> Iterator[Reason]:
 
 def _policy(case: Case) -> Iterator[Reason]:
     database, history = case.evidence.database, case.evidence.history
-    in_use = history.tc_policy if history is not None else None
+    in_use, policy = history.tc_policy if history is not None else None, case.evidence.tc_policy
     wanted = database.config.get("tc-policy") if database is not None else None
     told = f"the log says: tc: Using policy '{in_use}'" if in_use else f"other_config:tc-policy is {wanted!r}"
-    if (in_use or wanted) == "skip_sw" and case.verdict is Verdict.SW:
+    if policy == "skip_sw" and case.verdict is Verdict.SW:
         text = "the driver refused it, and tc-policy=skip_sw keeps such rules out of traffic control"
         ask = f"xenoovs why {case.evidence.config or 'FILE'} --reinstall"
         yield Reason(Cause.REFUSED_BY_DRIVER, Likelihood.LIKELY, text, (told,), (ask,))
-    if (in_use or wanted) != "skip_hw":
+    if policy != "skip_hw":
         return
     yield Reason(
         Cause.TC_POLICY_SKIP_HW,
