@@ -63,7 +63,11 @@ def parse_megaflow(line: str, *, number: int | None = None) -> Megaflow:
     head, found, tail = line.partition(" actions:")
     if not found:
         raise ParseError(text=line, offset=len(line), expected="' actions:'", line=number)
-    actions, remarks = _split_tail(tail)
+    try:
+        actions, remarks = _split_tail(tail)
+    except KeyTextError as error:
+        offset = len(head) + len(found) + error.offset
+        raise ParseError(text=line, offset=offset, expected=error.expected, line=number) from None
     usual = _usual(head, actions, remarks)
     if usual is not None:
         return usual
@@ -102,9 +106,16 @@ def _usual(head: str, actions: tuple[str, ...], remarks: tuple[tuple[str, str], 
 
 @lru_cache(maxsize=8192)
 def _split_tail(text: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """The actions and the remarks behind them."""
+    """The actions and the remarks behind them. Raises KeyTextError for actions that end too early.
+
+    A torn line must not be read as one that sends packets elsewhere. No actions at all are written `drop`
+    (format_odp_actions of lib/odp-util.c).
+    """
     actions, *remarks = _REMARK.split(text)
-    return split_actions(actions), tuple(zip(remarks[::2], remarks[1::2], strict=True))
+    parts = split_actions(actions)
+    if "" in parts or actions.count("(") != actions.count(")"):
+        raise KeyTextError(len(actions), "the rest of the actions")
+    return parts, tuple(zip(remarks[::2], remarks[1::2], strict=True))
 
 
 def split_actions(text: str) -> tuple[str, ...]:

@@ -61,6 +61,13 @@ def test_the_inner_headers_behind_a_vlan_tag_count() -> None:
     assert match_of(megaflow)["nw_src"] == MaskedValue(1, 3)
 
 
+@pytest.mark.parametrize("torn", ["", "set(eth(dst=02:00:00:00:00:0", "set(eth(dst=02:00:00:00:00:02)", "set(eth()),"])
+def test_a_line_torn_in_its_actions_is_not_one_that_sends_packets_elsewhere(torn: str) -> None:
+    line = GOOD.replace("actions:p1", f"actions:{torn}")
+    with pytest.raises(ParseError, match=rf"column {len(line) + 1}: expected the rest of the actions"):
+        parse_megaflow(line)
+
+
 def test_header_lines_and_empty_lines_are_skipped() -> None:
     text = f"flow-dump from pmd on cpu core: 3\n{GOOD}\n\nflow-dump from the main thread:\n{GOOD}\n"
     assert len(list(parse_dump(text))) == 2
