@@ -39,6 +39,7 @@ _ON_BRIDGE = {
     Conclusion.NOT_ALL_IN_HARDWARE: "not every megaflow that can be judged is in the NIC",
     Conclusion.NOTHING_SEEN: "no megaflow that can be judged, so nothing can be said; send some traffic and ask again",
 }
+_UNCOUNTED = "no packet was counted yet, so nothing can be said; send some and ask again"
 _MAX_FLOWS = 5
 _UNREAD = "cannot judge: there is no megaflow in the dump that can be read"
 _WITHOUT_M = (
@@ -83,8 +84,9 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
     for remark in look.remarks:
         click.echo(click.style(remark, fg="yellow"))
     _show_torn(findings.torn)
-    told = _CONCLUSION[findings.conclusion]
-    _conclude(findings.conclusion_for(required), told, share=total.hw_share, required=required)
+    concluded = findings.conclusion_for(required)
+    told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and total.megaflows else _CONCLUSION[findings.conclusion]
+    _conclude(concluded, told, share=total.hw_share, required=required)
 
 
 def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
@@ -110,7 +112,9 @@ def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
     print_table(headers, rows, right=(4, 5, 6))
     click.echo()
     _show_torn(findings.torn)
-    _conclude(findings.conclusion_for(required), _ON_BRIDGE[reached], share=findings.hw_share, required=required)
+    concluded, is_judged = findings.conclusion_for(required), any(row.is_judged for row in findings.rows)
+    told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and is_judged else _ON_BRIDGE[reached]
+    _conclude(concluded, told, share=findings.hw_share, required=required)
 
 
 def _conclude(conclusion: Conclusion, told: str, *, share: float | None, required: float | None) -> None:

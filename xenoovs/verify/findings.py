@@ -155,7 +155,10 @@ class OffloadFindings:
             return Conclusion.COULD_NOT_LOOK
         if not seen:
             return Conclusion.NOTHING_SEEN
-        return conclude(all(block.verdict is Verdict.HW and not block.misdelivered for block in seen))
+        reached = conclude(all(block.verdict is Verdict.HW and not block.misdelivered for block in seen))
+        # Offloaded by the word of Open vSwitch alone, with no packet to prove it, is no success yet.
+        is_unproven = reached is Conclusion.IN_HARDWARE and not any(block.packets for block in seen)
+        return Conclusion.NOTHING_SEEN if is_unproven else reached
 
     def conclusion_for(self, required: float | None) -> Conclusion:
         """As `conclusion`; with `required`, 0..1, what counts is the share of packets that the NIC forwards."""
