@@ -61,6 +61,15 @@ _LINES = st.builds(
 )
 
 
+def test_a_bare_number_and_an_address_are_not_alike() -> None:
+    keys = "in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4(src={}/99,dst=10.3.10.46)"
+    lines = [
+        f"{keys.format(source)}, packets:1, bytes:9, used:0.100s, dp:tc, actions:drop" for source in ("5", "0.0.0.1")
+    ]
+    fast = check_dump(SERVICES, lines, surroundings=AROUND)
+    assert len(fast.torn) == 1 == len(check_offload(SERVICES, scan_dump(lines), surroundings=AROUND).torn)
+
+
 @given(st.lists(_LINES, max_size=12).map(lambda lines: lines * 3))
 def test_alike_lines_count_as_if_each_was_judged(lines: list[str]) -> None:
     fast = check_dump(SERVICES, lines, surroundings=AROUND)

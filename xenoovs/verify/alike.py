@@ -19,7 +19,8 @@ from xenoovs.verify.verdict import Verdict, verdict_of
 _WIDTHS = {"ipv4(": 32, "ipv6(": 128}
 _FIELDS = {32: "nw_src", 128: "ipv6_src"}
 _UFID = re.compile(r"ufid:[^, ]+, ", re.ASCII)
-_ADDRESS = re.compile(r"[0-9a-fA-F.:]+", re.ASCII)
+_ADDRESS = re.compile(r"[0-9a-fA-F]*[.:][0-9a-fA-F.:]*", re.ASCII)
+"""Not a bare number: in `5/99` the 99 is a mask, in `0.0.0.5/99` a prefix length, so the two are not alike."""
 _COUNTERS = re.compile(
     r", packets:([0-9]{1,20}), bytes:([0-9]{1,20}), used:(?:never|([0-9]{1,12}\.[0-9]{1,6})s)", re.ASCII
 )
