@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.nic.guest.catalogue import SCENARIOS
+from tests.nic.recorded import Story
 from tests.nic.vm import run_scenarios
 
 
@@ -30,6 +31,13 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
         fcntl.flock(lock, fcntl.LOCK_EX)
         result = shared / "nic" / "exchange" / "result.json"
         return _load(result) if result.exists() else run_scenarios(tuple(SCENARIOS), _new(shared / "nic"))
+
+
+@pytest.fixture
+def story(records: dict[str, dict[str, Any]], request: pytest.FixtureRequest) -> Story:
+    """The scenario that the test is named after: test_NAME or test_NAME__more, or the parameter."""
+    name = getattr(request, "param", None) or request.node.name.removeprefix("test_").partition("__")[0]
+    return Story(name, records[name])
 
 
 def _load(result: Path) -> dict[str, dict[str, Any]]:

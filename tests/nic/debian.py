@@ -23,6 +23,7 @@ _PROGRAMS = {
     "ovs-vswitchd": "openvswitch-switch",
     "ip": "iproute2",
     "ethtool": "ethtool",
+    "sysctl": "procps",
 }
 
 

@@ -32,6 +32,11 @@ class Seen:
     upcall: str
     sent: tuple[dict[str, Any], ...]
 
+    @property
+    def tc_ufids(self) -> set[str]:
+        """The ufids of all rules of traffic control, in hardware or not."""
+        return {_cookie(row["options"]) for rows in self.tc.values() for row in rows if "options" in row}
+
     def verdicts(self, *, to: str = VIP) -> dict[str, Verdict]:
         """The verdict on each megaflow for packets to `to` that enter at a port, by ufid."""
         wanted = MaskedValue(int(IPv4Address(to)), 0xFFFFFFFF)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -13,7 +11,6 @@ import pytest
 from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.recorded import VIP, Seen, Story, in_hardware_by_tc, packets_matching, tc_counters
 from xenoovs.datapath.match import match_of
-from xenoovs.datapath.value import parse_masked
 from xenoovs.verify.verdict import Verdict, verdict_of
 
 pytestmark = [pytest.mark.nic, pytest.mark.timeout(1800)]
@@ -22,15 +19,6 @@ BLOCKS = 7
 """Flows of balancers/dns.yaml: the popcounts of its three windows."""
 SHARES = {"02:00:5e:10:00:02": 32, "02:00:5e:10:00:03": 19, "02:00:5e:10:00:04": 13}
 """How many of the 64 clients, one a value of the low six bits, each backend's blocks hold (balancers/dns.yaml)."""
-
-Records = dict[str, dict[str, Any]]
-
-
-@pytest.fixture
-def story(records: Records, request: pytest.FixtureRequest) -> Story:
-    """The scenario that the test is named after: test_NAME or test_NAME__more, or the parameter."""
-    name = getattr(request, "param", None) or request.node.name.removeprefix("test_").partition("__")[0]
-    return Story(name, records[name])
 
 
 every_scenario = pytest.mark.parametrize("story", SCENARIOS, indirect=True)
@@ -115,22 +103,6 @@ def test_accepted(story: Story) -> None:
 def test_accepted__nothing_is_there_before_traffic(story: Story) -> None:
     look = story.look("before traffic")
     assert (look.megaflows, look.rules) == ((), ())
-
-
-@pytest.mark.parametrize(("story", "exit_code"), [("accepted", 0), ("table_full", 2)], indirect=["story"])
-def test_verify_offload_says_of_each_block_what_the_nic_holds(story: Story, exit_code: int) -> None:
-    [said] = [said for said in story.record["said"] if said["argv"][0] == "verify-offload"]
-    assert said["exit_code"] == exit_code, said
-    [look] = [look for look in story.looks if len(look.sent) == said["bursts"]]
-    packets_of = _packets_by_ufid(look)
-    held = {rule.match["nw_src"]: packets_of[rule.ufid] for rule in look.rules}
-    blocks = json.loads(said["stdout"])["blocks"]
-    assert len(blocks) == BLOCKS
-    for block in blocks:
-        [source] = re.findall(r"nw_src=([^ ,]+)", block["flow"])
-        packets = held.get(parse_masked(source, 32))
-        assert (block["verdict"] == "HW") == (packets is not None), block
-        assert block["hw_packets"] == (packets or 0), block
 
 
 def test_other_actions(story: Story) -> None:

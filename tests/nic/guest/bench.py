@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
+import os
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from tests.nic.guest import nic
 from tests.nic.guest import ovs as switch
 from tests.nic.guest.frames import Kind
-from tests.nic.guest.record import Burst, Look, Record, Said
+from tests.nic.guest.record import Burst, Judgement, Look, Record, Said, Traces
 from tests.nic.guest.wire import Wire, arrived
+from xenoovs.cli.main import run as run_xenoovs
 from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.switch.process import run, try_run
 
@@ -24,10 +26,7 @@ CLIENTS = tuple(f"198.18.{(37 * i) % 251}.{64 + i}" for i in range(64))
 _SETTLE_TIMEOUT_S = 60.0
 # TC tells OVS about counters of hardware with some delay: more than two rounds of the revalidators (500 ms each).
 _COUNTERS_S = 1.5
-_XENOOVS = str(Path(sys.executable).with_name("xenoovs"))
 _BALANCERS = Path(__file__).parents[1] / "balancers"
-# Starting Python takes some ten times longer here than on a real machine.
-_XENOOVS_TIMEOUT_S = 240.0
 _TELLING_MODULES = ("netdev_offload_tc", "tc", "dpif_netlink", "netdev_offload")
 
 
@@ -115,12 +114,34 @@ class Bench:
         return look
 
     def xenoovs(self, command: str, balancer: str, *options: str) -> Said:
-        """Run `xenoovs COMMAND balancers/BALANCER.yaml OPTIONS` on this OVS. Any exit status is an answer."""
-        argv = [_XENOOVS, command, str(_BALANCERS / f"{balancer}.yaml"), *options]
-        done = try_run(argv, env=self.ovs.env, timeout_s=_XENOOVS_TIMEOUT_S)
-        said = Said((command, balancer, *options), len(self.record.bursts), done.exit_code, done.stdout, done.stderr)
+        """Run `xenoovs COMMAND balancers/BALANCER.yaml OPTIONS` on this OVS. Any exit status is an answer.
+
+        In this process, as starting Python takes many seconds here; an exception would be a bug and goes to the record.
+        """
+        argv = [command, str(_BALANCERS / f"{balancer}.yaml"), *options]
+        out, err = StringIO(), StringIO()
+        with _environment(self.ovs.env), redirect_stdout(out), redirect_stderr(err):
+            exit_code = run_xenoovs(argv)
+        said = Said((command, balancer, *options), len(self.record.bursts), exit_code, out.getvalue(), err.getvalue())
         self.record.said.append(said)
         return said
+
+    def judge(self, balancer: str) -> None:
+        """Let xenoovs judge what the last look has recorded; nothing is sent meanwhile."""
+        before = self._traces()
+        ask = ("--probe-driver", "--listen", "0.2", "--output", "json")
+        said = {
+            "verify-offload": self.xenoovs("verify-offload", balancer, "--output", "json"),
+            "why": self.xenoovs("why", balancer, *ask),
+            # Of megaflows of no service it speaks only when it is asked about a client.
+            "why of a client": self.xenoovs("why", balancer, "--src", CLIENTS[0], *ask),
+            "doctor": self.xenoovs("doctor", balancer, "--output", "json"),
+        }
+        self.record.judgements.append(Judgement(self.record.looks[-1].label, said, before, self._traces()))
+
+    def _traces(self) -> Traces:
+        filters = {port: try_run(["tc", "filter", "show", "dev", port, "ingress"]).stdout for port in self._ports}
+        return Traces(filters, len(nic.rules().splitlines()), self.ovs.appctl("vlog/list"))
 
     def add_veth(self, port: str) -> None:
         """A port that is not on the NIC, for `begin` to put on the bridge."""
@@ -167,6 +188,17 @@ class Bench:
 
     def _count_megaflows(self) -> int:
         return len(self.ovs.appctl("dpctl/dump-flows").splitlines())
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _is_noise(line: str) -> bool:

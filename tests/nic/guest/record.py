@@ -57,6 +57,29 @@ class Said:
     stderr: str
 
 
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What `xenoovs` might leave behind: filters of traffic control, entries of the NIC, log levels of ovs-vswitchd."""
+
+    filters: dict[str, str]
+    """`tc filter show dev PORT ingress`, by port, without counters."""
+    rules: int
+    log_levels: str
+    """`ovs-appctl vlog/list`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What `xenoovs` says of the moment of one look, and whether asking it has changed anything."""
+
+    label: str
+    """Of the look."""
+    said: dict[str, Said]
+    """By command: `verify-offload`, `why`, `why of a client`, `doctor`."""
+    before: Traces
+    after: Traces
+
+
 @dataclass(slots=True)
 class Record:
     """One scenario."""
@@ -68,6 +91,7 @@ class Record:
     bursts: list[Burst] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
+    judgements: list[Judgement] = field(default_factory=list)
     features: dict[str, str] = field(default_factory=dict)
     """hw-tc-offload (`on`, `off`, `absent`) by port, at the end."""
     switch_ids: dict[str, str] = field(default_factory=dict)

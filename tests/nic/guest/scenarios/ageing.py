@@ -16,6 +16,7 @@ def idle(bench: Bench) -> None:
     bench.look("just sent")
     time.sleep(_IDLE_MS / 1000 + 4.0)
     bench.look("idled out")
+    bench.judge("dns")
 
 
 def evicted(bench: Bench) -> None:
@@ -29,6 +30,7 @@ def evicted(bench: Bench) -> None:
     bench.prime(CLIENTS[::2])
     bench.send(CLIENTS[::2], packets_each=3)
     bench.look("half of the clients are back")
+    bench.judge("dns")
 
 
 def flow_limit(bench: Bench) -> None:
@@ -38,3 +40,4 @@ def flow_limit(bench: Bench) -> None:
     time.sleep(3.0)
     bench.send(packets_each=3)
     bench.look("after 3 packets of each client")
+    bench.judge("dns")

@@ -24,6 +24,7 @@ def conntrack(bench: Bench) -> None:
     bench.send(CLIENTS[:8], packets_each=2, kind=_ELSEWHERE)
     bench.send(packets_each=5)
     bench.look("after 5 packets of each client")
+    bench.judge("dns")
 
 
 def select_group(bench: Bench) -> None:
@@ -36,3 +37,4 @@ def select_group(bench: Bench) -> None:
     bench.send(CLIENTS[:8], packets_each=2, kind=_ELSEWHERE)
     bench.send(packets_each=5)
     bench.look("after 5 packets of each client")
+    bench.judge("dns")

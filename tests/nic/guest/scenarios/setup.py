@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.nic.guest.bench import Bench
 from tests.nic.guest.nic import set_hw_tc_offload
+from xenoovs.switch.process import run
 
 
 def hw_offload_off(bench: Bench) -> None:
@@ -12,6 +13,7 @@ def hw_offload_off(bench: Bench) -> None:
     bench.prime()
     bench.send(packets_each=5)
     bench.look("after 5 packets of each client")
+    bench.judge("dns")
 
 
 def not_restarted(bench: Bench) -> None:
@@ -22,6 +24,7 @@ def not_restarted(bench: Bench) -> None:
     bench.configure("hw-offload=true")
     bench.send(packets_each=5)
     bench.look("on, 5 packets of each client")
+    bench.judge("dns")
     bench.purge()
     bench.prime()
     bench.look("on, purged")
@@ -39,6 +42,7 @@ def turned_off_not_restarted(bench: Bench) -> None:
     bench.prime()
     bench.send(packets_each=5)
     bench.look("off, purged, 5 packets of each client")
+    bench.judge("dns")
 
 
 def skip_hw(bench: Bench) -> None:
@@ -47,6 +51,7 @@ def skip_hw(bench: Bench) -> None:
     bench.prime()
     bench.send(packets_each=5)
     bench.look("after 5 packets of each client")
+    bench.judge("dns")
 
 
 def hw_tc_offload_off(bench: Bench) -> None:
@@ -56,3 +61,24 @@ def hw_tc_offload_off(bench: Bench) -> None:
     bench.prime()
     bench.send(packets_each=5)
     bench.look("after 5 packets of each client")
+    bench.judge("dns")
+
+
+def mended(bench: Bench) -> None:
+    """Two things are wrong, and a third happens later: doctor names and mends each; only then is there hardware."""
+    set_hw_tc_offload("p0", "off")
+    bench.begin("dns", hw_offload="false")
+    bench.prime()
+    bench.xenoovs("doctor", "dns", "--fix", "--yes", "--output", "json")
+    bench.prime()
+    bench.look("mended")
+    bench.judge("dns")
+    run(["tc", "qdisc", "del", "dev", "p0", "ingress"])
+    bench.purge()
+    bench.prime()
+    bench.look("without its qdisc")
+    bench.judge("dns")
+    bench.xenoovs("doctor", "dns", "--fix", "--yes", "--output", "json")
+    bench.prime()
+    bench.look("mended again")
+    bench.judge("dns")

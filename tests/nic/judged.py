@@ -1,0 +1,99 @@
+"""What `xenoovs` said of a moment (`guest/record.py`, Judgement), beside what the NIC and traffic control hold then."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tests.nic.recorded import VIP, Seen, Story
+from xenoovs.datapath.match import match_of
+from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.value import parse_masked
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One moment. `verify`, `why`, `doctor`: the JSON documents; `exit_codes`: by command.
+
+    asked: `why` about one client, which speaks of megaflows of no service too.
+    """
+
+    look: Seen
+    verify: dict[str, Any]
+    why: dict[str, Any]
+    asked: dict[str, Any]
+    doctor: dict[str, Any]
+    exit_codes: dict[str, int]
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+    @property
+    def explained(self) -> dict[str, list[dict[str, Any]]]:
+        """The reasons that `why` gives, the most likely first, by the ufid of the megaflow."""
+        megaflows = (*self.asked["megaflows"], *self.why["megaflows"])
+        return {megaflow["ufid"]: megaflow["reasons"] for megaflow in megaflows}
+
+    def causes(self, *, to: str = VIP) -> set[str]:
+        """The most likely causes of megaflows for packets to `to` that are not in hardware."""
+        ufids = self.look.verdicts(to=to)
+        return {reasons[0]["cause"] for ufid, reasons in self.explained.items() if ufid in ufids}
+
+    @property
+    def wrong(self) -> list[tuple[str, str | None]]:
+        """The rows of `doctor` that are wrong: check and subject."""
+        return [(row["check"], row["subject"]) for row in self.doctor["checks"] if row["state"] == "wrong"]
+
+
+def judgements(story: Story) -> list[Judged]:
+    """All of a scenario, oldest first."""
+    return [_judged(story, one) for one in story.record["judgements"]]
+
+
+def judged_at(story: Story, label: str) -> Judged:
+    """The one at the look of that label."""
+    return next(judged for judged in judgements(story) if judged.look.label == label)
+
+
+def _judged(story: Story, one: dict[str, Any]) -> Judged:
+    said = one["said"]
+    documents = {command: _document(words) for command, words in said.items()}
+    return Judged(
+        look=story.look(one["label"]),
+        verify=documents["verify-offload"],
+        why=documents["why"],
+        asked=documents["why of a client"],
+        doctor=documents["doctor"],
+        exit_codes={command: words["exit_code"] for command, words in said.items()},
+        before=one["before"],
+        after=one["after"],
+    )
+
+
+def _document(said: dict[str, Any]) -> dict[str, Any]:
+    assert said["exit_code"] in (0, 2, 3), said
+    document: dict[str, Any] = json.loads(said["stdout"])
+    return document
+
+
+def megaflows_of(block: dict[str, Any], look: Seen) -> list[Megaflow]:
+    """The megaflows that carry packets of a block, by addresses and ingress port alone: no code of the join."""
+    vip, low_bits = parse_masked(VIP, 32), parse_masked(_source_of(block), 32)
+    found = []
+    for flow in look.megaflows:
+        match = match_of(flow)
+        source = match.get("nw_src")
+        is_here = flow.in_port == "p0" and flow.recirc_id == 0 and match.get("nw_dst") == vip
+        is_udp = "nw_proto" in match and match["nw_proto"].value == _UDP
+        if is_here and is_udp and source is not None and source.value & low_bits.mask == low_bits.value:
+            found.append(flow)
+    return found
+
+
+_UDP = 17
+
+
+def _source_of(block: dict[str, Any]) -> str:
+    [source] = re.findall(r"nw_src=([^ ,]+)", block["flow"])
+    return str(source)

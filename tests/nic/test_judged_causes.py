@@ -1,0 +1,58 @@
+"""`xenoovs doctor` in every scenario: the rows that are wrong are the true causes, and no others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from tests.nic.guest.catalogue import SCENARIOS
+from tests.nic.judged import judged_at, judgements
+from tests.nic.recorded import Story
+
+pytestmark = [pytest.mark.nic, pytest.mark.timeout(1800)]
+
+WRONG: Mapping[str, list[tuple[str, str | None]]] = {
+    "foreign_prefix": [("flows of others", "ovsbr1")],
+    "foreign_port": [("hw-tc-offload", "x0"), ("same eSwitch", "x0")],
+    "hw_offload_off": [("hw-offload", None)],
+    "turned_off_not_restarted": [("hw-offload", None), ("hw-offload in effect", None)],
+    "skip_hw": [("tc-policy", None)],
+    "hw_tc_offload_off": [("hw-tc-offload", "p0")],
+    "flow_limit": [("flow-limit", None)],
+}
+"""Scenarios whose set-up is wrong at every look; nothing is wrong in the set-up of the others."""
+
+
+@pytest.mark.parametrize("story", [name for name in SCENARIOS if name != "mended"], indirect=True)
+def test_what_is_wrong_is_named_and_nothing_else(story: Story) -> None:
+    for judged in judgements(story):
+        assert judged.wrong == WRONG.get(story.name, []), judged.look.label
+        assert judged.exit_codes["doctor"] == (2 if judged.wrong else 0)
+
+
+def test_widened_by_tos__the_foreign_flow_is_shown(story: Story) -> None:
+    [judged] = judgements(story)
+    [row] = [row for row in judged.doctor["checks"] if row["check"] == "flows of others"]
+    assert "nw_tos=184" in row["seen"]
+    assert row["state"] != "ok"
+
+
+def test_mended(story: Story) -> None:
+    labels = ("mended", "without its qdisc", "mended again")
+    assert [judged_at(story, label).wrong for label in labels] == [[], [("ingress qdisc", "p0")], []]
+
+
+def test_mended__the_nic_holds_the_blocks_only_then(story: Story) -> None:
+    held = {look.label: len(look.rules) for look in story.looks}
+    assert held == {"mended": 7, "without its qdisc": 0, "mended again": 7}
+
+
+def test_mended__each_fix_is_told(story: Story) -> None:
+    fixed = [json.loads(said["stdout"])["fixed"] for said in story.record["said"] if "--fix" in said["argv"]]
+    assert [[row["fix"].partition(" && ")[0] for row in rows] for rows in fixed] == [
+        ["ovs-vsctl set Open_vSwitch . other_config:hw-offload=true", "ethtool -K p0 hw-tc-offload on"],
+        ["tc qdisc add dev p0 ingress"],
+    ]
+    assert [row["error"] for rows in fixed for row in rows] == [None, None, None]

@@ -1,0 +1,95 @@
+"""`xenoovs verify-offload` in every scenario: each block's verdict and counters are those of the NIC's own table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.nic.guest.catalogue import SCENARIOS
+from tests.nic.judged import Judged, judged_at, judgements, megaflows_of
+from tests.nic.recorded import Seen, Story
+
+pytestmark = [pytest.mark.nic, pytest.mark.timeout(1800)]
+
+BLOCKS = 7
+"""Flows of balancers/dns.yaml and of balancers/foreign_port.yaml."""
+_WORSE = ("ABSENT", "HW", "TC_SW", "SW")
+
+every_scenario = pytest.mark.parametrize("story", SCENARIOS, indirect=True)
+
+
+def _true_verdict(block: dict[str, Any], look: Seen) -> str:
+    """By the NIC's table and the filters of traffic control; of several megaflows the worst."""
+    held, filtered = {rule.ufid for rule in look.rules}, look.tc_ufids
+    ufids = [flow.ufid or "" for flow in megaflows_of(block, look)]
+    places = ["HW" if ufid in held else "TC_SW" if ufid in filtered else "SW" for ufid in ufids]
+    return max(places, key=_WORSE.index, default="ABSENT")
+
+
+@every_scenario
+def test_each_block_is_where_the_nic_and_traffic_control_have_it(story: Story) -> None:
+    found = judgements(story)
+    assert found
+    for judged in found:
+        assert len(judged.verify["blocks"]) == BLOCKS
+        for block in judged.verify["blocks"]:
+            assert block["verdict"] == _true_verdict(block, judged.look), (judged.look.label, block)
+
+
+@every_scenario
+def test_packets_in_hardware_are_those_that_the_nic_counted(story: Story) -> None:
+    for judged in judgements(story):
+        counted = {rule.ufid: (rule.packets, rule.bytes) for rule in judged.look.rules}
+        for block in judged.verify["blocks"]:
+            held = [counted.get(flow.ufid or "", (0, 0)) for flow in megaflows_of(block, judged.look)]
+            told = (block["hw_packets"], block["hw_bytes"])
+            assert told == (sum(p for p, _ in held), sum(b for _, b in held)), (judged.look.label, block)
+
+
+@every_scenario
+def test_the_exit_status_is_that_of_the_true_verdicts(story: Story) -> None:
+    for judged in judgements(story):
+        truth = {_true_verdict(block, judged.look) for block in judged.verify["blocks"]} - {"ABSENT"}
+        assert judged.exit_codes["verify-offload"] == _status(truth, judged), judged.look.label
+
+
+def _status(truth: set[str], judged: Judged) -> int:
+    misdelivered = any(block["oddities"].get("misdelivered") for block in judged.verify["blocks"])
+    return 3 if not truth else 0 if truth == {"HW"} and not misdelivered else 2
+
+
+@every_scenario
+def test_packets_in_all_are_those_of_the_megaflows(story: Story) -> None:
+    for judged in judgements(story):
+        for block in judged.verify["blocks"]:
+            flows = megaflows_of(block, judged.look)
+            assert block["packets"] == sum(flow.packets for flow in flows), (judged.look.label, block)
+
+
+@pytest.mark.parametrize("story", ["accepted", "idle"], indirect=True)
+def test_silence_is_neither_failure_nor_success(story: Story) -> None:
+    label = {"accepted": "before traffic", "idle": "idled out"}[story.name]
+    judged = judged_at(story, label)
+    assert judged.verify["conclusion"] == "nothing_seen"
+    assert {block["verdict"] for block in judged.verify["blocks"]} == {"ABSENT"}
+    assert (judged.exit_codes["verify-offload"], judged.exit_codes["why"]) == (3, 3)
+
+
+def test_evicted__only_what_came_back_is_judged(story: Story) -> None:
+    judged = judged_at(story, "half of the clients are back")
+    verdicts = [block["verdict"] for block in judged.verify["blocks"]]
+    assert (verdicts.count("HW"), verdicts.count("ABSENT")) == (1, BLOCKS - 1)
+    assert judged.exit_codes["verify-offload"] == 0
+
+
+@pytest.mark.parametrize(
+    ("story", "foreign"),
+    [("foreign_prefix", "nw_src=203.0.113.0/24"), ("widened_by_tos", "nw_tos=184")],
+    indirect=["story"],
+)
+def test_the_flow_of_others_that_widens_masks_is_named(story: Story, foreign: str) -> None:
+    [judged] = judgements(story)
+    [widening] = judged.verify["widened"]
+    assert widening["megaflows"] == judged.verify["total"]["megaflows"]
+    assert [flow for flow in widening["flows_of_others"] if foreign in flow] == widening["flows_of_others"] != []
