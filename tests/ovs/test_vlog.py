@@ -125,6 +125,17 @@ def test_without_a_log_file_nothing_is_raised(own_ovs: DummyOvs) -> None:
     assert own_ovs.ovs.appctl("vlog/list") == before
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_log_that_was_rotated_but_not_reopened_is_still_heard(own_ovs: DummyOvs, is_kept: bool) -> None:
+    log = own_ovs.ovs.directory / "ovs-vswitchd.log"
+    if is_kept:
+        log.rename(log.with_name("ovs-vswitchd.log-20260701"))
+    else:
+        log.unlink()
+    with _listener(own_ovs.ovs).raised() as (_, position):
+        assert position.offset > 0
+
+
 def test_only_what_is_logged_meanwhile_is_heard(dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
     listener = _listener(dummy_ovs.ovs)
     bridge.add_flows("priority=1,in_port=p0 actions=output:p1\n")

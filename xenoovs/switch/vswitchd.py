@@ -88,9 +88,11 @@ def _log(process: Process) -> Path | None:
     with suppress(OSError):
         words = (home / "cmdline").read_bytes().split(b"\0")
         told = next((Path(os.fsdecode(w)[len(_OPTION) :]) for w in words if w.startswith(_OPTION.encode())), None)
+        name = told.name if told is not None else _LOG_NAME
         for descriptor in sorted((home / "fd").iterdir(), key=lambda path: int(path.name)):
             target = _target(descriptor)
-            if target is not None and (target == told or target.name == _LOG_NAME):
+            # Until `vlog/reopen` a log that was rotated or removed stays open: as NAME.1, or as `NAME (deleted)`.
+            if target is not None and target.name.startswith(name):
                 return descriptor
     return None
 
