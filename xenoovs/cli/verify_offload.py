@@ -21,7 +21,10 @@ _INTERVAL_S = 2.0
 
 _FILE = click.Path(allow_dash=True, path_type=Path)
 
-_FROM_DUMP = "Judge the output of `ovs-appctl dpctl/dump-flows -m` in a file, - for standard input. No switch is asked."
+_FROM_DUMP = (
+    "Judge the output of `ovs-appctl dpctl/dump-flows -m` in a file, - for standard input. No switch is asked. A dump "
+    "made with type= or filter= lacks what it left out, which then looks like no traffic."
+)
 _FROM_FLOWS = (
     "With --from-dump: the output of `ovs-ofctl --names dump-flows`, which tells the blocks as they were, and the "
     "flows of others."
