@@ -106,7 +106,8 @@ class Request:
         else:
             look = _look(looker_of(balancer, connect(self.db, self.lab)), wait_s=self.wait_s or 0)
         if self.output is Output.JSON:
-            print_json(to_json(look.findings, required=self.require, origins=look.origins))
+            told = to_json(look.findings, required=self.require, origins=look.origins, remarks=look.remarks)
+            print_json(told)
         else:
             from xenoovs.cli.show_offload import show
 

@@ -20,9 +20,16 @@ the header is stripped; net/openvswitch counts it). So shares are of packets."""
 
 
 def to_json(
-    findings: OffloadFindings, *, required: float | None = None, origins: Mapping[str, tuple[str, ...]] | None = None
+    findings: OffloadFindings,
+    *,
+    required: float | None = None,
+    origins: Mapping[str, tuple[str, ...]] | None = None,
+    remarks: Iterable[str] = (),
 ) -> dict[str, object]:
-    """Everything that was found. `origins`: ufid -> the flows that ofproto/detrace names."""
+    """Everything that was found. `origins`: ufid -> the flows that ofproto/detrace names.
+
+    remarks: what could not be read beside the dump, such as traffic control, and what that leaves unproven.
+    """
     conclusion = findings.conclusion_for(required)
     return {
         "conclusion": conclusion.name.lower(),
@@ -37,6 +44,7 @@ def to_json(
         "ignored": [_ignored(ignored) for ignored in findings.ignored],
         "unjudged": findings.unjudged,
         "torn_lines": [str(error) for error in findings.torn],
+        "remarks": list(remarks),
         "byte_counters": BYTE_COUNTERS,
     }
 
