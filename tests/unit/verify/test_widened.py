@@ -57,6 +57,16 @@ def test_fields_that_xenoovs_does_not_know_are_known_by_name() -> None:
     assert _named(flow, "priority=3000,tcp", extra=(("nw_ttl", 0xFF),)) == [flow]
 
 
+def test_bits_of_the_service_type_are_a_mask_that_a_flow_of_others_widens() -> None:
+    fields = parse_megaflow(
+        "eth_type(0x0800),ipv4(dst=1.2.3.4,tos=0/0xfc), packets:0, bytes:0, used:never, actions:drop"
+    )
+    extra = extra_bits(match_of(fields), {"nw_dst": 0xFFFFFFFF, "dl_type": 0xFFFF})
+    assert extra == (("nw_tos", 0xFC),)
+    flow = "priority=3000,ip,nw_tos=184"
+    assert _named(flow, "priority=3000,tcp", extra=extra) == [flow]
+
+
 def test_bits_within_the_known_mask_are_no_surprise() -> None:
     fields = parse_megaflow(
         "eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.7,dst=1.2.3.4), packets:0, bytes:0, used:never, actions:drop"
