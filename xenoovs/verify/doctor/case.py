@@ -87,6 +87,11 @@ class Case:
         return None if isinstance(self.host.daemon, Unknown) else self.host.daemon
 
     @property
+    def is_stale(self) -> bool:
+        """Whether the database tells of ports what an ovs-vswitchd wrote that cannot be reached any more."""
+        return self.host.is_here and self.database is not None and self.daemon is None
+
+    @property
     def bridges(self) -> tuple[Bridge, ...]:
         """The bridge of the config if it exists; without a config all of them."""
         if self.database is None:

@@ -42,6 +42,8 @@ def check_works(case: Case) -> Iterator[Check]:
         working = found.ofport is not None and found.error is None
         seen = f"OpenFlow port {found.ofport}" if working else found.error or "has no OpenFlow number"
         state = State.OK if working else State.WRONG
+        if case.is_stale:
+            state, seen = State.UNKNOWN, f"{seen}, as ovs-vswitchd last wrote"
         yield Check("port works", state, seen, "a flow cannot name a port without a number", subject=port)
 
 
@@ -53,6 +55,9 @@ def check_up(case: Case) -> Iterator[Check]:
         if not isinstance(device, Unknown) and not device.is_up:
             fix = Fix((("ip", "link", "set", "dev", port, "up"),))
             yield Check("port up", State.WRONG, "set down", why, subject=port, fix=fix)
+        elif link is not None and case.is_stale:
+            seen = f"{'link up' if link else 'no link'}, as ovs-vswitchd last wrote"
+            yield Check("port up", State.UNKNOWN, seen, why, subject=port)
         elif link is False:
             yield Check("port up", State.WRONG, "no link: is a cable there, is the far end up?", why, subject=port)
         elif link is True:

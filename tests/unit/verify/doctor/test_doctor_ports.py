@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -23,7 +24,7 @@ from tests.unit.verify.doctor.facts import (
 from xenoovs.datapath.host import Bridge, Feature, OffloadState, TcRules, Unknown
 from xenoovs.verify.doctor import ports
 from xenoovs.verify.doctor.case import Case
-from xenoovs.verify.doctor.check import State
+from xenoovs.verify.doctor.check import Check, State
 
 TWO_BRIDGES = with_database(
     bridges=(replace(BRIDGE, interfaces=(interface("p0", 1),)), Bridge("ovsbr2", interfaces=(interface("p1", 1),)))
@@ -33,6 +34,12 @@ TWO_BRIDGES = with_database(
 
 def test_ports_on_the_bridge() -> None:
     assert states(ports.check_on_bridge, GOOD) == {"p0": State.OK, "p1": State.OK}
+
+
+@pytest.mark.parametrize("check", [ports.check_works, ports.check_up])
+def test_what_a_dead_daemon_last_wrote_is_not_ok(check: Callable[[Case], Iterator[Check]]) -> None:
+    row = only(check, with_host(daemon=Unknown("nobody listens there")), "p0")
+    assert (row.state, row.seen.endswith(", as ovs-vswitchd last wrote")) == (State.UNKNOWN, True)
 
 
 def test_a_port_on_another_bridge_is_moved() -> None:
