@@ -48,7 +48,6 @@ def main() -> None:
 def _prepare(job: Mapping[str, Any]) -> dict[str, Wire]:
     _say("started")
     run(["mount", "-t", "tmpfs", "tmpfs", "/run"])
-    run(["mount", "-t", "tmpfs", "tmpfs", "/tmp"])
     run(["mount", "-t", "debugfs", "debugfs", "/sys/kernel/debug"])
     Path("/run/netns").mkdir()
     run(["ip", "link", "set", "lo", "up"])
