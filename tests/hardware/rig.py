@@ -1,0 +1,135 @@
+"""A bridge for one test on the NIC's ports, packets through it, and what everybody says about them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.hardware.options import Options, Place
+from tests.hardware.truth import MACS, Burst, Look
+from tests.hardware.wire import Socket, gather
+from tests.nic.guest.frames import Kind
+from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.parse import parse_dump
+from xenoovs.datapath.tc import cookie_of_ufid
+from xenoovs.switch.process import Completed, run, try_run
+from xenoovs.switch.tc import dump_filters
+
+# Clients are of RFC 2544's range, addresses of services of RFC 5737's: nobody else on the cable has them.
+CLIENTS = tuple(f"198.18.{(37 * i) % 251}.{64 + i}" for i in range(64))
+VIP = "198.51.100.45"
+NEW_MAC = "02:00:5e:10:00:05"
+_WEIGHTS = {"one": 50, "two": 30, "three": 20}
+# More than a revalidator's round (500 ms) after drivers have fetched their counters (mlx5: once a second).
+_COUNTERS_S = 3.0
+_OWNER = "xenoovs-hardware-test"
+_SETTLE_TIMEOUT_S = 60.0
+
+
+class Rig:
+    """Made by `running_rig`."""
+
+    def __init__(self, options: Options, directory: Path, sockets: Sequence[Socket]) -> None:
+        self.options = options
+        self._config = directory / "service.yaml"
+        self._client, self._server, self._cpu = sockets
+
+    def apply(self, macs: dict[str, str]) -> None:
+        """`xenoovs apply`: one service, and three backends with these MACs."""
+        named = [f"{{name: {name}, mac: {mac}, weight: {_WEIGHTS[name]}}}" for name, mac in macs.items()]
+        ports = f"bridge: {self.options.bridge}, ingress: [{self.options.p0}], egress: {self.options.p1}"
+        service = f"{{name: dns, vip: {VIP}, protocol: udp, ports: [53], backends: [{', '.join(named)}]}}"
+        self._config.write_text(f"version: 1\nswitch: {{{ports}, other_traffic: drop}}\nservices: [{service}]\n")
+        done = self.xenoovs("apply", str(self._config), "--yes")
+        assert done.exit_code == 0, done.stderr
+
+    def add_others(self, *flows: str, group: str | None = None) -> None:
+        """Flows of somebody else on the same bridge; `{p0}` and `{p1}` in them are the ports."""
+        ofctl, bridge = ["ovs-ofctl", "-O", "OpenFlow14"], self.options.bridge
+        names = {"p0": self.options.p0, "p1": self.options.p1}
+        if group:
+            run([*ofctl, "add-group", bridge, group.format(**names)])
+        run([*ofctl, "--bundle", "add-flows", bridge, "-"], stdin="\n".join(flow.format(**names) for flow in flows))
+
+    def send(self, sources: Sequence[str] = CLIENTS, *, each: int = 10, to: str = VIP) -> Burst:
+        """Send `each` packets of every source at the client's end, and count them at the others."""
+        for late in (self._server, self._cpu):
+            late.take()
+        frames = [Kind(destination=to).frame(source) for source in sources] * each
+        self._client.send(frames)
+        found = gather((self._server, self._cpu))
+        server, cpu = (Counter({seen: n for seen, n in all_.items() if seen.destination == to}) for all_ in found)
+        return Burst(len(frames), server, cpu)
+
+    def prime(self, sources: Sequence[str] = CLIENTS, *, to: str = VIP) -> None:
+        """Send one packet of each, which is in software as every first one; wait until the megaflows stand."""
+        self.send(sources, each=1, to=to)
+        deadline, before = time.monotonic() + _SETTLE_TIMEOUT_S, -1
+        while (now := len(self.megaflows(to))) != before or now == 0:
+            assert time.monotonic() < deadline, f"the megaflows to {to} do not come to rest: {now} at last"
+            before = now
+            time.sleep(1.0)
+
+    def look(self) -> Look:
+        """What everybody says now, after counters had time to arrive."""
+        time.sleep(_COUNTERS_S)
+        said = self.xenoovs("verify-offload", str(self._config), "--output", "json")
+        assert said.exit_code in (0, 2, 3), said.stderr
+        cookies = {cookie_of_ufid(megaflow.ufid or "") for megaflow in self.megaflows(VIP)}
+        filters = dump_filters([self.options.p0]).filters
+        return Look(said.exit_code, json.loads(said.stdout), tuple(f for f in filters if f.cookie in cookies))
+
+    def bridge_report(self) -> Any:
+        """`xenoovs verify-offload --bridge`: everybody's megaflows by port and verdict."""
+        return json.loads(self.xenoovs("verify-offload", "--bridge", self.options.bridge, "--output", "json").stdout)
+
+    def megaflows(self, destination: str) -> list[Megaflow]:
+        """Those for exactly this address."""
+        dump = run(["ovs-appctl", "dpctl/dump-flows", "-m"]).stdout
+        return [found for found in parse_dump(dump) if f"dst={destination}" in (found.key("ipv4") or "").split(",")]
+
+    def xenoovs(self, *arguments: str) -> Completed:
+        """The command that a user types."""
+        return try_run([str(Path(sys.executable).with_name("xenoovs")), *arguments], timeout_s=120.0)
+
+
+@contextmanager
+def running_rig(options: Options, directory: Path) -> Iterator[Rig]:
+    """A new bridge; afterwards it is gone, and the ports have the qdiscs that they had."""
+    places = (options.client, options.server, Place(options.p0))
+    had = {port: _has_ingress(port) for port in options.ports}
+    try:
+        added = [word for port in options.ports for word in ("--", "add-port", options.bridge, port)]
+        own = ["--", "br-set-external-id", options.bridge, _OWNER, str(os.getpid())]
+        secure = ["--", "set", "bridge", options.bridge, "fail_mode=secure"]
+        run(["ovs-vsctl", "--timeout=60", "add-br", options.bridge, *own, *secure, *added], timeout_s=90.0)
+        with closing(Socket(places[0])) as a, closing(Socket(places[1])) as b, closing(Socket(places[2])) as c:
+            rig = Rig(options, directory, (a, b, c))
+            rig.apply(MACS)
+            yield rig
+    finally:
+        _remove_own_bridge(options.bridge)
+        for port in options.ports:
+            _put_ingress_back(port, had=had[port])
+
+
+def _remove_own_bridge(bridge: str) -> None:
+    # Somebody else's bridge may have got this name a moment before ours; then ours was never made.
+    if try_run(["ovs-vsctl", "--timeout=10", "br-get-external-id", bridge, _OWNER]).stdout.strip() == str(os.getpid()):
+        run(["ovs-vsctl", "--timeout=60", "del-br", bridge], timeout_s=90.0)
+
+
+def _has_ingress(port: str) -> bool:
+    return "qdisc ingress" in run(["tc", "qdisc", "show", "dev", port]).stdout
+
+
+def _put_ingress_back(port: str, *, had: bool) -> None:
+    if _has_ingress(port) != had:
+        run(["tc", "qdisc", "add" if had else "del", "dev", port, "ingress"])
