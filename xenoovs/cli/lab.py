@@ -40,7 +40,8 @@ def command() -> None:
 @command.command("up")
 @optional_config
 @name_option
-def up_command(config: Path | None, name: str) -> None:
+@output_option
+def up_command(config: Path | None, name: str, *, output: Output) -> None:
     """Build a lab for the config FILE (default: the template quickstart).
 
     Its bridge has the ports of the config and no flows yet; each backend is a namespace with the MAC of the config and
@@ -53,6 +54,11 @@ def up_command(config: Path | None, name: str) -> None:
     with progress_bar("building the lab") as progress:
         lab = up(name, balancer, progress=progress)
     (lab.directory / _CONFIG).write_text(render_config(balancer))
+    if output is Output.JSON:
+        print_json(
+            {"lab": name, "db": lab.ovs.db, "rundir": str(lab.ovs.directory), "backends": len(lab.topology.machines)}
+        )
+        return
     option = "" if config is None else f" {config}"
     click.echo(f"lab {name} is up: {len(lab.topology.machines)} backends, Open vSwitch at {lab.ovs.db}")
     click.echo(f"next: xenoovs apply{option or ' FILE'} --lab {name}; OVS tools: export OVS_RUNDIR={lab.ovs.directory}")
@@ -60,12 +66,15 @@ def up_command(config: Path | None, name: str) -> None:
 
 @command.command("down")
 @name_option
-def down_command(name: str) -> None:
+@output_option
+def down_command(name: str, *, output: Output) -> None:
     """Remove a lab entirely, also one whose building crashed. Nothing to remove is fine."""
     from xenoovs.lab.down import down
 
     removed = down(name)
-    if removed.anything:
+    if output is Output.JSON:
+        print_json({"lab": name, "namespaces": removed.namespaces, "processes": removed.processes})
+    elif removed.anything:
         click.echo(f"lab {name} removed: {removed.namespaces} namespaces, {removed.processes} processes")
     else:
         click.echo(f"there is no lab {name}")
@@ -98,9 +107,15 @@ def status_command(context: click.Context, /, name: str, *, output: Output) -> N
 @command.command("traffic")
 @optional_config
 @name_option
-@click.option("--clients", type=click.IntRange(1), default=2000, show_default=True, help="Different source addresses.")
 @click.option(
-    "--packets", type=click.IntRange(1), default=20000, show_default=True, help="Packets; for TCP connections."
+    "--clients", type=click.IntRange(1, 1_000_000), default=2000, show_default=True, help="Different source addresses."
+)
+@click.option(
+    "--packets",
+    type=click.IntRange(1, 1_000_000),
+    default=20000,
+    show_default=True,
+    help="Packets; for TCP connections.",
 )
 @click.option("--udp", "protocol", flag_value=Protocol.UDP.value, help="Only services that take UDP.")
 @click.option("--tcp", "protocol", flag_value=Protocol.TCP.value, help="Only services that take TCP.")

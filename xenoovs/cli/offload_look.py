@@ -24,6 +24,7 @@ from xenoovs.verify.bridge import BridgeFindings, BridgePorts, check_bridge
 from xenoovs.verify.detrace import parse_detrace
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Oddity, OffloadFindings
+from xenoovs.verify.hints import Hints
 from xenoovs.verify.offload import MAX_IDLE_S, Surroundings, check_dump
 from xenoovs.verify.widened import OwnMask, name_foreign
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from xenoovs.switch.live import LiveSwitch
 
 _TC_PORT = re.compile(r"in_port\(([^)]+)\).*, dp:tc")
+_IN_PORT = re.compile(r"in_port\(([^)]+)\)")
 _TRACED = (Oddity.MISDELIVERED, Oddity.WIDENED)
 
 _TUNNEL_PREFIXES = {
@@ -74,13 +76,24 @@ class Looker:
         dump = self.switch.dump_megaflows()
         filters, remarks = _filters(dump)
         around = self._around(filters)
+        hints = Hints()
         with uncollected():
-            findings = check_dump(expected_services(self.program), dump.splitlines(), surroundings=around)
+            lines = hints.watch(self._of_this_bridge(dump))
+            findings = check_dump(expected_services(self.program), lines, surroundings=around)
         if findings.widenings:
             # Only now the flows of others matter, of which there may be many.
             foreign = (seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
             findings = name_foreign(findings, foreign)
-        return Look(findings, (*remarks, *self._settings(findings)), self._origins(findings))
+        told = hints.remarks(some_are_absent=bool(findings.absent), is_recorded=False)
+        return Look(findings, (*remarks, *self._settings(findings), *told), self._origins(findings))
+
+    def _of_this_bridge(self, dump: str) -> Iterator[str]:
+        """One datapath serves all bridges; what enters by a port of another one is not this config's business."""
+        others = {port.name for state in self.states if state.name != self.bridge for port in state.ports}
+        for line in dump.splitlines():
+            found = _IN_PORT.search(line)
+            if found is None or found[1] not in others:
+                yield line
 
     def _around(self, filters: Mapping[str, TcFilter] | None) -> Surroundings:
         idle_ms = next((state.max_idle_ms for state in self.states if state.max_idle_ms), None)
@@ -120,9 +133,12 @@ def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
     observed = _read_flows(flows) if flows is not None else ()
     program = compile_near(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
     around = Surroundings(own_mask=own_mask_of(program))
+    hints = Hints()
     with open_lines(dump) as lines, uncollected():
-        findings = check_dump(expected_services(program), rejoin_lines(lines), surroundings=around)
-    return Look(name_foreign(findings, (seen.flow for seen in observed if not is_ours(seen.flow.cookie))))
+        joined = hints.watch(rejoin_lines(lines))
+        findings = check_dump(expected_services(program), joined, surroundings=around)
+    findings = name_foreign(findings, (seen.flow for seen in observed if not is_ours(seen.flow.cookie)))
+    return Look(findings, tuple(hints.remarks(some_are_absent=bool(findings.absent), is_recorded=True)))
 
 
 def look_at_bridge(bridge: str, switch: LiveSwitch) -> BridgeFindings:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.options import connect, load, switch_options
+from xenoovs.cli.options import Output, connect, load, output_option, switch_options
+from xenoovs.cli.output import print_json
 
 if TYPE_CHECKING:
     from xenoovs.switch.api import Switch
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 @click.option("--all", "everywhere", is_flag=True, help="On every bridge, instead of that of FILE.")
 @switch_options
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def command(config: Path | None, db: str | None, lab: str | None, *, everywhere: bool, yes: bool) -> None:
+@output_option
+def command(
+    config: Path | None, db: str | None, lab: str | None, *, everywhere: bool, yes: bool, output: Output
+) -> None:
     """Remove the flows of xenoovs from the bridge of the config FILE, or from every bridge (--all).
 
     Flows of others stay. Packets then meet what is left on the bridge: its default flow, or nothing.
@@ -28,20 +32,22 @@ def command(config: Path | None, db: str | None, lab: str | None, *, everywhere:
         raise click.UsageError("Name a FILE, or --all for every bridge.")
     switch = connect(db, lab)
     bridges = tuple(state.name for state in switch.bridges()) if config is None else (load(config).uplinks.bridge,)
-    for bridge in bridges:
-        _remove(bridge, switch, yes=yes)
+    removed = {bridge: _remove(bridge, switch, yes=yes) for bridge in bridges}
+    if output is Output.JSON:
+        print_json({"removed": removed})
+        return
+    for bridge, flows in removed.items():
+        click.echo(f"{bridge}: {flows} flows removed" if flows else f"{bridge}: no flow of xenoovs is there")
 
 
-def _remove(bridge: str, switch: Switch, *, yes: bool) -> None:
+def _remove(bridge: str, switch: Switch, *, yes: bool) -> int:
+    """How many flows were removed. Raises click.UsageError, click.Abort, SwitchError."""
     from xenoovs.compile.plan import bundle_of, plan
 
     ours = [seen.flow for seen in switch.dump_flows(bridge)]
-    if not ours:
-        click.echo(f"{bridge}: no flow of xenoovs is there")
-        return
-    if not yes:
+    if ours and not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("Nobody can be asked here: add --yes to remove.")
-        click.confirm(f"Remove {len(ours)} flows of xenoovs from {bridge}?", abort=True)
+        click.confirm(f"Remove {len(ours)} flows of xenoovs from {bridge}?", abort=True, err=True)
     switch.apply(bridge, bundle_of(plan((), ours)))
-    click.echo(f"{bridge}: {len(ours)} flows removed")
+    return len(ours)

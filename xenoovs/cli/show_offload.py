@@ -177,7 +177,11 @@ def _show_ignored(findings: OffloadFindings) -> None:
 
 
 def _show_surplus(total: OffloadRow, findings: OffloadFindings) -> None:
-    why = "" if findings.widenings else ": clients come from several MACs, each of which takes entries of its own"
+    why = (
+        ""
+        if findings.widenings
+        else ": each MAC that clients come from takes entries of its own, and so does each PMD thread"
+    )
     click.echo(f"megaflows ({total.megaflows}): {total.predicted} were predicted{why}")
 
 

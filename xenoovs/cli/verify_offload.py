@@ -11,6 +11,7 @@ import click
 
 from xenoovs.cli.options import Output, connect, duration, load, output_option, share, switch_options
 from xenoovs.cli.output import is_terminal, print_json
+from xenoovs.errors import SwitchError
 
 if TYPE_CHECKING:
     from xenoovs.cli.offload_look import Look, Looker
@@ -73,8 +74,17 @@ class Request:
         while True:
             if is_terminal():
                 click.clear()
-            self.look_once()
+            self._look_again()
             time.sleep(_INTERVAL_S)
+
+    def _look_again(self) -> None:
+        """A switch that restarts is what whoever watches wants to see the end of."""
+        try:
+            self.look_once()
+        except SwitchError as error:
+            if not error.retryable:
+                raise
+            click.echo(f"not now: {error}", err=True)
 
     def look_once(self) -> Conclusion:
         """One report, which takes several looks with --wait."""

@@ -152,7 +152,10 @@ class ServiceConfig(_Mapping):
         examples=["5%", 0.05],
     )
     max_flows: MaxFlows = Field(
-        default=None, description="Budget of flows for the blocks of the service; left out: none.", examples=[64]
+        default=None,
+        description="Budget of flows for the blocks of the service. The least tolerance that fits is used, whatever "
+        "`tolerance` says; `xenoovs validate` shows it. Left out: no budget.",
+        examples=[64],
     )
     rewrite_source_mac: SourceMac = Field(
         default=False,

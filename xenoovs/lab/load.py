@@ -58,7 +58,9 @@ class _Clients:
     def of(self, service: Service, family: Family) -> tuple[str, ...]:
         nets = self._nets(service, family)
         if nets and nets not in self.drawn:
-            addresses = draw_clients(nets, count=self.load.clients, seed=self.load.seed, taken=self.vips)
+            addresses = draw_clients(
+                nets, count=min(self.load.clients, self.load.packets), seed=self.load.seed, taken=self.vips
+            )
             self.drawn[nets] = tuple(map(str, addresses))
         return self.drawn.get(nets, ())
 

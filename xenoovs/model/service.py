@@ -113,7 +113,7 @@ class Service:
     """Clients of `claim` are split over `backends` by bits of their source address.
 
     tolerance:  relative, > 0; a share may differ from its weight by this fraction of itself.
-    max_flows:  budget of OpenFlow flows (= hardware entries) for the blocks; None: no budget.
+    max_flows:  budget of OpenFlow flows for the blocks, which then sets the tolerance; None: no budget.
     vip_mac:    the MAC that answers ARP for the VIPs; None: xenoovs does not answer.
     source_mac: rewrites the Ethernet source too; None: it stays (each client-side MAC then costs no extra entry).
     """
