@@ -73,6 +73,10 @@ def _health(health: Health) -> Iterator[str]:
     yield f"  probe: {health.probe.value}"
     if health.port is not None:
         yield f"  port: {health.port}"
+    if health.interface is not None:
+        yield f"  interface: {_text(health.interface)}"
+    if health.netns is not None:
+        yield f"  netns: {_text(health.netns)}"
     yield from (f"  {key}: {_quoted(getattr(health, key))}" for key in ("path", "query", "send", "expect"))
     yield f"  interval: {health.interval_ms}ms"
     yield f"  fast_interval: {health.fast_interval_ms}ms"

@@ -14,6 +14,7 @@ from xenoovs.model.health import Health, ProbeKind
 _TIMES = {"interval": "interval_ms", "fast_interval": "fast_interval_ms", "timeout": "timeout_ms"}
 # What follows from `interval` alone: detection within seconds, a probe that ends before the next one starts.
 _FAST_PART, _TIMEOUT_PART = 4, 2
+_NO_QUERY = Health(ProbeKind.DNS).query
 
 
 def health_of(service: ServiceConfig, defaults: HealthConfig) -> Health | None:
@@ -50,6 +51,10 @@ def check_health(service: ServiceConfig, path: Path, *, defaults: HealthConfig) 
         )
     if health.probe.has_port and health.port is None:
         yield Remark(here, f"probe {health.probe.value} needs a port and the service has none; add `port:`")
+    if health.probe is ProbeKind.ARP and health.interface is None:
+        yield Remark(here, "probe arp needs the device to ask by; add `interface:`")
+    if health.probe is ProbeKind.DNS and health.query == _NO_QUERY:
+        yield Remark(here, "probe dns needs a name to ask for; add `query: example.org`")
     yield from _check_addresses(service, path, health.probe)
 
 

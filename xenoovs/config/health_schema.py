@@ -14,6 +14,8 @@ from xenoovs.model.health import AllDown, Initial, ProbeKind
 _DURATION = {"type": "string", "pattern": health_fields.DURATION_PATTERN}
 _COUNT = {"type": "integer", "minimum": 1, "maximum": health_fields.MAX_COUNT}
 _PORT = {"type": "integer", "minimum": 1, "maximum": fields.MAX_PORT}
+_DEVICE = {"type": "string", "pattern": fields.PORT_NAME_PATTERN}
+_NAME = {"type": "string", "pattern": fields.NAME_PATTERN}
 _PERCENT = {"type": "string", "pattern": fields.PERCENT_PATTERN}
 _PATH = {"type": "string", "pattern": health_fields.PATH_PATTERN}
 _QUERY = {"type": "string", "pattern": health_fields.QUERY_PATTERN}
@@ -28,6 +30,8 @@ Duration = Annotated[int | None, PlainValidator(health_fields.duration_ms), With
 Count = Annotated[int | None, PlainValidator(health_fields.count), WithJsonSchema(_COUNT)]
 Port = Annotated[int | None, PlainValidator(health_fields.port), WithJsonSchema(_PORT)]
 Part = Annotated[Fraction | None, PlainValidator(health_fields.part), WithJsonSchema(_PERCENT)]
+Device = Annotated[str | None, PlainValidator(fields.port_name), WithJsonSchema(_DEVICE)]
+Namespace = Annotated[str | None, PlainValidator(fields.name), WithJsonSchema(_NAME)]
 Path = Annotated[str | None, PlainValidator(health_fields.path), WithJsonSchema(_PATH)]
 Query = Annotated[str | None, PlainValidator(health_fields.query), WithJsonSchema(_QUERY)]
 Text = Annotated[str | None, PlainValidator(health_fields.text), WithJsonSchema(_TEXT)]
@@ -49,8 +53,14 @@ class HealthConfig(BaseModel):
         examples=[8080],
         description="Of tcp, http, dns and udp probes; left out: the first port of the service.",
     )
+    interface: Device = Field(
+        default=None, examples=["en3f0pf0sf0"], description="Device to ask by; an arp probe needs one."
+    )
+    netns: Namespace = Field(
+        default=None, examples=["probes"], description="Network namespace to ask from (see ip-netns(8))."
+    )
     path: Path = Field(default=None, json_schema_extra={"default": "/"}, description="Asked for by an http probe.")
-    query: Query = Field(default=None, json_schema_extra={"default": "."}, description="Name asked for by a dns probe.")
+    query: Query = Field(default=None, examples=["example.org"], description="Name whose address a dns probe asks for.")
     send: Text = Field(default=None, json_schema_extra={"default": ""}, description="Text of a udp probe.")
     expect: Text = Field(
         default=None, json_schema_extra={"default": ""}, description="What the answer to a udp probe must hold."

@@ -47,6 +47,7 @@ class Health:
     """The health check of a service's backends. Times in milliseconds, 1 or more.
 
     port:             1..65535 where the probe has a port, else None.
+    interface, netns: from where to ask: a device, and a network namespace by name; None: as the system decides.
     path:             of an HTTP request. query: the name asked for by DNS.
     send, expect:     text of a UDP probe; expect: what the answer holds.
     interval_ms:      between the starts of two probes; fast_interval_ms: the same while results contradict the state.
@@ -57,6 +58,8 @@ class Health:
 
     probe: ProbeKind
     port: int | None = None
+    interface: str | None = None
+    netns: str | None = None
     path: str = "/"
     query: str = "."
     send: str = ""
