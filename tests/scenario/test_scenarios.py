@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.agent.watch import Watch
 from xenoovs.compile.movement import Destination, blocks_by_service, pieces, shares
@@ -62,6 +63,7 @@ class World:
         changed = False
         for check in self.watch.take_due(float(self.now)):
             self.probes += 1
+            assert isinstance(check.target, IcmpTarget)
             name = f"b{int(check.target.address) % 256 - 1}"
             told = self.watch.record(check, ok=name not in self.dead, asked_s=float(self.now), now_s=float(self.now))
             changed = changed or told is not None

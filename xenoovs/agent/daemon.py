@@ -7,12 +7,11 @@ import signal
 from contextlib import suppress
 from dataclasses import dataclass
 
-from xenoovs.agent.check import Check
+from xenoovs.agent.check import Check, Probe
 from xenoovs.agent.clock import Clock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.log import tell, warn
 from xenoovs.agent.notify import notify
-from xenoovs.agent.probe.target import Probe
 from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.agent.watch import Watch
 from xenoovs.errors import SwitchError, XenoovsError
@@ -188,7 +187,7 @@ class Agent:
         if changed is not None:
             say = tell if changed.is_up else warn
             state = "up" if changed.is_up else "down"
-            say(f"backend {state}", backends=",".join(changed.names), reason=result.reason or "it answers")
+            say(f"backend {state}", backends=",".join(changed.names), reason=result.reason)
             self._wanted = True
             self._wake.set()
 
