@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -44,17 +45,19 @@ class Agent:
         self._stopping = False
         self._reload = False
         self._wanted = True
-        self._probes: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._mistake: BaseException | None = None
         self._complaint = ""
         self.rounds = self.foreign = 0
 
     async def run(self, *, once: bool = False) -> None:
         """Work until `stop` or, with `once`, until every backend was asked once and the bridge is right.
 
-        With `once` raises what kept the bridge from being right.
+        With `once` raises what kept the bridge from being right. A mistake of ours in a probe ends it: systemd starts
+        an agent anew, and none may go on without its eyes.
         """
         await self._follow()
-        prober = asyncio.create_task(self._probe_forever())
+        self._start(self._probe_forever())
         try:
             while not self._watch.is_settled and not self._stopping:
                 await self._pause(_LOOK_S)
@@ -64,11 +67,11 @@ class Agent:
             await self._rounds_forever()
         finally:
             notify("STOPPING=1")
-            prober.cancel()
-            for task in (prober, *self._probes):
+            for task in tuple(self._tasks):
                 task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._mistake is not None:
+            raise self._mistake
 
     def stop(self) -> None:
         """End after the round that is under way. The flows stay."""
@@ -85,6 +88,18 @@ class Agent:
         loop.add_signal_handler(signal.SIGTERM, self.stop)
         loop.add_signal_handler(signal.SIGINT, self.stop)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (mistake := task.exception()) is not None:
+            self._mistake = mistake
+            self.stop()
 
     async def _rounds_forever(self) -> None:
         next_round_s, is_ready = self._clock.now_s(), False
@@ -173,9 +188,7 @@ class Agent:
     async def _probe_forever(self) -> None:
         while True:
             for check in self._watch.take_due(self._clock.now_s()):
-                task = asyncio.create_task(self._ask(check))
-                self._probes.add(task)
-                task.add_done_callback(self._probes.discard)
+                self._start(self._ask(check))
             due_s = self._watch.next_due_s()
             pause_s = _LOOK_S if due_s is None else min(_LOOK_S, max(0.0, due_s - self._clock.now_s()))
             await asyncio.sleep(max(pause_s, 0.001))

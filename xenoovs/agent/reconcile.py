@@ -53,7 +53,8 @@ class Reconciler:
 
     def is_lost(self, bridge: str) -> bool:
         """Whether the bridge is not the one of the last round. Costs microseconds. Raises BridgeMissing."""
-        return self._last is not None and self._switch.incarnation(bridge) != self._last.incarnation
+        last = self._last_of(bridge)
+        return last is not None and self._switch.incarnation(bridge) != last.incarnation
 
     def known(self, balancer: Balancer) -> Known:
         """Which backends have clients on the bridge, or are remembered to be out. Raises SwitchError."""
@@ -73,7 +74,8 @@ class Reconciler:
 
     def round(self, balancer: Balancer, out: Outages) -> Round:
         """Make the bridge right. Raises SwitchError, FlowTaken, CompileError, ToleranceUnreachable."""
-        bridge, last = balancer.uplinks.bridge, self._last
+        bridge = balancer.uplinks.bridge
+        last = self._last_of(bridge)
         incarnation = self._switch.incarnation(bridge)
         dump = self._switch.dump_flow_text(bridge)
         program = self._program(balancer, out, dump)
@@ -82,8 +84,9 @@ class Reconciler:
         seen = recognise(dump, texts)
         observed = [*(flow for text, flow in texts.items() if text not in seen.missing), *seen.others]
         lost = last is not None and incarnation != last.incarnation
-        foreign = 0 if last is None or lost else _differences(dump, last.texts)
-        done = Round(plan(texts.values(), observed), foreign=foreign, lost=lost)
+        difference = plan(texts.values(), observed)
+        foreign = difference.flow_mods if same else 0 if last is None else _differences(dump, last.texts)
+        done = Round(difference, foreign=0 if lost else foreign, lost=lost)
         if not done.difference.is_empty:
             done = self._change(balancer, program, observed, done)
             if _differences(self._switch.dump_flow_text(bridge), texts):
@@ -91,10 +94,15 @@ class Reconciler:
         self._last = _Last(balancer, out, program, texts, incarnation)
         return done
 
+    def _last_of(self, bridge: str) -> _Last | None:
+        """What the last round left, if it was on this bridge."""
+        last = self._last
+        return last if last is not None and last.balancer.uplinks.bridge == bridge else None
+
     def _program(self, balancer: Balancer, out: Outages, dump: str) -> Program:
         """What this agent made last goes before what is found: others may have changed that, or lost it."""
-        last = self._last
-        if last is not None and last.balancer.uplinks == balancer.uplinks:
+        last = self._last_of(balancer.uplinks.bridge)
+        if last is not None:
             if (last.balancer, last.out) == (balancer, out):
                 return last.program
             return compile_program(balancer, installed=last.texts.values(), out=out)
