@@ -7,7 +7,7 @@ twice, does no harm.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xenoovs.agent.watch import Known
 from xenoovs.compile.movement import Destination, blocks_by_service, pieces, planned_by_service
@@ -35,12 +35,13 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """What the last round left on the bridge."""
+    """What the last round left on the bridge. `dump`: as it was read back then, to know in no time that all is well."""
 
     balancer: Balancer
     out: Outages
     program: Program
     texts: Mapping[str, Flow]
+    dump: str
     incarnation: str | None
 
 
@@ -78,6 +79,9 @@ class Reconciler:
         last = self._last_of(bridge)
         incarnation = self._switch.incarnation(bridge)
         dump = self._switch.dump_flow_text(bridge)
+        if last is not None and (last.balancer, last.out, last.dump) == (balancer, out, dump):
+            self._last = replace(last, incarnation=incarnation)
+            return Round(Plan((), (), (), len(last.texts)), lost=incarnation != last.incarnation)
         program = self._program(balancer, out, dump)
         same = last is not None and program is last.program
         texts = last.texts if last is not None and same else {render_flow(flow): flow for flow in program.flows}
@@ -89,9 +93,10 @@ class Reconciler:
         done = Round(difference, foreign=0 if lost else foreign, lost=lost)
         if not done.difference.is_empty:
             done = self._change(balancer, program, observed, done)
-            if _differences(self._switch.dump_flow_text(bridge), texts):
+            dump = self._switch.dump_flow_text(bridge)
+            if _differences(dump, texts):
                 raise ReadBackDiffers(bridge=bridge, flows=done.difference.flow_mods)
-        self._last = _Last(balancer, out, program, texts, incarnation)
+        self._last = _Last(balancer, out, program, texts, dump, incarnation)
         return done
 
     def _last_of(self, bridge: str) -> _Last | None:
