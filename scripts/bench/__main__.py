@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from scripts.bench import apply, compiling, megaflows, solver, startup
+from scripts.bench import apply, compiling, megaflows, probes, solver, startup
 from scripts.bench.measure import Row
 
 _PARTS = {
@@ -16,6 +16,7 @@ _PARTS = {
     "compile": compiling.rows,
     "apply": apply.rows,
     "megaflows": megaflows.rows,
+    "probes": probes.rows,
 }
 
 

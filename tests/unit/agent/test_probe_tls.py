@@ -104,3 +104,8 @@ def test_authority_file_is_named_when_it_is_unusable(tmp_path: Path) -> None:
     empty.touch()
     assert reason(None, Tls(ca_file=str(empty))) == f"{empty} holds no certificate in PEM form"
     assert reason(None, Tls(ca_file=str(tmp_path / "no.pem"))) == f"{tmp_path / 'no.pem'}: no such file or directory"
+
+
+def test_name_that_no_request_can_have() -> None:
+    long = "x" * 64 + ".example"
+    assert reason(None, Tls(verify=False, name=long)).startswith("the request cannot be made")
