@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from scripts.bench import apply, compiling, dumps, megaflows, solver, startup
+from scripts.bench import apply, compiling, dumps, megaflows, probes, solver, startup
 from scripts.bench.measure import Row
 
 _PARTS = {
@@ -17,6 +17,7 @@ _PARTS = {
     "apply": apply.rows,
     "megaflows": megaflows.rows,
     "dumps": dumps.rows,
+    "probes": probes.rows,
 }
 
 

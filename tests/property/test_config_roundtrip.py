@@ -15,7 +15,8 @@ from xenoovs.config.templates import read_template, template_names
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
-from xenoovs.model.service import Claim, PortRange, Protocol, Service, SourceBits, Strategy
+from xenoovs.model.health import AllDown, Health, Initial, ProbeKind
+from xenoovs.model.service import Churn, Claim, PortRange, Protocol, Service, SourceBits, Strategy
 
 # Names that YAML could take for something else.
 NAMES = st.sampled_from(["1e5", "0x1F", "true", "null", "53", "no", "22.30", "web", "a.b-c_d", "9e", "1_0", "0o7"])
@@ -36,6 +37,29 @@ def bits(draw: st.DrawFn) -> SourceBits:
 
 
 @st.composite
+def checks(draw: st.DrawFn) -> Health | None:
+    probe = draw(st.sampled_from(ProbeKind))
+    interval, fast, timeout = sorted(draw(st.tuples(*[st.integers(1, 3_600_000)] * 3)), reverse=True)
+    text = st.text(st.characters(min_codepoint=32, max_codepoint=126) | st.sampled_from("\n\r\t"), max_size=20)
+    check = Health(
+        probe,
+        draw(st.integers(1, 65535)) if probe.has_port else None,
+        draw(st.sampled_from(["p1", "1e3"])),
+        draw(st.none() | NAMES),
+        draw(st.sampled_from(["/", '/a?b="c"#\\'])),
+        draw(st.sampled_from(["example.org", "_x.no."])),
+        draw(text),
+        draw(text),
+        *(interval, fast, timeout),
+        *(draw(st.integers(1, 100)), draw(st.integers(1, 100))),
+        draw(st.sampled_from(Initial)),
+        Fraction(draw(st.integers(0, 1000)), 1000),
+        draw(st.sampled_from(AllDown)),
+    )
+    return None if probe is ProbeKind.NONE else check
+
+
+@st.composite
 def services(draw: st.DrawFn, *, index: int) -> Service:
     """`index` keeps the VIPs of several services apart."""
     v4, v6 = IPv4Address(0xC0000200 + index), IPv6Address((0x20010DB8 << 96) + index)
@@ -51,7 +75,8 @@ def services(draw: st.DrawFn, *, index: int) -> Service:
         name=f"{draw(NAMES)}-{index}",
         claim=Claim(frozenset(map(family_of, vips)), vips, protocol, ports if protocol and protocol.has_ports else ()),
         backends=tuple(
-            Backend(name, mac, draw(decimals()), draw(EGRESS)) for name, mac in zip(names, macs, strict=True)
+            Backend(name, mac, draw(decimals()), draw(EGRESS), IPv4Address(draw(st.integers(0x0A000001, 0x0AFFFFFE))))
+            for name, mac in zip(names, macs, strict=True)
         ),
         source_bits=draw(bits()),
         tolerance=draw(st.sampled_from([Fraction(1), Fraction(1, 4), Fraction(7, 16), Fraction(123456789, 10**9)])),
@@ -59,6 +84,8 @@ def services(draw: st.DrawFn, *, index: int) -> Service:
         vip_mac=draw(st.none() | MACS),
         source_mac=draw(st.none() | MACS),
         strategy=draw(st.sampled_from(Strategy)) if budget is None else Strategy.DISJOINT,
+        churn=draw(st.sampled_from(Churn)),
+        health=draw(checks()),
     )
 
 

@@ -40,6 +40,7 @@ COMMANDS = {
     "why": "Say why megaflows are not in hardware, and what mends it.",
     "doctor": "Check what hardware offload needs, and mend it.",
     "trace": "Show which backend and flow a client's packet meets.",
+    "agent": "Check the health of backends and keep the bridge right.",
     "remove": "Take our flows off the bridge; those of others stay.",
     "lab": "A whole test network on this machine, no NIC needed.",
     "schema": "Print the JSON Schema of the config, for editors.",

@@ -83,10 +83,13 @@ def _print_some(sign: str, count: int, lines: Iterator[str], most: int | None) -
 def _show_service(service: ServiceChange) -> None:
     blocks = f"{service.blocks_before} -> {service.blocks_after} blocks"
     entries = f"{service.hardware_entries} hardware entries predicted"
+    least = f" (least possible: {percent(service.least_moved)})" if service.moved else ""
     click.echo(
         f"\nservice {click.style(service.name, bold=True)} ({service.fate.value}): "
-        f"{percent(service.moved)} of its clients move, {blocks}, {entries}"
+        f"{percent(service.moved)} of its clients move{least}, {blocks}, {entries}"
     )
+    if service.out:
+        click.echo(f"  out, so that others have their clients: {', '.join(service.out)}")
     print_table(["  BACKEND", "MAC", "PORT", "WANTED", "BEFORE", "AFTER"], map(_row, service.backends), right=(3, 4, 5))
 
 
@@ -109,6 +112,8 @@ def _service_document(service: ServiceChange) -> dict[str, object]:
         "id": service.service_id,
         "fate": service.fate.value,
         "clients_moved": float(service.moved),
+        "clients_moved_least": float(service.least_moved),
+        "out": list(service.out),
         "blocks_before": service.blocks_before,
         "blocks_after": service.blocks_after,
         "hardware_entries": service.hardware_entries,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from xenoovs.compile.installed import InstalledAssignment
-from xenoovs.model.service import Service, SourceBits, Strategy
-from xenoovs.partition.bits import spread
-from xenoovs.partition.block import MAX_WIDTH, Block
+from xenoovs.errors import ToleranceUnreachable
+from xenoovs.model.service import Churn, Service, SourceBits, Strategy
+from xenoovs.partition.bits import spread, unspread
+from xenoovs.partition.block import MAX_WIDTH, Assignment, Block
 from xenoovs.partition.choose import Partition, partition
 from xenoovs.partition.lpm_choose import LpmPartition, lpm_partition
+from xenoovs.partition.overlay import overlay
 from xenoovs.partition.update import Goal, start, update
+
+_BLOCK_PRICE = {Churn.LEAST: Fraction(0), Churn.BALANCED: None, Churn.COMPACT: Fraction(1 << MAX_WIDTH)}
+"""Units that one block less is worth (docs/adr/0006): nothing, a quarter of a mean share, or all there are."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -71,7 +76,7 @@ def assign_near(service: Service, installed: InstalledAssignment) -> ServiceAssi
     """
     if service.strategy is Strategy.LPM:
         return None
-    goal = Goal(service.weights, _tolerance(service), _most_bits(service.source_bits))
+    goal = goal_of(service, _tolerance(service))
     if any(block.depth > goal.max_width for block, _ in installed.assignment.blocks):
         return None
     owners = installed.owners_for(service)
@@ -82,8 +87,57 @@ def assign_near(service: Service, installed: InstalledAssignment) -> ServiceAssi
         near = update(installed.assignment, goal, owners=owners)
     if service.max_flows is not None and len(near.blocks) > service.max_flows:
         return None
-    rules = _source_rules(near.blocks, service.source_bits.positions)
-    return ServiceAssignment(rules, near.width, near.spaces(), goal.tolerance)
+    return _of_blocks(service, near, goal.tolerance)
+
+
+def assign_without(
+    service: Service, plan: ServiceAssignment, *, live: InstalledAssignment | None, out: Collection[int]
+) -> ServiceAssignment:
+    """The plan while the backends `out` (by index) serve nothing: their clients are lent to others, nobody else moves.
+
+    `live`: what is in use now; None: the plan. With strategy lpm all rules are made anew. Without any backend left the
+    result has no rules.
+    """
+    if not any(weight for index, weight in enumerate(service.weights) if index not in out):
+        return ServiceAssignment((), plan.width, (0,) * len(service.backends), plan.tolerance)
+    if service.strategy is Strategy.LPM:
+        return _lpm_without(service, out)
+    planned = _blocks_of(service, plan)
+    goal = goal_of(service, plan.tolerance)
+    if live is None or live.assignment.width > goal.max_width:
+        lent = overlay(planned, planned, goal=goal, down=out)
+    else:
+        lent = overlay(planned, live.assignment, goal=goal, down=out, owners=live.same_owners(service))
+    return _of_blocks(service, lent, plan.tolerance)
+
+
+def goal_of(service: Service, tolerance: Fraction) -> Goal:
+    """What a change of the service's blocks aims at."""
+    return Goal(service.weights, tolerance, _most_bits(service.source_bits), _BLOCK_PRICE[service.churn])
+
+
+def _lpm_without(service: Service, out: Collection[int]) -> ServiceAssignment:
+    left = tuple(
+        replace(backend, weight=Fraction(0)) if index in out else backend
+        for index, backend in enumerate(service.backends)
+    )
+    try:
+        return assign(replace(service, backends=left))
+    except ToleranceUnreachable as error:
+        if error.least is None:
+            raise
+        return assign(replace(service, backends=left, tolerance=error.least))
+
+
+def _blocks_of(service: Service, assignment: ServiceAssignment) -> Assignment:
+    positions = service.source_bits.positions
+    blocks = ((unspread(rule.value, rule.mask, positions), rule.owner) for rule in assignment.rules)
+    return Assignment.of(assignment.width, blocks, len(service.backends))
+
+
+def _of_blocks(service: Service, assignment: Assignment, tolerance: Fraction) -> ServiceAssignment:
+    rules = _source_rules(assignment.blocks, service.source_bits.positions)
+    return ServiceAssignment(rules, assignment.width, assignment.spaces(), tolerance)
 
 
 def _tolerance(service: Service) -> Fraction:

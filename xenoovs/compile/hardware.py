@@ -23,4 +23,4 @@ def _classes(service: ServiceProgram) -> int:
         case Strategy.DISJOINT:
             return len(rules)
         case Strategy.LPM:
-            return 1 << max(rule.depth for rule in rules)
+            return 1 << max((rule.depth for rule in rules), default=0)

@@ -20,14 +20,18 @@ class InstalledAssignment:
     assignment: Assignment
     destinations: tuple[Destination | None, ...]
 
+    def same_owners(self, service: Service) -> list[int | None]:
+        """For each owner here the index of the backend with its destination; None: there is none."""
+        places = [Destination(backend.mac.value, backend.egress) for backend in service.backends]
+        return [places.index(place) if place in places else None for place in self.destinations]
+
     def owners_for(self, service: Service) -> list[int | None]:
         """For each owner here the index of the backend that it is in the config; None: it is gone.
 
         Where destinations are gone and backends have nothing yet, the largest take over from each other: a backend
         with a new MAC keeps its blocks.
         """
-        places = [Destination(backend.mac.value, backend.egress) for backend in service.backends]
-        found = [places.index(place) if place in places else None for place in self.destinations]
+        found = self.same_owners(service)
         spaces = self.assignment.spaces()
         gone = [i for i, owner in enumerate(found) if owner is None and self.destinations[i] is not None]
         idle = [i for i, weight in enumerate(service.weights) if weight and i not in found]
@@ -38,23 +42,37 @@ class InstalledAssignment:
         return found
 
 
-def installed_assignment(flows: Iterable[Flow], positions: Sequence[int] | None) -> InstalledAssignment | None:
-    """What the block flows of one service say; None where they are not blocks of these bit positions."""
-    parts = pieces(flows)
+def installed_assignment(
+    flows: Iterable[Flow], positions: Sequence[int] | None, *, planned: Iterable[Flow] = ()
+) -> InstalledAssignment | None:
+    """What the block flows of one service say; None where they are not blocks of these bit positions.
+
+    `planned`: flows that go before the others, the memory of backends that are out: the result is then the plan.
+    """
+    parts, remembered = pieces(flows), pieces(planned)
     try:
-        blocks = [unspread(part.value, part.mask, positions) for part in parts]
+        blocks = [unspread(part.value, part.mask, positions) for part in (*parts, *remembered)]
     except ValueError:
         return None
     width = max((block.depth for block in blocks), default=0)
     if not blocks or width > MAX_WIDTH:
         return None
-    destinations = _distinct(parts)
-    owners = (destinations.index(part.destination) for part in parts)
-    held = table.Table(width, [_interval(block, owner, width) for block, owner in zip(blocks, owners, strict=True)])
+    destinations = _distinct((*parts, *remembered))
+    owners = (destinations.index(part.destination) for part in (*parts, *remembered))
+    intervals = [_interval(block, owner, width) for block, owner in zip(blocks, owners, strict=True)]
+    held = table.Table(width, intervals[: len(parts)])
     for gap in _gaps(held):
         held.put(table.Piece(*gap, destinations.index(None)))
+    if remembered:
+        held = _laid_over(held, table.Table(width, intervals[len(parts) :]))
     held.coalesce_all()
     return InstalledAssignment(held.assignment(len(destinations)), destinations)
+
+
+def _laid_over(below: table.Table, above: table.Table) -> table.Table:
+    """`above`, and `below` where it has nothing."""
+    shown = [piece for gap in _gaps(above) for piece in below.within(*gap)]
+    return table.Table(below.width, (*above, *shown))
 
 
 def _distinct(parts: Iterable[Piece]) -> tuple[Destination | None, ...]:

@@ -39,6 +39,21 @@ class Piece:
 
 def blocks_by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
     """The flows that balance, by service id; all others are left out."""
+    return _by_service(flow for flow in flows if stage_number(flow) != Stage.PLANNED.value)
+
+
+def planned_by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
+    """The flows that remember the blocks of backends that are out, by service id."""
+    return _by_service(flow for flow in flows if stage_number(flow) == Stage.PLANNED.value)
+
+
+def stage_number(flow: Flow) -> int | None:
+    """The stage in the cookie; None for a flow of somebody else."""
+    cookie = decode_cookie(flow.cookie)
+    return None if cookie is None else cookie.stage
+
+
+def _by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
     found = defaultdict[int, list[Flow]](list)
     for flow in flows:
         cookie = decode_cookie(flow.cookie)

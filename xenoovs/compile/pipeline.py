@@ -34,6 +34,8 @@ class Stage(Enum):
     LONGEST_MATCH = 3
     """Stands in place of BALANCE for the services of strategy lpm, all in one table: the service's id keeps them
     apart, and as depth alone decides the priority, they agree on the order of masks."""
+    PLANNED = 4
+    """Memory: the blocks of backends that are out, as they had them and get them back. No packet is ever sent here."""
 
     @property
     def table(self) -> int:

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from xenoovs.compile.assign import ServiceAssignment, SourceRule, assign, assign_near
+from xenoovs.compile.assign import ServiceAssignment, SourceRule, assign, assign_near, assign_without
 from xenoovs.compile.ids import service_ids
 from xenoovs.compile.installed import installed_assignment
-from xenoovs.compile.movement import blocks_by_service
-from xenoovs.compile.stages.balance import block_flows
+from xenoovs.compile.movement import Destination, blocks_by_service, pieces, planned_by_service
+from xenoovs.compile.stages.balance import block_flows, planned_flows
 from xenoovs.compile.stages.classify import arp_flows, neighbour_discovery_flows, other_flows, service_flows
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.service import Service
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.render import render_flow
+
+Outages = Mapping[str, frozenset[str]]
+"""The names of the backends that get no clients, by the name of their service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The flows of one service on a switch: those that balance, and those that remember blocks of backends out."""
+
+    blocks: tuple[Flow, ...]
+    planned: tuple[Flow, ...]
+
+    def out_of(self, service: Service) -> frozenset[int]:
+        """Indices of the backends that these flows remember to be out."""
+        places = {piece.destination for piece in pieces(self.planned)}
+        return frozenset(
+            index
+            for index, backend in enumerate(service.backends)
+            if backend.weight and Destination(backend.mac.value, backend.egress) in places
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +49,23 @@ class BlockFlow:
 
 @dataclass(frozen=True, slots=True)
 class ServiceProgram:
-    """The flows of one service: `classify` finds its packets, `blocks` split them."""
+    """The flows of one service: `classify` finds its packets, `blocks` split them.
+
+    out:     indices of the backends that are out.
+    planned: what remembers the blocks that they get back; no packet meets these flows.
+    """
 
     service: Service
     service_id: int
     assignment: ServiceAssignment
     classify: tuple[Flow, ...]
     blocks: tuple[BlockFlow, ...]
+    out: frozenset[int] = frozenset()
+    planned: tuple[Flow, ...] = ()
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        return (*self.classify, *(block.flow for block in self.blocks), *self.planned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +78,13 @@ class Program:
     @property
     def flows(self) -> tuple[Flow, ...]:
         """In the order of the config."""
-        own = (
-            flow for service in self.services for flow in (*service.classify, *(block.flow for block in service.blocks))
-        )
-        return (*self.shared, *own)
+        return (*self.shared, *(flow for service in self.services for flow in service.flows))
 
 
-def compile_program(balancer: Balancer, *, installed: Iterable[Flow] = ()) -> Program:
+def compile_program(balancer: Balancer, *, installed: Iterable[Flow] = (), out: Outages | None = None) -> Program:
     """Balancer to flows. With the flows that a switch has, blocks stay with their backends as far as the weights allow.
+
+    `out`: as in `keep_installed`.
 
     Raises ToleranceUnreachable, BudgetUnreachable, CompileError.
     """
@@ -65,15 +94,26 @@ def compile_program(balancer: Balancer, *, installed: Iterable[Flow] = ()) -> Pr
         _compile_service(service, service_id=ids[service.claim], ingress=ingress) for service in balancer.services
     )
     shared = (*arp_flows(balancer), *neighbour_discovery_flows(balancer), *other_flows(balancer))
-    return keep_installed(Program(services, shared), installed)
+    return keep_installed(Program(services, shared), installed, out=out)
 
 
-def keep_installed(program: Program, installed: Iterable[Flow]) -> Program:
-    """The program with blocks near those of `installed`; services of which it has no flow stay as they are."""
-    blocks = blocks_by_service(installed)
-    if not blocks:
+def keep_installed(program: Program, installed: Iterable[Flow], *, out: Outages | None = None) -> Program:
+    """The program with blocks near those of `installed`; services of which it has no flow stay as they are.
+
+    `out`: which backends get no clients, and all others do; None: those that the switch remembers to be out.
+    """
+    flows = tuple(installed)
+    blocks, planned = blocks_by_service(flows), planned_by_service(flows)
+    if not blocks and not planned and not out:
         return program
-    services = (_keep_blocks(service, blocks.get(service.service_id, [])) for service in program.services)
+    services = (
+        _keep_blocks(
+            service,
+            Installed(tuple(blocks.get(service.service_id, ())), tuple(planned.get(service.service_id, ()))),
+            None if out is None else out.get(service.service.name, frozenset()),
+        )
+        for service in program.services
+    )
     return replace(program, services=tuple(services))
 
 
@@ -99,15 +139,34 @@ def _compile_service(service: Service, *, service_id: int, ingress: tuple[str, .
     )
 
 
-def _keep_blocks(program: ServiceProgram, installed: list[Flow]) -> ServiceProgram:
-    if not installed or {block.flow for block in program.blocks} == set(installed):
-        return program
+def _keep_blocks(program: ServiceProgram, installed: Installed, names: frozenset[str] | None) -> ServiceProgram:
     service = program.service
-    found = installed_assignment(installed, service.source_bits.positions)
-    kept = assign_near(service, found) if found else None
-    if kept is None:
+    out = installed.out_of(service) if names is None else _indices(service, names)
+    is_as_compiled = {block.flow for block in program.blocks} == set(installed.blocks) and not installed.planned
+    plan = program.assignment if is_as_compiled else _plan(program, installed)
+    live = plan
+    if out:
+        in_use = installed_assignment(installed.blocks, service.source_bits.positions)
+        live = assign_without(service, plan, live=in_use, out=out)
+    if live is program.assignment:
         return program
-    return replace(program, assignment=kept, blocks=_blocks(service, kept, program.service_id))
+    service_id = program.service_id
+    planned = tuple(planned_flows(service, plan, service_id=service_id, out=out))
+    return replace(program, assignment=live, blocks=_blocks(service, live, service_id), out=out, planned=planned)
+
+
+def _plan(program: ServiceProgram, installed: Installed) -> ServiceAssignment:
+    """The assignment for all backends."""
+    service = program.service
+    found = installed_assignment(installed.blocks, service.source_bits.positions, planned=installed.planned)
+    kept = assign_near(service, found) if found else None
+    return kept or program.assignment
+
+
+def _indices(service: Service, names: frozenset[str]) -> frozenset[int]:
+    return frozenset(
+        index for index, backend in enumerate(service.backends) if backend.weight and backend.name in names
+    )
 
 
 def _blocks(service: Service, assignment: ServiceAssignment, service_id: int) -> tuple[BlockFlow, ...]:

@@ -8,9 +8,11 @@ from enum import Enum
 from fractions import Fraction
 
 from xenoovs.compile.hardware import hardware_entries
+from xenoovs.compile.installed import InstalledAssignment, installed_assignment
 from xenoovs.compile.movement import Destination, Piece, blocks_by_service, moved, pieces, shares
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.openflow.flow import Flow
+from xenoovs.partition.windows import Window, windows
 
 
 class Fate(Enum):
@@ -35,7 +37,11 @@ class BackendShare:
 
 @dataclass(frozen=True, slots=True)
 class ServiceChange:
-    """One service. `moved`: share of its clients that get another backend; `hardware_entries`: after the change."""
+    """One service. `moved`: share of its clients that get another backend; `hardware_entries`: after the change.
+
+    least_moved: the share that any change to these weights, within the tolerance, would move.
+    out:         the names of the backends that get no clients, whatever their weight.
+    """
 
     name: str
     service_id: int
@@ -45,6 +51,8 @@ class ServiceChange:
     blocks_before: int
     blocks_after: int
     hardware_entries: int
+    least_moved: Fraction = Fraction(0)
+    out: tuple[str, ...] = ()
 
 
 def summarise(program: Program, observed: Iterable[Flow], *, same: Collection[int] = ()) -> Iterator[ServiceChange]:
@@ -75,7 +83,46 @@ def _of_config(service: ServiceProgram, installed: list[Flow]) -> ServiceChange:
         blocks_before=len(installed),
         blocks_after=len(desired),
         hardware_entries=hardware_entries(service),
+        least_moved=_least_moved(service, installed) if before and not same else Fraction(0),
+        out=tuple(service.service.backends[index].name for index in sorted(service.out)),
     )
+
+
+def _least_moved(service: ServiceProgram, installed: list[Flow]) -> Fraction:
+    """Lower bound: what some have too much has to go, and what others miss has to come, less what nobody has."""
+    found = installed_assignment(installed, service.service.source_bits.positions)
+    if found is None:
+        return Fraction(0)
+    width = max(found.assignment.width, service.assignment.width)
+    held, unserved = _held(found, service, width)
+    bounds = list(zip(held, _windows(service, width), strict=True))
+    gone = (1 << width) - sum(held) - unserved
+    over = gone + sum(max(0, units - hi) for units, (_, hi) in bounds)
+    missing = sum(max(0, lo - units) for units, (lo, _) in bounds) - unserved
+    return Fraction(max(over, missing, 0), 1 << width)
+
+
+def _held(found: InstalledAssignment, service: ServiceProgram, width: int) -> tuple[list[int], int]:
+    """Units of each backend of the config, and units that go nowhere."""
+    held, unserved = [0] * len(service.service.backends), 0
+    scale = 1 << (width - found.assignment.width)
+    owners = found.same_owners(service.service)
+    for units, owner, place in zip(found.assignment.spaces(), owners, found.destinations, strict=True):
+        if owner is not None:
+            held[owner] += units * scale
+        elif place is None:
+            unserved += units * scale
+    return held, unserved
+
+
+def _windows(service: ServiceProgram, width: int) -> list[Window]:
+    """The units that each backend may have; what it has after the change is among them, whatever it took."""
+    weights = [0 if index in service.out else weight for index, weight in enumerate(service.service.weights)]
+    after = [units << (width - service.assignment.width) for units in service.assignment.units]
+    if not any(weights):
+        return [Window(0, 0) for _ in weights]
+    allowed = windows(weights, width, service.assignment.tolerance)
+    return [Window(min(lo, units), max(hi, units)) for (lo, hi), units in zip(allowed, after, strict=True)]
 
 
 def _desired_shares(service: ServiceProgram) -> dict[Destination, Fraction]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from xenoovs.config.fields import MatchField
+from xenoovs.config.health import health_of
+from xenoovs.config.health_schema import HealthConfig
 from xenoovs.config.schema import BackendConfig, MatchConfig, ServiceConfig, SwitchConfig
 from xenoovs.model.address import Family, Mac, family_of
 from xenoovs.model.backend import Backend
@@ -27,14 +29,15 @@ def claim_of(service: ServiceConfig) -> Claim:
     return Claim(families_of(service), tuple(service.vip), service.protocol, tuple(service.ports))
 
 
-def build_balancer(switch: SwitchConfig, services: Iterable[tuple[int, ServiceConfig]]) -> Balancer:
-    """`services`: with their index in the file, in the order of the file."""
+def build_balancer(
+    switch: SwitchConfig, services: Iterable[tuple[int, ServiceConfig]], *, health: HealthConfig
+) -> Balancer:
+    """`services`: with their index in the file, in its order. `health`: what the file says for all of them."""
     uplinks = Uplinks(switch.bridge, tuple(switch.ingress), switch.egress, switch.other_traffic)
-    return Balancer(uplinks, tuple(build_service(service, default_egress=switch.egress) for _, service in services))
+    return Balancer(uplinks, tuple(_service(service, switch.egress, health) for _, service in services))
 
 
-def build_service(service: ServiceConfig, *, default_egress: str) -> Service:
-    """`default_egress`: the port of backends that name none."""
+def _service(service: ServiceConfig, default_egress: str, health: HealthConfig) -> Service:
     return Service(
         name=service.name,
         claim=claim_of(service),
@@ -45,11 +48,13 @@ def build_service(service: ServiceConfig, *, default_egress: str) -> Service:
         vip_mac=service.vip_mac,
         source_mac=_source_mac(service),
         strategy=service.strategy,
+        churn=service.churn,
+        health=health_of(service, health),
     )
 
 
 def _backend(backend: BackendConfig, default_egress: str) -> Backend:
-    return Backend(backend.name, backend.mac, backend.weight, backend.egress or default_egress)
+    return Backend(backend.name, backend.mac, backend.weight, backend.egress or default_egress, backend.address)
 
 
 def _source_bits(match: MatchConfig) -> SourceBits:

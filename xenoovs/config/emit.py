@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from fractions import Fraction
@@ -10,6 +11,7 @@ from xenoovs.config.scalar import parse_plain_scalar
 from xenoovs.model.address import Family
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.health import Health
 from xenoovs.model.service import Claim, Service, SourceBits
 
 # Text of these characters is one plain scalar anywhere; a colon at the end is not, between the brackets of a list.
@@ -50,6 +52,10 @@ def _service(service: Service) -> Iterator[str]:
         yield f"max_flows: {service.max_flows}"
     yield f"rewrite_source_mac: {service.source_mac or 'false'}"
     yield f"strategy: {service.strategy.value}"
+    yield f"churn: {service.churn.value}"
+    if service.health is not None:
+        yield "health:"
+        yield from _health(service.health)
     yield "backends:"
     yield from map(_backend, service.backends)
 
@@ -63,10 +69,30 @@ def _claim(claim: Claim) -> Iterator[str]:
         yield f"ports: {_list(map(str, claim.ports))}"
 
 
+def _health(health: Health) -> Iterator[str]:
+    yield f"  probe: {health.probe.value}"
+    if health.port is not None:
+        yield f"  port: {health.port}"
+    if health.interface is not None:
+        yield f"  interface: {_text(health.interface)}"
+    if health.netns is not None:
+        yield f"  netns: {_text(health.netns)}"
+    yield from (f"  {key}: {_quoted(getattr(health, key))}" for key in ("path", "query", "send", "expect"))
+    yield f"  interval: {health.interval_ms}ms"
+    yield f"  fast_interval: {health.fast_interval_ms}ms"
+    yield f"  timeout: {health.timeout_ms}ms"
+    yield f"  rise: {health.rise}"
+    yield f"  fall: {health.fall}"
+    yield f"  initial: {health.initial.value}"
+    yield f"  max_down: {_decimal(health.max_down * 100)}%"
+    yield f"  on_all_down: {health.on_all_down.value}"
+
+
 def _backend(backend: Backend) -> str:
+    address = "" if backend.address is None else f", address: {_text(str(backend.address))}"
     return (
         f"  - {{name: {_text(backend.name)}, mac: {backend.mac}, "
-        f"weight: {_decimal(backend.weight)}, egress: {_text(backend.egress)}}}"
+        f"weight: {_decimal(backend.weight)}, egress: {_text(backend.egress)}{address}}}"
     )
 
 
@@ -94,6 +120,11 @@ def _list(items: Iterator[str]) -> str:
 def _text(text: str) -> str:
     """Without quotes where it then still is text. Names hold nothing that quotes would have to escape."""
     return text if _PLAIN.fullmatch(text) and parse_plain_scalar(text) == text else f'"{text}"'
+
+
+def _quoted(text: str) -> str:
+    """In double quotes, as JSON has them: YAML reads the same (YAML 1.2.2, 1.2)."""
+    return json.dumps(text)
 
 
 def _decimal(value: Fraction) -> str:

@@ -107,11 +107,16 @@ def source_mac(value: object) -> Mac | bool:
 
 def vip(value: object) -> IPAddress:
     """A unicast address that a client can send to."""
-    address = _address(value)
-    problem = _unusable(address)
+    return address(value, purpose="write the address that clients connect to")
+
+
+def address(value: object, *, purpose: str) -> IPAddress:
+    """A unicast address; `purpose`: what to write instead of another one."""
+    parsed = _address(value)
+    problem = _unusable(parsed)
     if problem is not None:
-        raise ValueError(f"{address} is {problem}; write the address that clients connect to")
-    return address
+        raise ValueError(f"{parsed} is {problem}; {purpose}")
+    return parsed
 
 
 def ports(value: object) -> PortRange:

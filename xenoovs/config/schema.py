@@ -11,11 +11,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 
-from xenoovs.config import fields
+from xenoovs.config import fields, health_fields
 from xenoovs.config.fields import MatchField
+from xenoovs.config.health_schema import HealthConfig
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import OtherTraffic
-from xenoovs.model.service import PortRange, Protocol, Strategy
+from xenoovs.model.service import Churn, PortRange, Protocol, Strategy
 
 MAX_SERVICES = 1_000
 MAX_BACKENDS = 1_000
@@ -44,7 +45,7 @@ def _one_or_many(item: dict[str, Any]) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [item, {"type": "array", "items": item, "minItems": 1, "maxItems": MAX_ITEMS}]})
 
 
-def _words(kinds: type[Protocol | Strategy | OtherTraffic | MatchField]) -> WithJsonSchema:
+def _words(kinds: type[Protocol | Strategy | Churn | OtherTraffic | MatchField]) -> WithJsonSchema:
     return WithJsonSchema({"enum": [member.value for member in kinds]})
 
 
@@ -120,6 +121,9 @@ class BackendConfig(_Mapping):
     egress: Annotated[str | None, PlainValidator(fields.port_name), WithJsonSchema(_PORT_NAME)] = Field(
         default=None, description="Port of the bridge towards it; left out: switch.egress.", examples=["pf0hpf"]
     )
+    address: Annotated[IPAddress | None, PlainValidator(health_fields.server_address), WithJsonSchema(_VIP)] = Field(
+        default=None, description="Its own address, where health probes ask.", examples=["192.0.2.21"]
+    )
 
 
 class ServiceConfig(_Mapping):
@@ -166,6 +170,12 @@ class ServiceConfig(_Mapping):
         default=Strategy.DISJOINT,
         description="disjoint: fewest hardware entries; lpm: fewest flows, for switches with OpenFlow in hardware.",
     )
+    churn: Annotated[Churn, _choice(Churn), _words(Churn)] = Field(
+        default=Churn.BALANCED,
+        description="What a change of weights spares: least (as few clients move as can be), compact (as few hardware "
+        "entries as can be), or balanced.",
+    )
+    health: HealthConfig = Field(default_factory=HealthConfig, description="Health check of the backends.")
     backends: list[BackendConfig] = Field(
         min_length=1, max_length=MAX_BACKENDS, description="The servers, at least one with a weight."
     )
@@ -176,6 +186,9 @@ class FileConfig(_Mapping):
 
     version: Version = Field(description="Form of this file.")
     switch: SwitchConfig
+    health: HealthConfig = Field(
+        default_factory=HealthConfig, description="For all services that do not say it themselves."
+    )
     services: list[ServiceConfig] = Field(max_length=MAX_SERVICES)
 
 

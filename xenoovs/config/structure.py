@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from xenoovs.config.health_schema import HealthConfig
 from xenoovs.config.remark import Remark
 from xenoovs.config.schema import FileConfig, ServiceConfig, SwitchConfig
 from xenoovs.config.tree import Path, Value, show
@@ -29,6 +30,7 @@ class Checked:
     services: tuple[tuple[int, ServiceConfig], ...]
     remarks: tuple[Remark, ...] = ()
     omitted: int = 0
+    health: HealthConfig = field(default_factory=HealthConfig)
 
 
 def check_structure(root: Value) -> Checked:
@@ -37,7 +39,7 @@ def check_structure(root: Value) -> Checked:
         config = FileConfig.model_validate(root)
     except ValidationError as error:
         return _salvage(root, error.errors(include_url=False))
-    return Checked(config.switch, tuple(enumerate(config.services)))
+    return Checked(config.switch, tuple(enumerate(config.services)), health=config.health)
 
 
 def _salvage(root: Value, errors: Sequence[Any]) -> Checked:
@@ -46,11 +48,12 @@ def _salvage(root: Value, errors: Sequence[Any]) -> Checked:
     broken = {error["loc"][:2] for error in errors}
     tree = root if isinstance(root, dict) else {}
     switch = _valid(SwitchConfig, tree.get("switch"))
+    health = _valid(HealthConfig, tree.get("health", {})) or HealthConfig()
     services = tree.get("services")
     if not isinstance(services, list) or ("services",) in broken:
-        return Checked(switch, (), remarks, omitted)
+        return Checked(switch, (), remarks, omitted, health)
     sound = ((i, _valid(ServiceConfig, s)) for i, s in enumerate(services) if ("services", i) not in broken)
-    return Checked(switch, tuple((i, service) for i, service in sound if service is not None), remarks, omitted)
+    return Checked(switch, tuple((i, service) for i, service in sound if service is not None), remarks, omitted, health)
 
 
 def _valid(form: type[M], value: Value) -> M | None:

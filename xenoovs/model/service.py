@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.backend import Backend
+from xenoovs.model.health import Health
 
 
 class Protocol(Enum):
@@ -35,6 +36,14 @@ class Strategy(Enum):
 
     DISJOINT = "disjoint"
     LPM = "lpm"
+
+
+class Churn(Enum):
+    """What a change of weights spares: clients that move, or blocks (= hardware entries), or both in balance."""
+
+    LEAST = "least"
+    BALANCED = "balanced"
+    COMPACT = "compact"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -116,6 +125,7 @@ class Service:
     max_flows:  budget of OpenFlow flows for the blocks, which then sets the tolerance; None: no budget.
     vip_mac:    the MAC that answers ARP for the VIPs; None: xenoovs does not answer.
     source_mac: rewrites the Ethernet source too; None: it stays (each client-side MAC then costs no extra entry).
+    health:     None: backends are taken to serve.
     """
 
     name: str
@@ -127,6 +137,8 @@ class Service:
     vip_mac: Mac | None = None
     source_mac: Mac | None = None
     strategy: Strategy = Strategy.DISJOINT
+    churn: Churn = Churn.BALANCED
+    health: Health | None = None
 
     @property
     def weights(self) -> tuple[Fraction, ...]:

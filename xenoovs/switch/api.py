@@ -75,6 +75,12 @@ class Switch(Protocol):
     def bridges(self) -> tuple[BridgeState, ...]:
         """All bridges, sorted by name."""
 
+    def incarnation(self, bridge: str) -> str | None:
+        """Another text after the bridge was made anew or ovs-vswitchd was restarted; None: it is not there now.
+
+        Cheap enough to be asked several times a second.
+        """
+
     def describe(self, bridge: str) -> BridgeState:
         """One bridge. Raises BridgeMissing."""
 

@@ -57,6 +57,17 @@ class Endpoint:
             raise BridgeMissing(bridge=bridge, present=self.bridges_with_socket())
         return f"unix:{self.local_rundir / bridge}.mgmt"
 
+    def incarnation(self, bridge: str) -> str | None:
+        """Which making of its OpenFlow socket this is: every new bridge and every new ovs-vswitchd makes another.
+
+        None while there is no socket. Raises BridgeMissing.
+        """
+        try:
+            seen = Path(self.management(bridge).removeprefix("unix:")).stat()
+        except OSError:
+            return None
+        return f"{seen.st_ino}-{seen.st_ctime_ns}"
+
     def bridges_with_socket(self) -> tuple[str, ...]:
         """Bridges that have an OpenFlow socket here; none where the directory cannot be read."""
         try:

@@ -38,6 +38,7 @@ class FakeSwitch:
         self._tables: dict[str, _Table] = {state.name: {} for state in bridges}
         self._next_failure: SwitchError | None = None
         self._lost_answer: SwitchError | None = None
+        self._restarts = 0
 
     def fail_next(self, error: SwitchError) -> None:
         """Let the next call of any method raise `error` and change nothing."""
@@ -50,6 +51,15 @@ class FakeSwitch:
     def install(self, bridge: str, flows: Iterable[Flow]) -> None:
         """Put flows there, of any owner, unseen by `applied`."""
         self._tables[bridge] |= {flow.key: ObservedFlow(flow, 0, 0, 0.0) for flow in flows}
+
+    def restart(self, bridge: str) -> None:
+        """Lose all flows, as a restart of ovs-vswitchd does."""
+        self._tables[bridge] = {}
+        self._restarts += 1
+
+    def remove_flow(self, bridge: str, key: FlowKey) -> None:
+        """Let somebody else delete a flow."""
+        del self._tables[bridge][key]
 
     def count(self, bridge: str, packets: Mapping[FlowKey, int], *, packet_bytes: int = 100) -> None:
         """Let packets meet flows."""
@@ -65,6 +75,9 @@ class FakeSwitch:
     def bridges(self) -> tuple[BridgeState, ...]:
         self._fail()
         return tuple(self._states[name] for name in sorted(self._states))
+
+    def incarnation(self, bridge: str) -> str | None:
+        return str(self._restarts) if bridge in self._tables else None
 
     def describe(self, bridge: str) -> BridgeState:
         self._fail()

@@ -34,6 +34,9 @@ class LiveSwitch:
                 return state
         raise BridgeMissing(bridge=bridge, present=(state.name for state in states))
 
+    def incarnation(self, bridge: str) -> str | None:
+        return self.endpoint.incarnation(bridge)
+
     def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         return Ofctl(self.endpoint).dump_flows(bridge)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from xenoovs.compile.assign import ServiceAssignment, SourceRule
 from xenoovs.compile.matching import SOURCE_FIELD, family_is
 from xenoovs.compile.pipeline import (
     SERVICE_ID,
+    Stage,
     block_priority,
     cookie_of,
     longest_match_priority,
@@ -35,6 +37,16 @@ def block_flows(
         for rule in assignment.rules:
             match = match_of((mine, family_condition, Masked(source, rule.value, rule.mask)))
             yield Flow(FlowKey(stage.table, priority_of(rule.depth), match), cookie, actions[rule.owner]), rule
+
+
+def planned_flows(
+    service: Service, plan: ServiceAssignment, *, service_id: int, out: Collection[int]
+) -> Iterator[Flow]:
+    """The blocks that the backends `out` (by index) get back, kept where no packet comes."""
+    cookie, table = cookie_of(Stage.PLANNED, service_id), Stage.PLANNED.table
+    remembered = replace(plan, rules=tuple(rule for rule in plan.rules if rule.owner in out))
+    for flow, _ in block_flows(service, remembered, service_id=service_id):
+        yield replace(flow, key=replace(flow.key, table=table), cookie=cookie)
 
 
 def _actions(service: Service, backend: Backend) -> tuple[Action, ...]:

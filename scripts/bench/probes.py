@@ -1,0 +1,80 @@
+"""What 1,000 probes cost in CPU seconds of this process: 1 s is one core for 1,000 a second. Servers are apart."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+from scripts.bench.measure import Row
+from xenoovs.agent.probe.run import Prober
+from xenoovs.agent.probe.target import DnsTarget, HttpTarget, IcmpTarget, Target, TcpTarget, UdpTarget
+
+_PROBES = 1000
+_AT_ONCE = 50
+_TIMEOUT_S = 5.0
+_LOCAL = ip_address("127.0.0.1")
+
+# Prints its ports: TCP that is only accepted, HTTP, UDP echo, DNS.
+_SERVERS = """
+import asyncio, dns.message, dns.rrset
+async def http(reader, writer):
+    try:
+        await reader.readuntil(b"\\r\\n\\r\\n")
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return writer.close()
+    writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok")
+    writer.close()
+class Echo(asyncio.DatagramProtocol):
+    def connection_made(self, transport): self.transport = transport
+    def datagram_received(self, data, sender): self.transport.sendto(self.answer(data), sender)
+    def answer(self, data): return data
+class Dns(Echo):
+    def answer(self, data):
+        message = dns.message.make_response(dns.message.from_wire(data))
+        message.answer.append(dns.rrset.from_text("www.example.", 60, "IN", "A", "192.0.2.7"))
+        return message.to_wire()
+async def main():
+    loop = asyncio.get_running_loop()
+    server = await asyncio.start_server(http, "127.0.0.1", 0, backlog=4096)
+    echo, _ = await loop.create_datagram_endpoint(Echo, local_addr=("127.0.0.1", 0))
+    name, _ = await loop.create_datagram_endpoint(Dns, local_addr=("127.0.0.1", 0))
+    print(*(place.getsockname()[1] for place in (server.sockets[0],)),
+          *(place.get_extra_info("sockname")[1] for place in (echo, name)), flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+def rows() -> Iterator[Row]:
+    """One row a kind of probe. Raises RuntimeError when a probe fails, for then it measured something else."""
+    with subprocess.Popen([sys.executable, "-c", _SERVERS], stdout=subprocess.PIPE, text=True) as servers:
+        try:
+            if servers.stdout is None:
+                raise RuntimeError("the servers of the benchmark said nothing")
+            http, echo, name = map(int, servers.stdout.readline().split())
+            for kind, target in _targets(http, echo, name):
+                yield Row(f"{kind}: CPU of {_PROBES} probes", asyncio.run(_cost(target)), "s", 1.0)
+        finally:
+            servers.kill()
+
+
+def _targets(http: int, echo: int, name: int) -> Iterator[tuple[str, Target]]:
+    yield "icmp", IcmpTarget(_LOCAL)
+    yield "tcp", TcpTarget(_LOCAL, http)
+    yield "udp", UdpTarget(_LOCAL, echo, b"ping", b"ping")
+    yield "dns", DnsTarget(_LOCAL, "www.example", expected=("192.0.2.7",), port=name)
+    yield "http", HttpTarget(_LOCAL, http, body=b"ok")
+
+
+async def _cost(target: Target) -> float:
+    prober = Prober()
+    started = time.process_time()
+    for _ in range(_PROBES // _AT_ONCE):
+        for result in await asyncio.gather(*(prober.probe(target, timeout_s=_TIMEOUT_S) for _ in range(_AT_ONCE))):
+            if not result.ok:
+                raise RuntimeError(result.reason)
+    return time.process_time() - started

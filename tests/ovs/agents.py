@@ -1,0 +1,56 @@
+"""Agents for tests: in a thread of this process with a prober of the test's own, or as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+from xenoovs.agent.check import Probe
+from xenoovs.agent.clock import MonotonicClock
+from xenoovs.agent.config_file import ConfigFile
+from xenoovs.agent.daemon import Agent, Pace
+from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.probe.target import Target
+from xenoovs.agent.reconcile import Reconciler
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.live import LiveSwitch
+
+_PATIENCE_S = 20.0
+
+
+def eventually(condition: Callable[[], bool], what: str) -> float:
+    """Wait until it holds, and return after how many seconds; fail after long."""
+    begun_s = time.monotonic()
+    while not condition():
+        assert time.monotonic() < begun_s + _PATIENCE_S, f"this never came about: {what}"
+        time.sleep(0.02)
+    return time.monotonic() - begun_s
+
+
+async def everybody_answers(target: Target, *, timeout_s: float) -> ProbeResult:
+    return ProbeResult(ok=True, latency_s=0.0, reason="answered")
+
+
+@contextmanager
+def running_agent(
+    config: Path, directory: Path, *, probe: Probe = everybody_answers, resync_s: float = 10.0
+) -> Iterator[Agent]:
+    """An agent at work for the time of a `with`; `directory`: the run directory of the Open vSwitch."""
+    switch = LiveSwitch(Endpoint(f"unix:{directory / 'db.sock'}", directory))
+    agent = Agent(
+        ConfigFile(config), Reconciler(switch), probe=probe, clock=MonotonicClock(), pace=Pace(resync_s=resync_s)
+    )
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
+    thread.start()
+    try:
+        yield agent
+    finally:
+        loop.call_soon_threadsafe(agent.stop)
+        thread.join(_PATIENCE_S)
+        assert not thread.is_alive()
+        loop.close()

@@ -1,0 +1,106 @@
+"""A backend dies in the lab: its clients are served by others, nobody else is moved, and it gets them back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+
+from tests.ovs.agents import eventually, running_agent
+from tests.ovs.lab_support import running_lab
+from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.probe.run import Prober
+from xenoovs.agent.probe.target import Target, TcpTarget, Via
+from xenoovs.config.load import load_config
+from xenoovs.lab.configure import start_responder
+from xenoovs.lab.lab import Lab
+from xenoovs.lab.load import Load
+from xenoovs.lab.machines import Machine
+from xenoovs.lab.netns import Netns, processes_in
+from xenoovs.lab.processes import kill_and_wait
+from xenoovs.lab.traffic import send
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.service import Protocol
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.live import LiveSwitch
+
+pytestmark = pytest.mark.ovs
+
+VIP = IPv4Address("10.3.10.45")
+
+CONFIG = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+health: {probe: tcp, interval: 200ms, fast_interval: 50ms, timeout: 150ms, fall: 2, rise: 2}
+services:
+  - name: web
+    vip: 10.3.10.45
+    protocol: tcp
+    ports: [80]
+    vip_mac: 02:00:5e:10:00:01
+    backends:
+      - {name: one, mac: 02:00:5e:10:00:02, weight: 2, address: 198.51.100.1}
+      - {name: two, mac: 02:00:5e:10:00:03, weight: 1, address: 198.51.100.2}
+      - {name: six, mac: 02:00:5e:10:00:04, weight: 1, address: 198.51.100.3}
+"""
+
+
+class AtHome:
+    """Asks each machine of the lab from inside: there its VIP is a local address."""
+
+    def __init__(self, machines: Mapping[str, Machine]) -> None:
+        self._machines, self._prober = machines, Prober()
+
+    async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
+        assert isinstance(target, TcpTarget)
+        machine = self._machines[str(target.address)]
+        home = TcpTarget(VIP, target.port, via=Via(netns=machine.namespace))
+        return await self._prober.probe(home, timeout_s=timeout_s)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "my.yaml"
+    file.write_text(CONFIG)
+    return file
+
+
+def servers(lab: Lab, balancer: Balancer) -> dict[str, str]:
+    """Client -> backend, of 200 clients with two connections each."""
+    report = send(lab, balancer, load=Load(clients=200, packets=400, protocol=Protocol.TCP))
+    (service,) = report.services
+    assert service.lost == 0
+    found = {answer.client: answer.backend for answer in service.answers}
+    assert len(found) == len(service.answers) == 200
+    return found
+
+
+def our_flows(lab: Lab) -> set[str]:
+    text = LiveSwitch(Endpoint(lab.ovs.db, lab.ovs.directory)).dump_flow_text("ovsbr1")
+    return {line.strip() for line in text.splitlines() if line.strip()}
+
+
+def test_a_backend_dies_and_comes_back(path: Path, tmp_path: Path) -> None:
+    balancer = load_config(path)
+    with running_lab("health", balancer, tmp_path / "labs") as lab:
+        machines = {m.names[0]: m for m in lab.topology.machines}
+        homes = {str(b.address): machines[b.name] for b in balancer.services[0].backends}
+        with running_agent(path, lab.ovs.directory, probe=AtHome(homes).probe) as agent:
+            eventually(lambda: agent.rounds == 1, "flows at first")
+            flows, before = our_flows(lab), servers(lab, balancer)
+            assert set(before.values()) == {"one", "two", "six"}
+
+            kill_and_wait(processes_in(machines["one"].namespace))
+            eventually(lambda: agent.rounds == 2, "clients of the dead one lent to others")
+            during = servers(lab, balancer)
+            assert {client for client in before if before[client] != during[client]} == {
+                client for client in before if before[client] == "one"
+            }
+            assert set(during.values()) == {"two", "six"}
+
+            start_responder(Netns(lab.marks), machines["one"], log=lab.directory / "again.log")
+            eventually(lambda: agent.rounds == 3, "clients given back")
+            assert our_flows(lab) == flows
+            assert servers(lab, balancer) == before

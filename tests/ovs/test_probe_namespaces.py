@@ -1,0 +1,118 @@
+"""Probes between two real network namespaces: ICMP, ARP, all nodes, TCP; filters and dead links."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from ipaddress import IPv4Address, ip_address
+from pathlib import Path
+
+import pytest
+
+from tests.probe_support import FAR_MAC, NEAR_MAC, ask, inside_ip, nothing_left, two_namespaces
+from xenoovs.agent.probe.namespace import inside
+from xenoovs.agent.probe.run import Prober
+from xenoovs.agent.probe.target import ArpTarget, IcmpTarget, TcpTarget, Via
+from xenoovs.model.address import parse_mac
+
+pytestmark = pytest.mark.ovs
+
+FAR = parse_mac(FAR_MAC)
+FAR_ADDRESS = IPv4Address("192.0.2.2")
+
+
+@pytest.fixture(scope="module")
+def near() -> Iterator[str]:
+    with two_namespaces("probe") as (name, _):
+        yield name
+
+
+@pytest.mark.parametrize("host", ["192.0.2.2", "2001:db8::2"])
+@pytest.mark.parametrize("interface", [None, "n0"])
+def test_icmp_answered(near: str, host: str, interface: str | None) -> None:
+    assert ask(IcmpTarget(ip_address(host), Via(interface, near))).reason == "answered"
+
+
+def test_icmp_silence(near: str) -> None:
+    assert ask(IcmpTarget(ip_address("192.0.2.99"), Via(None, near)), timeout_s=0.1).reason == "no answer within 0.1 s"
+
+
+@pytest.mark.parametrize(("host", "route"), [("203.0.113.5", "203.0.113.0/24"), ("2001:db8:1::5", "2001:db8:1::/64")])
+def test_icmp_unreachable(near: str, host: str, route: str) -> None:
+    """The far machine forwards and has no way there: it says so."""
+    assert ask(IcmpTarget(ip_address(host), Via(None, near))).reason == "network unreachable"
+    far, hop = near[:-1] + "f", "192.0.2.2" if "." in host else "2001:db8::2"
+    inside(far, _forward)
+    inside_ip(near, "route", "replace", route, "via", hop)
+    try:
+        reason = ask(IcmpTarget(ip_address(host), Via(None, near))).reason
+        assert reason == f"network unreachable, says {hop}"
+    finally:
+        inside_ip(near, "route", "del", route)
+
+
+def _forward() -> None:
+    for path in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
+        Path("/proc/sys/net", path).write_text("1")
+
+
+def test_thousands_of_targets_share_one_socket(near: str) -> None:
+    async def many() -> list[str]:
+        async with nothing_left():
+            prober, via = Prober(), Via(None, near)
+            hosts = [f"127.0.{i >> 8}.{i & 255}" for i in range(1, 2001)]
+            probes = (prober.probe(IcmpTarget(ip_address(host), via), timeout_s=5) for host in hosts)
+            return [result.reason for result in await asyncio.gather(*probes)]
+
+    assert asyncio.run(many()) == ["answered"] * 2000
+
+
+def test_arp_answered_by_the_mac(near: str) -> None:
+    assert ask(ArpTarget(FAR, "n0", FAR_ADDRESS, near)).reason == "answered"
+
+
+def test_arp_for_another_mac_or_address(near: str) -> None:
+    absent = parse_mac("02:00:5e:20:00:99")
+    assert ask(ArpTarget(absent, "n0", FAR_ADDRESS, near), timeout_s=0.1).reason == "no answer within 0.1 s"
+    assert ask(ArpTarget(FAR, "n0", IPv4Address("192.0.2.9"), near), timeout_s=0.1).reason == "no answer within 0.1 s"
+
+
+def test_mac_alone_answers(near: str) -> None:
+    assert ask(ArpTarget(FAR, "n0", None, near)).reason == "answered"
+    assert not ask(ArpTarget(parse_mac("02:00:5e:20:00:99"), "n0", None, near), timeout_s=0.1).ok
+
+
+def test_absent_device(near: str) -> None:
+    for address in (None, FAR_ADDRESS):
+        assert "n9" in ask(ArpTarget(FAR, "n9", address, near)).reason
+
+
+def test_tcp_from_inside(near: str) -> None:
+    far = near[:-1] + "f"
+    with inside(far, lambda: socket.create_server(("192.0.2.2", 0))) as server:
+        target = TcpTarget(FAR_ADDRESS, server.getsockname()[1], via=Via("n0", near))
+        assert ask(target).reason == "answered"
+    assert ask(target).reason == "connection refused"
+
+
+def test_namespace_made_anew_is_entered_anew() -> None:
+    prober = Prober()
+
+    async def once(namespace: str) -> str:
+        return (await prober.probe(ArpTarget(FAR, "n0", FAR_ADDRESS, namespace), timeout_s=2)).reason
+
+    for _ in range(2):
+        with two_namespaces("anew") as (name, _far):
+            assert asyncio.run(once(name)) == "answered"
+        assert asyncio.run(once(name)) == f"network namespace {name} does not exist"
+
+
+def test_dead_link(near: str) -> None:
+    far = near[:-1] + "f"
+    inside_ip(far, "link", "set", "f0", "down")
+    try:
+        assert not ask(ArpTarget(FAR, "n0", FAR_ADDRESS, near), timeout_s=0.1).ok
+        assert not ask(ArpTarget(parse_mac(NEAR_MAC), "n0", None, near), timeout_s=0.1).ok
+    finally:
+        inside_ip(far, "link", "set", "f0", "up")

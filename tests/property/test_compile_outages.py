@@ -1,0 +1,116 @@
+"""Backends that go and come back, with nothing remembered but the flows of the switch."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import balancers, edits
+from tests.switch_model import Table, apply_bundle, table_of
+from tests.unit import balancer as small
+from xenoovs.compile.movement import Destination, blocks_by_service, moved, pieces, shares
+from xenoovs.compile.plan import bundle_of, plan
+from xenoovs.compile.program import Outages, compile_program
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.service import Service, Strategy
+
+
+@st.composite
+def outages(draw: st.DrawFn, balancer: Balancer) -> Outages:
+    names = {s.name: [backend.name for backend in s.backends] for s in balancer.services}
+    return {name: draw(st.frozensets(st.sampled_from(of))) for name, of in names.items()}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Balancer, list[Outages]]:
+    balancer = draw(balancers(most=2))
+    return balancer, draw(st.lists(outages(balancer), min_size=1, max_size=4))
+
+
+def after(table: Table, balancer: Balancer, out: Outages | None) -> Table:
+    """What a switch has after one round of somebody who starts at this moment."""
+    flows = tuple(table.values())
+    desired = compile_program(balancer, installed=flows, out=out).flows
+    return apply_bundle(table, bundle_of(plan(desired, flows)))
+
+
+def everybody_in(balancer: Balancer) -> Outages:
+    return {service.name: frozenset() for service in balancer.services}
+
+
+def destinations_out(service: Service, out: Outages) -> set[Destination]:
+    return {Destination(b.mac.value, b.egress) for b in service.backends if b.name in out[service.name]}
+
+
+@given(histories())
+def test_recovery_gives_back_exactly_what_was_lent(case: tuple[Balancer, list[Outages]]) -> None:
+    balancer, history = case
+    first = table = table_of(compile_program(balancer).flows)
+    for out in history:
+        table = after(table, balancer, out)
+    assert after(table, balancer, everybody_in(balancer)) == first
+
+
+@given(histories())
+def test_nobody_out_gets_clients_and_nobody_else_loses_a_planned_one(case: tuple[Balancer, list[Outages]]) -> None:
+    balancer, history = case
+    program = compile_program(balancer)
+    table = table_of(program.flows)
+    for out in history:
+        table = after(table, balancer, out)
+        blocks = blocks_by_service(table.values())
+        for service in program.services:
+            gone = destinations_out(service.service, out)
+            now = pieces(blocks.get(service.service_id, []))
+            assert gone.isdisjoint(shares(now))
+            planned = pieces(block.flow for block in service.blocks)
+            if service.service.strategy is Strategy.DISJOINT and now:
+                lost = sum((share for place, share in shares(planned).items() if place in gone), Fraction(0))
+                assert moved(planned, now) == lost
+
+
+@given(histories())
+def test_a_round_that_is_repeated_changes_nothing_whoever_makes_it(case: tuple[Balancer, list[Outages]]) -> None:
+    balancer, history = case
+    table = table_of(compile_program(balancer).flows)
+    for out in history:
+        table = after(table, balancer, out)
+        assert after(table, balancer, out) == table
+        # `xenoovs apply` knows no health: it takes from the switch who is out.
+        assert after(table, balancer, None) == table
+
+
+@given(histories().flatmap(lambda case: st.tuples(st.just(case), edits(case[0]))))
+def test_weights_that_change_during_an_outage_give_a_table_that_lasts(
+    case: tuple[tuple[Balancer, list[Outages]], Balancer],
+) -> None:
+    (balancer, history), edited = case
+    table = table_of(compile_program(balancer).flows)
+    for out in history:
+        table = after(table, balancer, out)
+    known = {name: history[-1].get(name, frozenset()) for name in (service.name for service in edited.services)}
+    left = {**everybody_in(edited), **known}
+    changed = after(table, edited, left)
+    assert after(changed, edited, left) == changed
+    recovered = after(changed, edited, everybody_in(edited))
+    assert after(recovered, edited, everybody_in(edited)) == recovered
+    again = after(recovered, edited, left)
+    assert after(again, edited, everybody_in(edited)) == recovered
+
+
+def test_all_backends_out_leaves_no_block_and_all_memory() -> None:
+    one = small.balancer(small.service(small.claim(), 3, 1))
+    whole = table_of(compile_program(one).flows)
+    empty = after(whole, one, {"s": frozenset({"b0", "b1"})})
+    assert blocks_by_service(empty.values()) == {}
+    half = after(empty, one, {"s": frozenset({"b1"})})
+    (blocks,) = blocks_by_service(half.values()).values()
+    assert shares(pieces(blocks)) == {Destination(one.services[0].backends[0].mac.value, "p1"): Fraction(1)}
+    assert after(half, one, everybody_in(one)) == whole
+
+
+def test_a_name_that_no_backend_has_is_nobody() -> None:
+    one = small.balancer(small.service(small.claim(), 3, 1))
+    assert compile_program(one, out={"s": frozenset({"b9"})}) == compile_program(one)

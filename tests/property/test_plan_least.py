@@ -1,0 +1,24 @@
+"""The least possible movement that a plan tells is a lower bound of what it moves."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import balancers, edits
+from xenoovs.compile.program import compile_program
+from xenoovs.compile.summary import summarise
+from xenoovs.model.balancer import Balancer
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> tuple[Balancer, Balancer]:
+    before = draw(balancers(most=2))
+    return before, draw(edits(before))
+
+
+@given(changes())
+def test_no_plan_moves_less(change: tuple[Balancer, Balancer]) -> None:
+    installed = compile_program(change[0]).flows
+    for service in summarise(compile_program(change[1], installed=installed), installed):
+        assert 0 <= service.least_moved <= service.moved

@@ -1,0 +1,132 @@
+"""Runs every file of this directory: events at their times, and what must be true then.
+
+Keys of a step: `dies`, `answers`, `restart_agent`, `restart_switch`, `delete_flows`, `weights`, `jump` (the clock leaps
+to this time) happen; `out`, `rounds` (that changed flows), `moved` and `shares` (percent), `foreign`, `probes`,
+`same_flows_as_at_first` must be true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from xenoovs.agent.probe.target import IcmpTarget
+from xenoovs.agent.reconcile import Reconciler, Round
+from xenoovs.agent.watch import Watch
+from xenoovs.compile.movement import Destination, blocks_by_service, pieces, shares
+from xenoovs.config.load import parse_config
+from xenoovs.model.balancer import Balancer
+from xenoovs.openflow.flow import Flow
+from xenoovs.switch.fake import FakeSwitch, fake_bridge
+
+SCENARIOS = sorted(Path(__file__).parent.glob("*.yaml"))
+TICK_S, RESYNC_S = Fraction(1, 100), 10
+
+
+def config_of(health: Mapping[str, Any], weights: list[int]) -> Balancer:
+    backends = [
+        {"name": f"b{i}", "mac": f"02:00:00:00:00:0{i + 1}", "weight": weight, "address": f"192.0.2.{i + 1}"}
+        for i, weight in enumerate(weights)
+    ]
+    switch = {"bridge": "ovsbr1", "ingress": ["p0"], "egress": "p1"}
+    document = {"version": 1, "switch": switch, "services": [{"name": "web", "health": health, "backends": backends}]}
+    return parse_config(yaml.safe_dump(document), file="scenario.yaml")
+
+
+class World:
+    """A switch, an agent without its event loop, and backends that answer or not."""
+
+    def __init__(self, scenario: Mapping[str, Any]) -> None:
+        self.scenario = scenario
+        self.switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
+        self.dead: set[str] = set(scenario.get("dead", []))
+        self.balancer = config_of(scenario["health"], scenario["weights"])
+        self.now = Fraction(0)
+        self.rounds: list[Round] = []
+        self.probes = self.foreign = 0
+        self.first_flows: set[Flow] = set()
+        self.start_agent()
+
+    def start_agent(self) -> None:
+        self.watch, self.reconciler, self.next_sync = Watch(), Reconciler(self.switch), self.now
+        self.watch.follow(self.balancer, self.reconciler.known(self.balancer), now_s=float(self.now))
+
+    def flows(self) -> set[Flow]:
+        return {seen.flow for seen in self.switch.dump_flows("ovsbr1")}
+
+    def tick(self) -> None:
+        changed = False
+        for check in self.watch.take_due(float(self.now)):
+            self.probes += 1
+            assert isinstance(check.target, IcmpTarget)
+            name = f"b{int(check.target.address) % 256 - 1}"
+            told = self.watch.record(check, ok=name not in self.dead, asked_s=float(self.now), now_s=float(self.now))
+            changed = changed or told is not None
+        if changed or self.now >= self.next_sync or self.reconciler.is_lost("ovsbr1"):
+            self.round()
+
+    def round(self) -> None:
+        done = self.reconciler.round(self.balancer, self.watch.outages())
+        self.foreign += done.foreign
+        if not done.difference.is_empty:
+            self.rounds.append(done)
+        self.first_flows = self.first_flows or self.flows()
+        self.next_sync = self.now + RESYNC_S
+
+    def run_until(self, moment: Fraction, *, jump: bool) -> None:
+        if jump:
+            self.now = moment
+            self.tick()
+        while self.now < moment:
+            self.tick()
+            self.now += TICK_S
+
+    def happen(self, step: Mapping[str, Any]) -> None:
+        self.dead |= set(step.get("dies", []))
+        self.dead -= set(step.get("answers", []))
+        if step.get("restart_agent"):
+            self.start_agent()
+        if step.get("restart_switch"):
+            self.switch.restart("ovsbr1")
+        for flow in sorted(self.flows(), key=str)[: step.get("delete_flows", 0)]:
+            self.switch.remove_flow("ovsbr1", flow.key)
+        if "weights" in step:
+            self.balancer = config_of(self.scenario["health"], step["weights"])
+            self.watch.follow(self.balancer, self.reconciler.known(self.balancer), now_s=float(self.now))
+            self.round()
+
+    def seen(self) -> dict[str, object]:
+        """All that a step can expect."""
+        (service,) = self.balancer.services
+        blocks = [flow for flows in blocks_by_service(self.flows()).values() for flow in flows]
+        held = shares(pieces(blocks))
+        percent = [float(held.get(Destination(b.mac.value, b.egress), 0) * 100) for b in service.backends]
+        (change,) = self.rounds[-1].services or (None,)
+        return {
+            "out": sorted(self.watch.outages()["web"]),
+            "rounds": len(self.rounds),
+            "moved": None if change is None else float(change.moved * 100),
+            "shares": percent,
+            "foreign": self.foreign,
+            "probes": self.probes,
+            "same_flows_as_at_first": self.flows() == self.first_flows,
+        }
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_scenario(path: Path) -> None:
+    scenario = yaml.safe_load(path.read_text())
+    world = World(scenario)
+    for step in scenario["steps"]:
+        world.run_until(Fraction(str(step["at"])), jump=bool(step.get("jump")))
+        world.happen(step)
+        seen = world.seen()
+        expected = {key: value for key, value in step.items() if key in seen and key != "weights"}
+        assert {key: seen[key] for key in expected} == expected, f"at {step['at']}"
+        silent = {f"b{i}" for i, share in enumerate(world.seen()["shares"]) if not share}  # type: ignore[arg-type, var-annotated]
+        assert silent >= set(step.get("out", [])), f"at {step['at']}"

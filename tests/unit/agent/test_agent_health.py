@@ -1,0 +1,74 @@
+"""The state of one backend."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xenoovs.agent.health import Standing, begin, observe, pause_s
+from xenoovs.model.health import Health, Initial, ProbeKind
+
+HEALTH = Health(ProbeKind.TCP, 80, rise=2, fall=3)
+
+healths = st.builds(
+    lambda rise, fall, initial: replace(HEALTH, rise=rise, fall=fall, initial=initial),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.sampled_from(Initial),
+)
+results = st.lists(st.booleans(), max_size=40)
+
+
+def walk(health: Health, answers: list[bool], *, known_up: bool | None) -> list[Standing]:
+    found = [begin(health, known_up=known_up, now_s=0.0)]
+    for moment, ok in enumerate(answers, 1):
+        found.append(observe(found[-1], health, ok=ok, now_s=float(moment)))
+    return found
+
+
+@given(healths, st.booleans(), results)
+def test_a_state_changes_exactly_after_enough_contradictions_in_a_row(
+    health: Health, known_up: bool, answers: list[bool]
+) -> None:
+    states = walk(health, answers, known_up=known_up)
+    for index, (before, now) in enumerate(itertools.pairwise(states), 1):
+        needed = health.fall if before.is_up else health.rise
+        last = answers[max(0, index - needed) : index]
+        is_run = len(last) == needed and all(ok != before.is_up for ok in last)
+        # The run must have happened in this state: what was said before a change does not count again.
+        is_run = is_run and index - needed >= before.since_s
+        assert (now.is_up != before.is_up) == is_run
+        assert now.since_s == (index if is_run else before.since_s)
+
+
+@given(healths, st.booleans(), results)
+def test_changes_are_no_more_than_rise_and_fall_allow(health: Health, known_up: bool, answers: list[bool]) -> None:
+    states = [state.is_up for state in walk(health, answers, known_up=known_up)]
+    changes = sum(one != other for one, other in itertools.pairwise(states))
+    pairs, rest = divmod(changes, 2)
+    first = health.fall if known_up else health.rise
+    assert pairs * (health.rise + health.fall) + rest * first <= len(answers)
+
+
+def test_trusted_believes_the_first_result() -> None:
+    for ok in (True, False):
+        assert walk(HEALTH, [ok], known_up=None)[-1] == Standing(ok, is_known=True, against=0, since_s=1.0)
+
+
+def test_closed_is_down_until_it_has_risen() -> None:
+    closed = replace(HEALTH, initial=Initial.CLOSED)
+    assert [state.is_up for state in walk(closed, [True, True], known_up=None)] == [False, False, True]
+
+
+def test_what_the_switch_knows_goes_before_initial() -> None:
+    closed = replace(HEALTH, initial=Initial.CLOSED)
+    assert begin(closed, known_up=True, now_s=7.0).is_up
+    assert [state.is_up for state in walk(HEALTH, [True, True], known_up=False)] == [False, False, True]
+
+
+def test_the_pause_is_short_only_while_results_contradict_the_state() -> None:
+    states = walk(HEALTH, [True, False, True, False, False, False, False], known_up=None)
+    assert [pause_s(state, HEALTH) for state in states] == [0.25, 1.0, 0.25, 1.0, 0.25, 0.25, 1.0, 1.0]

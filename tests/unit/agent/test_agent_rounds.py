@@ -1,0 +1,107 @@
+"""Rounds on a switch in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import SMALL_CONFIG
+from tests.unit import balancer as small
+from xenoovs.agent.clock import MonotonicClock
+from xenoovs.agent.config_file import ConfigFile
+from xenoovs.agent.daemon import Agent
+from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.probe.target import Target
+from xenoovs.agent.reconcile import Reconciler
+from xenoovs.errors import BundleRejected, CommandTimeout, PortsMissing
+from xenoovs.model.balancer import Balancer
+from xenoovs.switch.fake import FakeSwitch, fake_bridge
+
+ONE = small.balancer(small.service(small.claim(), 3, 1))
+
+
+@pytest.fixture
+def switch() -> FakeSwitch:
+    return FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]), fake_bridge("ovsbr2", ["p0", "p1"]))
+
+
+def on(bridge: str, balancer: Balancer = ONE) -> Balancer:
+    return replace(balancer, uplinks=replace(balancer.uplinks, bridge=bridge))
+
+
+def test_a_round_with_nothing_to_do_sends_nothing(switch: FakeSwitch) -> None:
+    reconciler = Reconciler(switch)
+    assert not reconciler.round(ONE, {}).difference.is_empty
+    assert reconciler.round(ONE, {}).difference.is_empty
+    assert len(switch.applied) == 1
+
+
+def test_another_bridge_is_not_a_lost_one(switch: FakeSwitch) -> None:
+    reconciler = Reconciler(switch)
+    reconciler.round(ONE, {})
+    switch.restart("ovsbr1")
+    assert not reconciler.is_lost("ovsbr2")
+    done = reconciler.round(on("ovsbr2"), {})
+    assert (done.lost, done.foreign, done.difference.unchanged) == (False, 0, 0)
+
+
+def test_foreign_changes_are_told_from_our_own(switch: FakeSwitch) -> None:
+    reconciler = Reconciler(switch)
+    reconciler.round(ONE, {})
+    victim = next(iter(switch.dump_flows("ovsbr1"))).flow
+    switch.remove_flow("ovsbr1", victim.key)
+    done = reconciler.round(ONE, {"s": frozenset({"b1"})})
+    assert done.foreign == 1
+    assert done.difference.flow_mods > 1
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_after_a_lost_answer_the_next_round_finds_out(switch: FakeSwitch, *, lost: bool) -> None:
+    reconciler = Reconciler(switch)
+    problem = CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0)
+    if lost:
+        switch.lose_answer(problem)
+    else:
+        switch.fail_next(problem)
+    with pytest.raises(CommandTimeout):
+        reconciler.round(ONE, {})
+    reconciler.round(ONE, {})
+    assert len(switch.applied) == 1
+    assert reconciler.round(ONE, {}).difference.is_empty
+
+
+def test_a_missing_port_changes_nothing(switch: FakeSwitch) -> None:
+    wide = replace(ONE, uplinks=replace(ONE.uplinks, ingress=("p0", "p9")))
+    with pytest.raises(PortsMissing):
+        Reconciler(switch).round(wide, {})
+    assert switch.applied == []
+
+
+def test_a_refused_bundle_is_tried_again(switch: FakeSwitch) -> None:
+    reconciler = Reconciler(switch)
+    reconciler.round(ONE, {})
+    before = switch.all_flows("ovsbr1")
+    switch.fail_next(BundleRejected(bridge="ovsbr1", error="OFPFMFC_TABLE_FULL", message="", advice=""))
+    with pytest.raises(BundleRejected):
+        reconciler.round(ONE, {"s": frozenset({"b1"})})
+    assert switch.all_flows("ovsbr1") == before
+    assert not reconciler.round(ONE, {"s": frozenset({"b1"})}).difference.is_empty
+
+
+def test_a_mistake_of_ours_in_a_probe_ends_the_agent(switch: FakeSwitch, tmp_path: Path) -> None:
+    async def broken(target: Target, *, timeout_s: float) -> ProbeResult:
+        raise ZeroDivisionError
+
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        SMALL_CONFIG.replace("weight: 70", "weight: 70, address: 192.0.2.1").replace(
+            "weight: 30", "weight: 30, address: 192.0.2.2"
+        )
+        + "    health: {probe: icmp}\n"
+    )
+    agent = Agent(ConfigFile(path), Reconciler(switch), probe=broken, clock=MonotonicClock())
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(agent.run())

@@ -1,0 +1,45 @@
+"""Programs: off until allowed; status, words, deadline; what they start dies with them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.probe_support import ask
+from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.probe.target import ExecTarget
+
+
+def python(code: str, *, timeout_s: float = 5) -> ProbeResult:
+    return ask(ExecTarget((sys.executable, "-c", code)), timeout_s=timeout_s, exec_allowed=True)
+
+
+def test_off_until_allowed(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    result = ask(ExecTarget(("touch", str(mark))))
+    assert (result.ok, mark.exists()) == (False, False)
+    assert result.reason == "touch was not run: probes by programs are off until they are allowed"
+    assert ask(ExecTarget(("touch", str(mark))), exec_allowed=True).ok
+    assert mark.exists()
+
+
+def test_status_and_words() -> None:
+    assert python("raise SystemExit('no disk')").reason == "ended with status 1: 'no disk'"
+    assert python("import os; os.kill(os.getpid(), 9)").reason == "killed by SIGKILL"
+
+
+def test_much_output_does_not_block() -> None:
+    assert python("print('x' * 1_000_000)").ok
+
+
+def test_absent_program() -> None:
+    assert ask(ExecTarget(("/no/such",)), exec_allowed=True).reason == "/no/such: no such file or directory"
+
+
+def test_deadline_kills_the_children_too(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    code = f"sleep 60 & echo $! > {pid}; wait"
+    result = ask(ExecTarget(("sh", "-c", code)), timeout_s=0.5, exec_allowed=True)
+    assert result.reason == "sh did not end within 0.5 s"
+    stat = Path(f"/proc/{pid.read_text().strip()}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"

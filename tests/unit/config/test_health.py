@@ -1,0 +1,62 @@
+"""What a health check is when little of it is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.config.load import parse_config
+from xenoovs.model.health import AllDown, Health, ProbeKind
+
+CONFIG = """\
+version: 1
+switch: {{ingress: [p0], egress: p1}}
+{file}
+services:
+  - name: web
+    vip: 192.0.2.10
+    protocol: tcp
+    ports: [8080, 9090]
+    {service}
+    backends:
+      - {{name: b1, mac: 02:00:00:00:00:01, weight: 1, address: 192.0.2.1}}
+"""
+
+
+def health(service: str = "", *, file: str = "") -> Health | None:
+    return parse_config(CONFIG.format(service=service, file=file), file="c.yaml").services[0].health
+
+
+def test_without_a_key_there_is_none() -> None:
+    assert health() is None
+
+
+def test_the_port_is_the_first_of_the_service() -> None:
+    assert health("health: {probe: tcp}") == Health(ProbeKind.TCP, 8080)
+
+
+def test_a_probe_without_ports_has_none() -> None:
+    assert health("health: {probe: icmp, port: 7}") == Health(ProbeKind.ICMP)
+
+
+def test_fast_interval_and_timeout_follow_the_interval() -> None:
+    assert health("health: {probe: icmp, interval: 8s}") == Health(
+        ProbeKind.ICMP, interval_ms=8000, fast_interval_ms=2000, timeout_ms=4000
+    )
+
+
+def test_the_service_goes_before_the_file_key_by_key() -> None:
+    file = "health: {probe: tcp, port: 22, rise: 7, on_all_down: drop}"
+    assert health("health: {port: 23, rise: 1}", file=file) == Health(
+        ProbeKind.TCP, 23, rise=1, on_all_down=AllDown.DROP
+    )
+
+
+def test_a_service_can_do_without_the_check_of_the_file() -> None:
+    assert health("health: {probe: none}", file="health: {probe: tcp}") is None
+
+
+@pytest.mark.parametrize(("text", "milliseconds"), [("1ms", 1), ("1.5s", 1500), ("2m", 120_000), ("1h", 3_600_000)])
+def test_times(text: str, milliseconds: int) -> None:
+    found = health(f"health: {{probe: icmp, interval: {text}, timeout: 1ms, fast_interval: 1ms}}")
+    assert found is not None
+    assert found.interval_ms == milliseconds

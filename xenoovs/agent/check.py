@@ -1,0 +1,85 @@
+"""Which probes a config asks for: one for one backend, however many services use it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from ipaddress import IPv4Address
+from typing import Protocol, assert_never
+
+from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.probe.target import (
+    ArpTarget,
+    DnsTarget,
+    HttpTarget,
+    IcmpTarget,
+    Target,
+    TcpTarget,
+    UdpTarget,
+    Via,
+)
+from xenoovs.model.address import IPAddress
+from xenoovs.model.backend import Backend
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.health import AllDown, Health, ProbeKind
+from xenoovs.model.service import Service
+
+
+class Probe(Protocol):
+    """Asks once. Never raises for what the backend or the network does; always done soon after `timeout_s`."""
+
+    def __call__(self, target: Target, *, timeout_s: float) -> Awaitable[ProbeResult]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One backend that is asked, and how its results are judged. `health`: without what concerns several backends."""
+
+    target: Target
+    health: Health
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A check, and one backend of one service that depends on it."""
+
+    service: Service
+    backend: Backend
+    check: Check
+
+
+def uses_of(balancer: Balancer) -> Iterator[Use]:
+    """Every backend with a weight whose service has a health check, in the order of the config."""
+    for service in balancer.services:
+        if service.health is not None:
+            for backend in service.backends:
+                if backend.weight:
+                    yield Use(service, backend, _check(service, backend, service.health))
+
+
+def _check(service: Service, backend: Backend, health: Health) -> Check:
+    address = backend.address or next(vip for vip in service.claim.vips if vip.version == 4)
+    return Check(_target(backend, address, health), replace(health, max_down=Fraction(1), on_all_down=AllDown.KEEP))
+
+
+def _target(backend: Backend, address: IPAddress, health: Health) -> Target:
+    """What the config has checked: ports, the device and the IP version for ARP."""
+    via, port = Via(health.interface, health.netns), health.port or 0
+    match health.probe:
+        case ProbeKind.ICMP:
+            return IcmpTarget(address, via)
+        case ProbeKind.ARP:
+            return ArpTarget(backend.mac, health.interface or "", IPv4Address(str(address)), health.netns)
+        case ProbeKind.TCP:
+            return TcpTarget(address, port, via=via)
+        case ProbeKind.HTTP:
+            return HttpTarget(address, port, path=health.path, via=via)
+        case ProbeKind.DNS:
+            return DnsTarget(address, health.query, port=port, via=via)
+        case ProbeKind.UDP:
+            return UdpTarget(address, port, health.send.encode(), health.expect.encode(), via)
+        case ProbeKind.NONE:
+            raise ValueError("a service without a probe has no health check")
+        case _:
+            assert_never(health.probe)

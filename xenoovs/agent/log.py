@@ -1,0 +1,61 @@
+"""What the agent says: one line for one event, with its facts, as text or as JSON, on stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from enum import Enum
+
+_LOGGER = "xenoovs.agent"
+
+
+class LogForm(Enum):
+    """How events are written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def start_logging(form: LogForm) -> None:
+    """Write events to stderr; systemd-journald(8) adds time and unit."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if form is LogForm.JSON else _Text())
+    logger = logging.getLogger(_LOGGER)
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def tell(event: str, **facts: object) -> None:
+    """Something that was meant to happen, or that was put right."""
+    logging.getLogger(_LOGGER).info(event, extra={"facts": facts})
+
+
+def warn(event: str, **facts: object) -> None:
+    """Something that an operator may want to look at."""
+    logging.getLogger(_LOGGER).warning(event, extra={"facts": facts})
+
+
+class _Text(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        facts = " ".join(f"{key}={_word(value)}" for key, value in _facts(record).items())
+        return f"{record.levelname.lower()} {record.getMessage()} {facts}".rstrip()
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        head = {"time": moment, "level": record.levelname.lower(), "event": record.getMessage()}
+        return json.dumps({**head, **_facts(record)})
+
+
+def _facts(record: logging.LogRecord) -> dict[str, object]:
+    facts: dict[str, object] = getattr(record, "facts", {})
+    return facts
+
+
+def _word(value: object) -> str:
+    text = str(value)
+    return json.dumps(text) if not text or any(char in text for char in ' "\n\t=') else text

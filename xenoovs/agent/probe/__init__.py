@@ -1,0 +1,1 @@
+"""Health probes: one question to one backend, one answer in words, by a hard deadline."""

@@ -1,0 +1,129 @@
+"""One round: what the bridge has against what it should have, and the bundle between them. Level-triggered.
+
+Nothing is done because something happened; it is done because the flows differ. So a round that was missed, or made
+twice, does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from xenoovs.agent.watch import Known
+from xenoovs.compile.movement import Destination, blocks_by_service, pieces, planned_by_service
+from xenoovs.compile.plan import Plan, bundle_of, plan
+from xenoovs.compile.program import Outages, Program, compile_program
+from xenoovs.compile.summary import ServiceChange, summarise
+from xenoovs.errors import ReadBackDiffers
+from xenoovs.model.balancer import Balancer
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.parse import parse_dump
+from xenoovs.openflow.recognise import recognise
+from xenoovs.openflow.render import render_flow
+from xenoovs.switch.api import Switch, require_ports
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a round did. `foreign`: our flows that somebody else had changed; `lost`: the bridge had been made anew."""
+
+    difference: Plan
+    services: tuple[ServiceChange, ...] = ()
+    foreign: int = 0
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """What the last round left on the bridge. `dump`: as it was read back then, to know in no time that all is well."""
+
+    balancer: Balancer
+    out: Outages
+    program: Program
+    texts: Mapping[str, Flow]
+    dump: str
+    incarnation: str | None
+
+
+class Reconciler:
+    """Keeps one bridge as it should be. Its calls block; one at a time."""
+
+    def __init__(self, switch: Switch) -> None:
+        self._switch = switch
+        self._last: _Last | None = None
+
+    def is_lost(self, bridge: str) -> bool:
+        """Whether the bridge is not the one of the last round. Costs microseconds. Raises BridgeMissing."""
+        last = self._last_of(bridge)
+        return last is not None and self._switch.incarnation(bridge) != last.incarnation
+
+    def known(self, balancer: Balancer) -> Known:
+        """Which backends have clients on the bridge, or are remembered to be out. Raises SwitchError."""
+        flows = tuple(seen.flow for seen in parse_dump(self._switch.dump_flow_text(balancer.uplinks.bridge)))
+        ids = {s.service.name: s.service_id for s in compile_program(balancer).services}
+        blocks, planned = blocks_by_service(flows), planned_by_service(flows)
+        found: dict[tuple[str, str], bool] = {}
+        for service in balancer.services:
+            having, waiting = (
+                {piece.destination for piece in pieces(of.get(ids[service.name], ()))} for of in (blocks, planned)
+            )
+            for backend in service.backends:
+                place = Destination(backend.mac.value, backend.egress)
+                if place in having | waiting:
+                    found[service.name, backend.name] = place not in waiting
+        return found
+
+    def round(self, balancer: Balancer, out: Outages) -> Round:
+        """Make the bridge right. Raises SwitchError, FlowTaken, CompileError, ToleranceUnreachable."""
+        bridge = balancer.uplinks.bridge
+        last = self._last_of(bridge)
+        incarnation = self._switch.incarnation(bridge)
+        dump = self._switch.dump_flow_text(bridge)
+        if last is not None and (last.balancer, last.out, last.dump) == (balancer, out, dump):
+            self._last = replace(last, incarnation=incarnation)
+            return Round(Plan((), (), (), len(last.texts)), lost=incarnation != last.incarnation)
+        program = self._program(balancer, out, dump)
+        same = last is not None and program is last.program
+        texts = last.texts if last is not None and same else {render_flow(flow): flow for flow in program.flows}
+        seen = recognise(dump, texts)
+        observed = [*(flow for text, flow in texts.items() if text not in seen.missing), *seen.others]
+        lost = last is not None and incarnation != last.incarnation
+        difference = plan(texts.values(), observed)
+        foreign = difference.flow_mods if same else 0 if last is None else _differences(dump, last.texts)
+        done = Round(difference, foreign=0 if lost else foreign, lost=lost)
+        if not done.difference.is_empty:
+            done = self._change(balancer, program, observed, done)
+            dump = self._switch.dump_flow_text(bridge)
+            if _differences(dump, texts):
+                raise ReadBackDiffers(bridge=bridge, flows=done.difference.flow_mods)
+        self._last = _Last(balancer, out, program, texts, dump, incarnation)
+        return done
+
+    def _last_of(self, bridge: str) -> _Last | None:
+        """What the last round left, if it was on this bridge."""
+        last = self._last
+        return last if last is not None and last.balancer.uplinks.bridge == bridge else None
+
+    def _program(self, balancer: Balancer, out: Outages, dump: str) -> Program:
+        """What this agent made last goes before what is found: others may have changed that, or lost it."""
+        last = self._last_of(balancer.uplinks.bridge)
+        if last is not None:
+            if (last.balancer, last.out) == (balancer, out):
+                return last.program
+            return compile_program(balancer, installed=last.texts.values(), out=out)
+        return compile_program(balancer, installed=(seen.flow for seen in parse_dump(dump)), out=out)
+
+    def _change(self, balancer: Balancer, program: Program, observed: list[Flow], done: Round) -> Round:
+        bridge = balancer.uplinks.bridge
+        require_ports(self._switch, bridge, balancer.ports)
+        foreign = (seen.flow for seen in self._switch.dump_foreign_flows(bridge))
+        difference = plan(program.flows, (*observed, *foreign))
+        self._switch.apply(bridge, bundle_of(difference))
+        changes = tuple(change for change in summarise(program, observed) if change.fate.value != "same")
+        return Round(difference, changes, done.foreign, done.lost)
+
+
+def _differences(dump: str, texts: Mapping[str, Flow]) -> int:
+    """How many flows would have to be added, changed or removed for the dump to hold exactly `texts`."""
+    seen = recognise(dump, texts)
+    return plan(seen.missing.values(), seen.others).flow_mods
