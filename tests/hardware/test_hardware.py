@@ -50,8 +50,8 @@ def test_widened_by_a_foreign_prefix(rig: Rig) -> None:
 @pytest.mark.parametrize(("to", "action"), [(OTHER, "output(port={p1},max_len=64)"), (LOCAL, "LOCAL")])
 def test_action_that_stays_in_software(rig: Rig, to: str, action: str) -> None:
     rig.add_others(f"{FOREIGN},udp,in_port={{p0}},nw_dst={to} actions={action}")
-    rig.prime()
     rig.prime(FEW, to=to)
+    rig.prime()
     before, burst = rig.look(), rig.send()
     foreign = rig.send(FEW, to=to)
     assert_all_in_hardware(before, burst, rig.look())
@@ -114,8 +114,8 @@ def test_hw_tc_offload_off(options: Options, directory: Path) -> None:
 
 def assert_ours_unharmed(rig: Rig) -> None:
     """The service is in hardware beside other traffic; of that, everybody says the same."""
-    rig.prime()
     rig.prime(FEW, to=OTHER)
+    rig.prime()
     before, foreign, burst = rig.look(), rig.send(FEW, to=OTHER), rig.send()
     assert_all_in_hardware(before, burst, rig.look())
     assert foreign.delivered.total() == foreign.sent
