@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -45,8 +45,11 @@ def check_structure(root: Value) -> Checked:
 def _salvage(root: Value, errors: Sequence[Any]) -> Checked:
     remarks = tuple(map(_remark, errors[:MAX_REMARKS]))
     omitted = len(errors) - len(remarks)
-    broken = {error["loc"][:2] for error in errors}
-    tree = root if isinstance(root, dict) else {}
+    # A key that nobody knows changes nothing else: the rest of its part is checked as if it were not there.
+    unknown = {error["loc"] for error in errors if error["type"] == "extra_forbidden"}
+    broken = {error["loc"][:2] for error in errors if error["loc"] not in unknown}
+    whole = _without(root, unknown, ())
+    tree = whole if isinstance(whole, dict) else {}
     switch = _valid(SwitchConfig, tree.get("switch"))
     health = _valid(HealthConfig, tree.get("health", {})) or HealthConfig()
     services = tree.get("services")
@@ -54,6 +57,15 @@ def _salvage(root: Value, errors: Sequence[Any]) -> Checked:
         return Checked(switch, (), remarks, omitted, health)
     sound = ((i, _valid(ServiceConfig, s)) for i, s in enumerate(services) if ("services", i) not in broken)
     return Checked(switch, tuple((i, service) for i, service in sound if service is not None), remarks, omitted, health)
+
+
+def _without(value: Value, keys: Set[Path], path: Path) -> Value:
+    """The tree without the values at these paths."""
+    if isinstance(value, dict):
+        return {k: _without(v, keys, (*path, k)) for k, v in value.items() if (*path, k) not in keys}
+    if isinstance(value, list):
+        return [_without(item, keys, (*path, i)) for i, item in enumerate(value)]
+    return value
 
 
 def _valid(form: type[M], value: Value) -> M | None:
