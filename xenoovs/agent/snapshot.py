@@ -1,0 +1,147 @@
+"""What the agent knows at one moment, as values: what `status`, `top`, the metrics and the page are made of.
+
+Whoever shows something reads a snapshot; nobody reaches into the agent. Times are seconds since 1970 (UTC).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from xenoovs.verify.verdict import Verdict
+
+
+class BackendState(Enum):
+    """`unchecked`: its service has no health check. `drained`: an operator took its clients away."""
+
+    UP = "up"
+    DOWN = "down"
+    UNCHECKED = "unchecked"
+    DRAINED = "drained"
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Packets and bytes of one backend since its megaflows were made, in the NIC and in software."""
+
+    hw_packets: int = 0
+    hw_bytes: int = 0
+    sw_packets: int = 0
+    sw_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BackendView:
+    """One backend of one service.
+
+    weight:          of the config; weight_in_use: after overrides and ramps. Relative numbers.
+    share_wanted:    0..1, by `weight_in_use`; share_installed: 0..1, of the address space on the bridge.
+    blocks:          how many blocks lead to it, by the verdict on their megaflows; empty while nobody has looked.
+    is_out:          gets no clients now, by its health (a backend may be down and yet keep its clients: `max_down`).
+    ramp:            0..1, how far a slow start has come; None: none under way.
+    since_s:         when `state` became what it is; None: not known.
+    reason:          of the last probe.
+    """
+
+    name: str
+    mac: str
+    egress: str
+    address: str | None
+    state: BackendState
+    is_out: bool
+    weight: float
+    weight_in_use: float
+    share_wanted: float
+    share_installed: float
+    flows: int
+    blocks: Mapping[Verdict, int]
+    traffic: Traffic | None = None
+    ramp: float | None = None
+    since_s: float | None = None
+    reason: str = ""
+    probe_latency_s: float | None = None
+    transitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BlockView:
+    """One block of a service: clients whose address under `mask` is `value`. `verdict`: None while nobody has looked.
+
+    start, size: where it lies when the bits in use are read as one number, 0..1; the blocks of a service fill 0..1.
+    """
+
+    value: int
+    mask: int
+    start: float
+    size: float
+    backend: str
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceView:
+    """One service. `draining`: flows of the pin stage, that is blocks whose old connections are still kept."""
+
+    name: str
+    service_id: int
+    vips: tuple[str, ...]
+    backends: tuple[BackendView, ...]
+    blocks: tuple[BlockView, ...] = ()
+    megaflows_predicted: int | None = None
+    megaflows_seen: int | None = None
+    clients_moved: float = 0.0
+    draining: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened. `facts`: as the log has them."""
+
+    time_s: float
+    level: str
+    text: str
+    facts: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What an operator set at run time, which goes before the config until the config changes just that.
+
+    weight: in place of the configured one; 0 is a drain.
+    """
+
+    service: str
+    backend: str
+    weight: float
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything. Counters (`rounds`, `flow_mods`, `foreign`, `reloads`) count from the start of the agent.
+
+    config_problem: why the newest text of the config is not in use; last_error: why the bridge is not right.
+    confirm_by_s:   when the program rolls back unless it is confirmed; None: nothing waits.
+    verified_s:     when megaflows were last looked at.
+    """
+
+    bridge: str
+    config_path: str
+    config_digest: str
+    started_s: float
+    now_s: float
+    services: tuple[ServiceView, ...]
+    is_paused: bool = False
+    config_problem: str = ""
+    last_error: str = ""
+    flows: int = 0
+    rounds: int = 0
+    flow_mods: int = 0
+    foreign: int = 0
+    reloads: int = 0
+    last_round_s: float | None = None
+    confirm_by_s: float | None = None
+    verified_s: float | None = None
+    overrides: tuple[Override, ...] = ()
+    events: tuple[Event, ...] = ()
