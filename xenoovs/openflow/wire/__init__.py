@@ -1,31 +1,32 @@
 """OpenFlow 1.4 on the wire (version 0x05): bytes to values and back, pure. No sockets, no clocks.
 
-Whoever talks to a switch needs these and no other names:
+Whoever talks to a switch needs these:
 
-    frame.py     split(buffer: bytes) -> tuple[tuple[bytes, ...], bytes]       whole messages, and the rest of a stream
-    codec.py     decode(message: bytes, *, names: Mapping[int, str]) -> Received   Received(version, xid, message)
+    frame.py     split(buffer: bytes) -> tuple[tuple[bytes, ...], bytes]: the whole messages of a stream, and its rest
+    codec.py     decode(message: bytes, *, names: Mapping[int, str]) -> Received(version, xid, message)
                  encode(message: Message, *, xid: int, ofports: Mapping[str, int]) -> bytes
-    message.py   Message: the closed union of all values below; Unknown(kind, body) for all other messages
-    flow_mod.py  encode_flow_mod(mod: FlowMod, *, xid: int, ofports: Mapping[str, int]) -> bytes
-    bundle.py    encode_bundle(bundle: Bundle, *, bundle_id: int, first_xid: int, ofports) -> Iterator[bytes]
-                     open (first_xid), one message a flow-mod (first_xid + 1 + index), commit (first_xid + 1 + len(bundle))
-                 BundleControl(bundle_id, step: BundleStep, flags), BundleAdd(bundle_id, flags, inner: bytes)
-    hello.py     Hello(versions: frozenset[int]), common_version(ours, theirs: Received) -> int | None
-    echo.py      EchoRequest(data), EchoReply(data), BarrierRequest(), BarrierReply()
-    error.py     Error(kind: int, code: int, data: bytes); .name: OFPFMFC_TABLE_FULL ...; .refused_xid
-    features.py  FeaturesRequest(), FeaturesReply(datapath_id, buffers, tables, auxiliary_id, capabilities),
-                 ConfigRequest(), ConfigReply(flags, miss_send_len), SetConfig(flags, miss_send_len)
-    role.py      RoleRequest(role: Role, generation_id), RoleReply(...), RoleStatus(role, reason, generation_id)
-    events.py    AsyncRequest(), AsyncReply(masks), SetAsync(masks): which events a controller is told, by role
-    port.py      Port(number, name, mac, config, state, properties), PortStatus(reason, port); .link_down, .down
-    packet.py    PacketIn(reason, table, cookie, match, data, total_length, buffer_id), PacketOut(in_port, actions, data)
-    flow_removed.py  FlowRemoved(key: FlowKey, cookie, reason, packets, bytes, duration_s, idle_timeout, hard_timeout)
+    message.py   Message: the closed union of the values of all modules below; Unknown(kind, body) for all else
+    flow_mod.py  encode_flow_mod(mod: FlowMod, *, xid, ofports) -> bytes; encode_flow_mods for many
+    bundle.py    encode_bundle(bundle: Bundle, *, bundle_id, first_xid, ofports) -> Iterator[bytes]: open (first_xid),
+                 a message for each flow-mod (first_xid + 1 + index), commit; BundleControl, BundleAdd
+    hello.py     Hello(versions), common_version(ours, hello, version=...) -> int | None
+    echo.py      EchoRequest, EchoReply, BarrierRequest, BarrierReply
+    error.py     Error(kind, code, data): .name such as OFPFMFC_TABLE_FULL, .refused_xid
+    features.py  FeaturesRequest, FeaturesReply, ConfigRequest, ConfigReply, SetConfig
+    role.py      Role, RoleRequest, RoleReply, RoleStatus
+    events.py    which events a controller is told: Event, mask_of, AsyncRequest, AsyncReply, SetAsync
+    port.py      Port (.is_up), PortStatus; numbers_of(ports) and names_of(ports) make the two mappings below
+    packet.py    PacketIn, PacketOut
+    flow_removed.py  FlowRemoved
     multipart.py DescRequest, FlowStatsRequest, AggregateRequest, TableStatsRequest, PortStatsRequest, PortDescRequest
-                 and their replies, each with `more: bool` (another reply with the same xid follows)
+                 and their replies; with `more`, another reply of the same xid follows. FlowFilter: flow_stats.py
 
-Ports are names in all values. `ofports`: number by name, for what is sent; `names`: name by number, for what came. A
-number without a name is written as digits, as `ovs-ofctl --names` does, and digits without a port are a number.
+Ports are names in flows. `ofports`: number by name, for what is sent; `names`: name by number, for what came. A number
+without a name is written as digits, as `ovs-ofctl --names` does, and digits without a port stand for their number.
 
-Raises: WireError (a ParseError) for bytes that are no message, with the offset and what was expected; NotEncodable for a
-value that has no bytes: a port without a number, an action or condition that is only known as text.
+What is not known is kept, never guessed: actions as `wire:`, conditions as `oxm:`, instructions as `instruction:`, each
+with its bytes in hexadecimal, so that it can be sent back as it came.
+
+Raises WireError (a ParseError) for bytes that are no message, with the offset and what was expected; NotEncodable for a
+value that has no bytes: a port without a number, an action or a condition that is only known as text.
 """
