@@ -83,6 +83,11 @@ class Agent:
         self._reload = True
         self._wake.set()
 
+    def want_round(self) -> None:
+        """Make a round soon."""
+        self._wanted = True
+        self._wake.set()
+
     def handle_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         """SIGTERM and SIGINT stop, SIGHUP reloads."""
         loop.add_signal_handler(signal.SIGTERM, self.stop)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.options import config_argument, connect, duration, switch_options
+from xenoovs.cli.options import config_argument, duration, switch_options
+from xenoovs.cli.via import control_of, via_options
 
 
 @click.command("agent")
@@ -22,7 +23,10 @@ from xenoovs.cli.options import config_argument, connect, duration, switch_optio
     help="How often all flows are compared; puts right what others changed.",
 )
 @click.option("--once", is_flag=True, help="Ask every backend once, make the bridge right, and end.")
-def command(config: Path, db: str | None, lab: str | None, *, log: str, resync_s: float, once: bool) -> None:
+@via_options
+def command(
+    config: Path, db: str | None, lab: str | None, *, log: str, resync_s: float, once: bool, **options: object
+) -> None:
     """Keep the bridge as the config FILE says, with clients only at backends that answer.
 
     Asks backends (`health` in the config), moves the blocks of one that is down to the others and gives exactly those
@@ -37,16 +41,20 @@ def command(config: Path, db: str | None, lab: str | None, *, log: str, resync_s
     from xenoovs.agent.daemon import Agent, Pace
     from xenoovs.agent.log import LogForm, start_logging
     from xenoovs.agent.probe.run import Prober
-    from xenoovs.agent.reconcile import Reconciler
+    from xenoovs.cli.keeping import reconciling, wake
 
     if str(config) == "-":
         raise click.UsageError("The agent reads its config again and again: name a file.")
     start_logging(LogForm(log))
+    control = control_of(options)
 
     async def run() -> None:
-        reconciler = Reconciler(connect(db, lab))
-        agent = Agent(ConfigFile(config), reconciler, probe=Prober().probe, clock=MonotonicClock(), pace=Pace(resync_s))
-        agent.handle_signals(asyncio.get_running_loop())
-        await agent.run(once=once)
+        file, events = ConfigFile(config), asyncio.get_running_loop()
+        bridge = file.balancer.uplinks.bridge
+        with reconciling(bridge, db=db, lab=lab, control=control, once=once) as (reconciler, on_change):
+            agent = Agent(file, reconciler, probe=Prober().probe, clock=MonotonicClock(), pace=Pace(resync_s))
+            on_change(lambda: wake(events, agent.want_round))
+            agent.handle_signals(events)
+            await agent.run(once=once)
 
     asyncio.run(run())

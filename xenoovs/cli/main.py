@@ -41,6 +41,7 @@ COMMANDS = {
     "doctor": "Check what hardware offload needs, and mend it.",
     "trace": "Show which backend and flow a client's packet meets.",
     "agent": "Check the health of backends and keep the bridge right.",
+    "controller": "Be the OpenFlow controller of the bridge and keep it right.",
     "remove": "Take our flows off the bridge; those of others stay.",
     "lab": "A whole test network on this machine, no NIC needed.",
     "schema": "Print the JSON Schema of the config, for editors.",
