@@ -135,7 +135,7 @@ _KINDS = (
     _Kind("nd_sll", header(OXM, 32, width=48), render_mac, _parse_mac),
     _Kind("nd_tll", header(OXM, 33, width=48), render_mac, _parse_mac),
     _decimal("conj_id", (NXM_NX, 37), 32),
-    _hex("ct_zone", (NXM_NX, 106), 16),
+    _decimal("ct_zone", (NXM_NX, 106), 16),
     _hex("ct_mark", (NXM_NX, 107), 32),
     *(_hex(f"reg{number}", (NXM_NX, number), 32) for number in range(4, 16)),
 )

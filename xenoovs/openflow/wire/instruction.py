@@ -8,6 +8,7 @@ from struct import Struct
 
 from xenoovs.errors import NotEncodable
 from xenoovs.openflow.action import Action, Foreign, Resubmit
+from xenoovs.openflow.flow import MAX_TABLE
 from xenoovs.openflow.wire.action import decode_actions, encode_actions
 from xenoovs.openflow.wire.reader import Reader
 
@@ -32,6 +33,7 @@ def decode_instructions(body: Reader, names: Mapping[int, str]) -> tuple[Action,
 
 
 def _decode_all(body: Reader, names: Mapping[int, str]) -> Iterator[Action]:
+    only_applied = True
     while body.left:
         start = body.offset
         kind, length = body.unpack(_INSTRUCTION, "an instruction")
@@ -41,10 +43,11 @@ def _decode_all(body: Reader, names: Mapping[int, str]) -> Iterator[Action]:
         body.offset = start + length
         if kind == _APPLY_ACTIONS:
             yield from decode_actions(Reader(body.data, offset=start + _APPLY.size, end=start + length), names)
-        elif kind == _GOTO_TABLE and length == _GOTO.size and body.data[start + 4] <= 254:
-            # At the end of a flow a goto and a resubmit do the same; `parse_actions` reads both as one action too.
+        elif kind == _GOTO_TABLE and length == _GOTO.size and body.data[start + 4] <= MAX_TABLE and only_applied:
+            # Behind applied actions a goto does what a resubmit does; `parse_actions` reads both as one action too.
             yield Resubmit(body.data[start + 4])
         else:
+            only_applied = False
             yield Foreign(f"{_RAW}{body.data[start : start + length].hex()}")
 
 
