@@ -12,6 +12,7 @@ from xenoovs.openflow.bundle import Bundle
 from xenoovs.openflow.wire.bundle import encode_bundle
 from xenoovs.openflow.wire.codec import decode, encode
 from xenoovs.openflow.wire.echo import BarrierReply, BarrierRequest
+from xenoovs.openflow.wire.error import Error
 from xenoovs.openflow.wire.frame import VERSION, split
 from xenoovs.openflow.wire.hello import Hello, common_version
 from xenoovs.openflow.wire.message import Message, Received
@@ -56,25 +57,28 @@ class WirePeer:
 
     def until_barrier(self) -> list[Message]:
         """All that comes before the answer to a barrier sent now."""
-        xid = self.send(BarrierRequest())
-        answers = []
-        while (received := self.receive()) != Received(VERSION, xid, BarrierReply()):
-            answers.append(received.message)
-        return answers
+        return [received.message for received in self._received_until_barrier()]
 
     def send_bundle(self, bundle: Bundle) -> list[Received]:
-        """Installs a bundle in one write. The answers, in their order."""
+        """Commits a bundle if no part of it was refused. The answers, in their order."""
         first = next(self._xids)
         self._xids = count(first + len(bundle) + 2)
-        self.send_bytes(encode_bundle(bundle, bundle_id=first, first_xid=first, ofports=self.ofports))
+        *parts, commit = encode_bundle(bundle, bundle_id=first, first_xid=first, ofports=self.ofports)
+        self.send_bytes(parts)
+        answers = self._received_until_barrier()
+        if not any(isinstance(received.message, Error) for received in answers):
+            self.send_bytes([commit])
+        return answers + self._received_until_barrier()
+
+    def send_bytes(self, messages: Iterable[bytes]) -> None:
+        self._connection.sendall(b"".join(messages))
+
+    def _received_until_barrier(self) -> list[Received]:
         xid = self.send(BarrierRequest())
         answers = []
         while (received := self.receive()) != Received(VERSION, xid, BarrierReply()):
             answers.append(received)
         return answers
-
-    def send_bytes(self, messages: Iterable[bytes]) -> None:
-        self._connection.sendall(b"".join(messages))
 
 
 @contextmanager

@@ -55,11 +55,12 @@ class BundleAdd:
 
 
 def encode_bundle(bundle: Bundle, *, bundle_id: int, first_xid: int, ofports: Mapping[str, int]) -> Iterator[bytes]:
-    """All messages of a bundle, which may be sent one after another without waiting for an answer.
+    """All messages of a bundle; hold back the last, the commit, until a barrier behind the others was answered.
 
-    xids: open `first_xid`, flow-mod n `first_xid + 1 + n`, commit the next. Open vSwitch answers an open and a commit,
-    nothing to the rest; a flow-mod that it refuses, at once or at the commit, it names by that xid in an error. xids
-    wrap at 32 bits. Raises NotEncodable.
+    xids, which wrap at 32 bits: open `first_xid`, flow-mod n `first_xid + 1 + n`, commit the next. Open vSwitch answers
+    open and commit. A flow-mod that it refuses it names by its xid in an error, at once or at the commit; one that was
+    refused at once is left out of the bundle, and a commit would then install the others (handle_bundle_add() in
+    ofproto/ofproto.c): discard the bundle instead. Raises NotEncodable.
     """
     flags = ATOMIC_AND_ORDERED
     yield _message(BUNDLE_CONTROL, first_xid, encode_control(BundleControl(bundle_id, BundleStep.OPEN_REQUEST)))
