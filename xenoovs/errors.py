@@ -77,7 +77,7 @@ class NotEncodable(XenoovsError):
 
     def __init__(self, *, part: str, reason: str) -> None:
         self.part, self.reason = part, reason
-        super().__init__(f"{part} cannot be sent by OpenFlow 1.4: {reason}")
+        super().__init__(f"{part[:200]} cannot be sent by OpenFlow 1.4: {reason}")
 
 
 class ToleranceUnreachable(XenoovsError):
@@ -324,6 +324,14 @@ class ControllerTaken(SwitchError):
             f"bridge {bridge} has another controller ({', '.join(self.present)}) and was not changed; remove it with "
             f"`ovs-vsctl del-controller {bridge}`, or stand beside it with --redundant"
         )
+
+
+class CertificateUnusable(XenoovsError):
+    """A file for TLS that cannot be used. `file`: which; `reason`: as the system or OpenSSL says it."""
+
+    def __init__(self, *, file: str, reason: str) -> None:
+        self.file, self.reason = file, reason
+        super().__init__(f"cannot use {file} for TLS: {reason}; PEM files are needed, the key without a password")
 
 
 class CannotListen(XenoovsError):

@@ -97,12 +97,20 @@ def _encode_foreign(text: str) -> bytes:
         return _output(ports.CONTROLLER, max_len=int(found[1]))
     if text in _PORT_WORDS:
         return _output(_PORT_WORDS[text])
+    if not text.startswith(_RAW):
+        raise NotEncodable(part=text, reason="xenoovs does not know its bytes")
+    return unhex(text, behind=_RAW)
+
+
+def unhex(text: str, *, behind: str) -> bytes:
+    """The bytes that stand behind a word, a multiple of 8 of them. Raises NotEncodable."""
     try:
-        if text.startswith(_RAW):
-            return bytes.fromhex(text.removeprefix(_RAW))
+        packed = bytes.fromhex(text.removeprefix(behind))
     except ValueError:
-        raise NotEncodable(part=text, reason="it is not hexadecimal") from None
-    raise NotEncodable(part=text, reason="xenoovs does not know its bytes")
+        packed = b""
+    if not packed or len(packed) % 8:
+        raise NotEncodable(part=text, reason="it is no multiple of 8 bytes in hexadecimal")
+    return packed
 
 
 def _decode_all(body: Reader, names: Mapping[int, str]) -> Iterator[Action]:

@@ -9,7 +9,8 @@ from struct import Struct
 from xenoovs.errors import NotEncodable
 from xenoovs.openflow.action import Action, Foreign, Resubmit
 from xenoovs.openflow.flow import MAX_TABLE
-from xenoovs.openflow.wire.action import decode_actions, encode_actions
+from xenoovs.openflow.wire.action import decode_actions, encode_actions, unhex
+from xenoovs.openflow.wire.frame import LARGEST
 from xenoovs.openflow.wire.reader import Reader
 
 _INSTRUCTION = Struct("!HH")
@@ -57,13 +58,9 @@ def _is_instruction(action: Action) -> bool:
 
 def _encode_run(are_instructions: object, run: Iterable[Action], ofports: Mapping[str, int]) -> bytes:
     if are_instructions:
-        return b"".join(_unhex(action.text) for action in run if isinstance(action, Foreign))
+        return b"".join(unhex(action.text, behind=_RAW) for action in run if isinstance(action, Foreign))
     packed = encode_actions(run, ofports)
-    return _APPLY.pack(_APPLY_ACTIONS, _APPLY.size + len(packed)) + packed
-
-
-def _unhex(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text.removeprefix(_RAW))
-    except ValueError:
-        raise NotEncodable(part=text, reason="it is not hexadecimal") from None
+    length = _APPLY.size + len(packed)
+    if length > LARGEST:
+        raise NotEncodable(part="a list of actions", reason=f"it has more than {LARGEST} bytes")
+    return _APPLY.pack(_APPLY_ACTIONS, length) + packed
