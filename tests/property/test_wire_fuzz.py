@@ -31,7 +31,7 @@ def _damaged(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-@settings(max_examples=1500, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.binary(max_size=64) | _any_message() | _damaged())
 @example(data=b"")
 @example(data=bytes.fromhex("05130010000000010001000000000000"))

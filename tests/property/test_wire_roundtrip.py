@@ -15,13 +15,14 @@ from xenoovs.openflow.wire.frame import VERSION, split
 from xenoovs.openflow.wire.message import Message, Received
 
 
-@settings(max_examples=600, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(message=messages(), xid=st.integers(0, 0xFFFFFFFF))
 def test_what_is_encoded_is_decoded(message: Message, xid: int) -> None:
     assert decode(encode(message, xid=xid, ofports=OFPORTS), names=NAMES) == Received(VERSION, xid, message)
 
 
-@given(sent=st.lists(messages(), max_size=5), cut=st.integers(0, 60))
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(sent=st.lists(messages(), max_size=4), cut=st.integers(0, 60))
 def test_a_stream_is_cut_where_messages_end(sent: list[Message], cut: int) -> None:
     whole = [encode(message, xid=n, ofports=OFPORTS) for n, message in enumerate(sent)]
     stream = b"".join(whole)
@@ -31,6 +32,7 @@ def test_a_stream_is_cut_where_messages_end(sent: list[Message], cut: int) -> No
     assert nothing == b""
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(wanted=st.lists(flows(), max_size=5, unique_by=lambda flow: flow.key))
 def test_a_bundle_is_its_flows_between_open_and_commit(wanted: list[Flow]) -> None:
     mods = tuple(FlowMod(Command.ADD, flow) for flow in wanted)
