@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
+_FIRST_PATIENCE_S = 2.0
 _DEFAULT_LISTEN = "127.0.0.1:6653"
 
 
@@ -107,7 +108,8 @@ def parse_datapath_id(text: str) -> int:
 def serving(control: Control, bridge: str, local: LiveSwitch | None) -> Iterator[Server]:
     """A controller for one bridge, until the end of the `with`. `local`: the Open vSwitch of this host, if any.
 
-    Raises click.UsageError, FrameworkMissing, FrameworkUnusable, CannotListen, SwitchError.
+    Raises click.UsageError, FrameworkMissing, FrameworkUnusable, CannotListen,
+    CertificateUnusable, SwitchError.
     """
     from xenoovs.agent.log import tell, warn
     from xenoovs.controller.server import Server
@@ -117,6 +119,8 @@ def serving(control: Control, bridge: str, local: LiveSwitch | None) -> Iterator
         server.board.want(bridge)
         if control.attach:
             _attach(control, server, bridge, local=local)
+        # Mostly it comes at once, and then nobody need be told that it has not come yet.
+        server.board.wait_for(bridge, patience_s=_FIRST_PATIENCE_S)
         yield server
 
 

@@ -46,6 +46,11 @@ class Board:
         """Let it in when it comes."""
         self._wanted.add(bridge)
 
+    def wait_for(self, bridge: str, *, patience_s: float) -> None:
+        """Until the bridge is connected, or refused for what it is, or the patience is at its end."""
+        with self._changed:
+            self._changed.wait_for(lambda: bridge in self._ready or bridge in self._problems, patience_s)
+
     def line(self, bridge: str, *, patience_s: float = 0.0) -> Line:
         """The connection of a bridge, let in from now on. Raises SwitchUnreachable, OpenFlowVersionDisabled."""
         self.want(bridge)
@@ -53,7 +58,7 @@ class Board:
             if patience_s:
                 # What was wrong before may be mended by now: the bridge comes again and again.
                 self._problems.pop(bridge, None)
-            self._changed.wait_for(lambda: bridge in self._ready or bridge in self._problems, patience_s)
+            self.wait_for(bridge, patience_s=patience_s)
             found = self._ready.get(bridge)
         if found is None:
             raise self._problems.get(bridge) or SwitchUnreachable(

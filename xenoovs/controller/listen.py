@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,7 +14,7 @@ from threading import BoundedSemaphore, Event, Thread
 
 from xenoovs.controller.pipe import Pipe
 from xenoovs.controller.voice import Voice
-from xenoovs.errors import CannotListen
+from xenoovs.errors import CannotListen, CertificateUnusable
 
 DEFAULT_PORT = 6653
 """OpenFlow's own (IANA)."""
@@ -60,16 +60,15 @@ class Certificates:
     authority: Path
 
     def context(self) -> ssl.SSLContext:
-        """For TLS 1.2 and later; a switch without a certificate is refused. Raises CannotListen."""
+        """For TLS 1.2 and later; a switch without a certificate is refused. Raises CertificateUnusable."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = ssl.CERT_REQUIRED
-        try:
+        pair = f"{self.certificate} with the key {self.key}"
+        with _reading(pair):
             context.load_cert_chain(self.certificate, self.key, password=_no_password)
+        with _reading(str(self.authority)):
             context.load_verify_locations(self.authority)
-        except OSError as error:
-            files = f"{self.key}, {self.certificate}, {self.authority}"
-            raise CannotListen(address="TLS", reason=f"{error.strerror or error} in one of {files}") from None
         return context
 
 
@@ -84,7 +83,7 @@ class Listener:
         voice: Voice,
         certificates: Certificates | None = None,
     ) -> None:
-        """Raises CannotListen."""
+        """Raises CannotListen, CertificateUnusable."""
         self._serve, self._voice = serve, voice
         self._context = certificates.context() if certificates is not None else None
         self._socket = _listen(address)
@@ -155,6 +154,16 @@ def _listen(address: Address) -> socket.socket:
         sock.close()
         raise CannotListen(address=str(address), reason=error.strerror or str(error)) from None
     return sock
+
+
+@contextmanager
+def _reading(file: str) -> Iterator[None]:
+    try:
+        yield
+    except ssl.SSLError as error:
+        raise CertificateUnusable(file=file, reason=(error.reason or str(error)).lower().replace("_", " ")) from None
+    except OSError as error:
+        raise CertificateUnusable(file=file, reason=error.strerror or str(error)) from None
 
 
 def _no_password() -> str:
