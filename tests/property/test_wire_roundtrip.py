@@ -26,8 +26,9 @@ def test_what_is_encoded_is_decoded(message: Message, xid: int) -> None:
 def test_a_stream_is_cut_where_messages_end(sent: list[Message], cut: int) -> None:
     whole = [encode(message, xid=n, ofports=OFPORTS) for n, message in enumerate(sent)]
     stream = b"".join(whole)
-    first, rest = split(stream[: len(stream) - cut])
-    second, nothing = split(rest + stream[max(0, len(stream) - cut) :])
+    at = max(0, len(stream) - cut)
+    first, rest = split(stream[:at])
+    second, nothing = split(rest + stream[at:])
     assert [*first, *second] == whole
     assert nothing == b""
 
