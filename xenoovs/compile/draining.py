@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import ceil
 
 from xenoovs.compile.holding import Area, Holding, holdings_of, is_learned
-from xenoovs.compile.movement import Destination, destination_of
+from xenoovs.compile.movement import Destination, destination_of, source_of, stage_number
+from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Outages, Program, ServiceProgram
+from xenoovs.model.service import Protocol
 from xenoovs.openflow.cookie import service_of
 from xenoovs.openflow.flow import Flow, ObservedFlow
 from xenoovs.openflow.value import render_mac
+
+_ENTRY_LIVES_S = 10
+"""After its last packet (ovs-vswitchd.conf.db(5), max-idle)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +26,7 @@ class Draining:
 
     left_s:      until the last of them has moved, at the latest.
     connections: how many have been opened to new backends since, and are known one by one.
+    entries:     an estimate: no more hardware entries than that are taken beside one for each block.
     """
 
     service: str
@@ -28,6 +35,7 @@ class Draining:
     blocks: int
     left_s: float
     connections: int = 0
+    entries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +66,13 @@ def drains_of(program: Program, observed: Iterable[ObservedFlow]) -> tuple[Drain
     ages = {each.area: each.age_s for held in holdings_of(seen).values() for each in held if each.is_pinned}
     connections = Counter(service_of(each.flow.cookie) for each in seen if is_learned(each.flow))
     return tuple(
-        _draining(service, ages, connections[service.service_id]) for service in program.services if service.pins
+        replace(
+            _draining(service, ages),
+            connections=connections[service.service_id],
+            entries=_entries(service, seen),
+        )
+        for service in program.services
+        if service.pins
     )
 
 
@@ -78,7 +92,7 @@ def _dead(service: ServiceProgram, out: Outages) -> set[Destination | None]:
     return {Destination(b.mac.value, b.egress) for b in service.service.backends if b.name in names}
 
 
-def _draining(service: ServiceProgram, ages: Mapping[Area, float], connections: int) -> Draining:
+def _draining(service: ServiceProgram, ages: Mapping[Area, float]) -> Draining:
     names = {Destination(b.mac.value, b.egress): b.name for b in service.service.backends}
     timeout_s = service.service.drain.timeout_ms / 1000
     begun = [ages.get((service.service_id, pin.rule.value, pin.rule.mask), 0.0) for pin in service.pins]
@@ -88,5 +102,24 @@ def _draining(service: ServiceProgram, ages: Mapping[Area, float], connections: 
         new=tuple(sorted({names.get(pin.new) or render_mac(pin.new.mac) for pin in service.pins})),
         blocks=len(service.pins),
         left_s=max(0.0, timeout_s - min(begun)),
-        connections=connections,
     )
+
+
+def _entries(service: ServiceProgram, seen: Iterable[ObservedFlow]) -> int:
+    """As many as packets come to the moving blocks while an entry lives: each connection that has one sent one."""
+    if service.service.claim.protocol not in (None, Protocol.TCP):
+        return 0
+    rates = (
+        each.packets / each.duration_s
+        for each in seen
+        if stage_number(each.flow) == Stage.BALANCE.value
+        and each.duration_s
+        and service_of(each.flow.cookie) == service.service_id
+        and _meets(service, each.flow)
+    )
+    return ceil(sum(rates) * _ENTRY_LIVES_S)
+
+
+def _meets(service: ServiceProgram, flow: Flow) -> bool:
+    value, mask = source_of(flow)
+    return any(not (pin.rule.value ^ value) & pin.rule.mask & mask for pin in service.pins)

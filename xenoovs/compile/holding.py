@@ -54,19 +54,24 @@ def is_learned(flow: Flow) -> bool:
     return stage_number(flow) == Stage.LEARNED.value
 
 
+def is_in_pin(flow: Flow) -> bool:
+    """Whether packets of blocks that move meet it."""
+    return stage_number(flow) in (Stage.PIN.value, Stage.LEARNED.value)
+
+
 def is_of_drain(flow: Flow) -> bool:
     """Whether it is there because of a drain."""
     return stage_number(flow) in (Stage.PIN.value, Stage.NEXT.value, Stage.LEARNED.value)
 
 
 def ports_told(flows: Iterable[Flow]) -> Mapping[str, int]:
-    """The OpenFlow port numbers that flows of drains tell, by port name."""
+    """The ports that flows of drains name, with their OpenFlow numbers; 0 where no flow tells it."""
     found: dict[str, int] = {}
     for flow in flows:
-        if stage_number(flow) == Stage.PIN.value:
+        if stage_number(flow) in (Stage.PIN.value, Stage.NEXT.value):
             numbers = [a.value for a in flow.actions if isinstance(a, SetField) and a.field is OUTPUT_PORT]
-            names = [action.port for action in flow.actions if isinstance(action, Output)]
-            found.update(zip(names, numbers, strict=False))
+            for name in (action.port for action in flow.actions if isinstance(action, Output)):
+                found[name] = numbers[0] if numbers else found.get(name, 0)
     return found
 
 
