@@ -48,6 +48,7 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._mistake: BaseException | None = None
         self._complaint = ""
+        self._drain_s: float | None = None
         self.rounds = self.foreign = 0
 
     async def run(self, *, once: bool = False) -> None:
@@ -112,8 +113,10 @@ class Agent:
             await self._look_at_config()
             if self._wanted or self._is_lost() or self._clock.now_s() >= next_round_s:
                 self._wanted = False
+                self._drain_s = None
                 is_good = await self._try_round()
-                next_round_s = self._clock.now_s() + (self._pace.resync_s if is_good else _RETRY_S)
+                pause_s = min(self._pace.resync_s, self._drain_s or self._pace.resync_s) if is_good else _RETRY_S
+                next_round_s = self._clock.now_s() + pause_s
                 if is_good and not is_ready:
                     is_ready = True
                     notify("READY=1")
@@ -132,7 +135,10 @@ class Agent:
 
     async def _round(self) -> Round:
         out = self._watch.outages()
-        return await asyncio.to_thread(self._reconciler.round, self._config.balancer, out)
+        now_s = self._clock.now_s()
+        done = await asyncio.to_thread(self._reconciler.round, self._config.balancer, out, now_s=now_s)
+        self._drain_s = done.next_s
+        return done
 
     def _report(self, done: Round) -> None:
         if done.lost:
@@ -143,6 +149,10 @@ class Agent:
         if done.difference.is_empty:
             return
         self.rounds += 1
+        for drain in done.drains:
+            old, new = ",".join(drain.old), ",".join(drain.new)
+            left_s = round(drain.left_s)
+            tell("connections are kept", service=drain.service, old=old, new=new, blocks=drain.blocks, left_s=left_s)
         tell("flows changed", bridge=self._bridge, flow_mods=done.difference.flow_mods, config=self._config.digest)
         for change in done.services:
             moved, least = (f"{float(share):.4f}" for share in (change.moved, change.least_moved))

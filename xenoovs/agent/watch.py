@@ -86,10 +86,15 @@ class Watch:
         if self._balancer is None:
             return {}
         fallen: dict[str, list[tuple[float, str]]] = {service.name: [] for service in self._balancer.services}
+        drained: dict[str, set[str]] = {service.name: set() for service in self._balancer.services}
         for use in uses_of(self._balancer):
             standing = self._entries[use.check].standing
-            if not standing.is_up:
+            if standing.is_up:
+                continue
+            if use.backend.weight:
                 fallen[use.service.name].append((standing.since_s, use.backend.name))
+            else:
+                drained[use.service.name].add(use.backend.name)
         return {
             service.name: frozenset()
             if service.health is None
@@ -98,6 +103,7 @@ class Watch:
                 of=sum(1 for weight in service.weights if weight),
                 health=service.health,
             )
+            | drained[service.name]
             for service in self._balancer.services
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @rebalance_option
+@click.option("--no-drain", is_flag=True, help="Move all clients at once, whatever `drain` of the config says.")
 @click.option("--all-flows", is_flag=True, help=f"Show every flow, not {FLOWS_SHOWN} of each kind.")
 @output_option
 def command(
@@ -33,6 +35,7 @@ def command(
     yes: bool,
     dry_run: bool,
     rebalance: bool,
+    no_drain: bool,
     all_flows: bool,
     output: Output,
 ) -> None:
@@ -41,22 +44,37 @@ def command(
     Shows the plan, asks (on a terminal; otherwise --yes is needed), sends only the difference as one atomic OpenFlow
     bundle, reads the flows back and compares. Flows of others are never touched. If anything fails, the bridge has its
     old flows, every one of them.
+
+    With `drain: {mode: pin}` open connections stay with their backend for a while: the command waits for the end of it
+    and sends a second bundle. Interrupted, it can be called again and goes on; a running `xenoovs agent` does it too.
     """
+    from xenoovs.agent.drains import Drains
     from xenoovs.cli.planning import plan_change
+    from xenoovs.cli.show_drains import wait_for_drains
     from xenoovs.cli.show_plan import plan_document, show_plan
 
     balancer, switch = load(config), connect(db, lab)
-    change = plan_change(balancer, switch, rebalance=rebalance)
+    drains = None if no_drain else Drains(switch)
+    change = plan_change(balancer, switch, rebalance=rebalance, drains=drains, now_s=time.monotonic())
     if output is Output.TEXT:
         show_plan(change, flows_shown=None if all_flows else FLOWS_SHOWN)
     applied = not dry_run and not change.difference.is_empty
     if applied:
         _confirm(change, yes=yes)
         _apply(change, switch)
-    if output is Output.JSON:
-        print_json({**plan_document(change), "applied": applied})
-    elif applied:
+    if applied and output is Output.TEXT:
         click.echo(f"done: {change.difference.flow_mods} flow-mods in one bundle, read back and found right")
+    waited_s = 0.0
+    if change.drains and not dry_run:
+        waited_s = wait_for_drains(
+            change,
+            plan_again=lambda: plan_change(balancer, switch, drains=drains, now_s=time.monotonic()),
+            apply=lambda again: _apply(again, switch),
+        )
+        if output is Output.TEXT:
+            click.echo(f"drained: no connection was cut for {waited_s:.0f} s, and all blocks have moved")
+    if output is Output.JSON:
+        print_json({**plan_document(change), "applied": applied, "drained_s": round(waited_s, 3)})
 
 
 def _confirm(change: PlannedChange, *, yes: bool) -> None:

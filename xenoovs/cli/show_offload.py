@@ -51,6 +51,7 @@ _ODDITY = {
     Oddity.CONTRADICTED: "offloaded by the word of Open vSwitch, not_in_hw by that of traffic control: counted TC_SW",
     Oddity.UNCONFIRMED: "offloaded by the word of Open vSwitch, which traffic control neither confirms nor denies",
     Oddity.WITHOUT_FILTER: "no filter in traffic control: it changed between two looks, or the megaflow is stale",
+    Oddity.DRAINED: "of blocks that move: one for each connection, until all of it has moved",
     Oddity.WITHOUT_PACKETS: "in the NIC, no packet counted: new, or the NIC does not do what it was told",
     Oddity.EXPIRING: "no packet for almost max-idle: gone soon",
 }

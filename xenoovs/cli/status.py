@@ -56,7 +56,8 @@ def command(
 
     balancer, switch = load(config), connect(db, lab)
     bridge = balancer.uplinks.bridge
-    program = compile_near(balancer, switch.dump_flows(bridge))
+    observed = switch.dump_flows(bridge)
+    program = compile_near(balancer, observed)
     if watch and interval_s == 0:
         raise click.UsageError("--watch needs an --interval above 0.")
     report = None

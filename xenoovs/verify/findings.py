@@ -35,6 +35,7 @@ class Oddity(Enum):
     UNCONFIRMED:   the dump says that it is in hardware, its filter says neither: old kernels do that without a NIC.
     WITHOUT_FILTER: the dump says traffic control, but no filter there has its cookie.
     WIDENED:       its mask has bits that none of our flows looks at: a flow of somebody else made it narrower.
+    DRAINED:       of a block that moves: one connection, whose packets stay with the backend that they have.
     WITHOUT_PACKETS: in hardware, and no packet was counted: it is new, or the NIC does not do what it was told.
     EXPIRING:      its last packet is almost max-idle ago; it will be gone soon.
     """
@@ -45,6 +46,7 @@ class Oddity(Enum):
     UNCONFIRMED = "unconfirmed"
     WITHOUT_FILTER = "without_filter"
     WIDENED = "widened"
+    DRAINED = "drained"
     WITHOUT_PACKETS = "without_packets"
     EXPIRING = "expiring"
 
