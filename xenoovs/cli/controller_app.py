@@ -41,8 +41,8 @@ class XenoovsController(FRAMEWORK.application):  # type: ignore[misc,name-define
         self._config = ConfigFile(Path(path))
         self._board = Board(voice=Voice(tell, warn))
         self._board.want(self._config.balancer.uplinks.bridge)
-        # The launcher's server makes one of these for each connection.
-        FRAMEWORK.controller.Datapath = self._session
+        # What the launcher's server calls for each connection.
+        FRAMEWORK.controller.datapath_connection_factory = self._serve
 
     def start(self) -> None:
         """Called by the launcher when all applications are there."""
@@ -50,8 +50,8 @@ class XenoovsController(FRAMEWORK.application):  # type: ignore[misc,name-define
         tell("waiting for bridges", framework=FRAMEWORK.name)
         Thread(target=self._keep, name="xenoovs-agent", daemon=True).start()
 
-    def _session(self, socket: object, address: object) -> Session:
-        return Session(socket, address, self._board.ears)
+    def _serve(self, socket: object, address: object) -> None:
+        Session(socket, address, self._board.ears).serve()
 
     def _keep(self) -> None:
         # ryu replaces select(2) and with it what asyncio would take.
