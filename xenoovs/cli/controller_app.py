@@ -20,6 +20,7 @@ from xenoovs.agent.log import LogForm, start_logging, tell, warn
 from xenoovs.agent.probe.run import Prober
 from xenoovs.cli.keeping import wake
 from xenoovs.controller.board import Board
+from xenoovs.controller.responder import Responder
 from xenoovs.controller.session import FRAMEWORK, Session
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.controller.voice import Voice
@@ -56,7 +57,10 @@ class XenoovsController(FRAMEWORK.application):  # type: ignore[misc,name-define
     def _keep(self) -> None:
         # ryu replaces select(2) and with it what asyncio would take.
         events = asyncio.SelectorEventLoop(selectors.SelectSelector())
-        reconciler = LinkReconciler(ControllerSwitch(self._board), self._board.ports_down)
+        responder = Responder(lambda: self._board.lines, voice=Voice(tell, warn))
+        self._board.on_packet(responder.hear)
+        switch = ControllerSwitch(self._board)
+        reconciler = LinkReconciler(switch, self._board.ports_down, follow=responder.follow)
         events.run_until_complete(self._run(events, reconciler))
 
     async def _run(self, events: asyncio.AbstractEventLoop, reconciler: LinkReconciler) -> None:

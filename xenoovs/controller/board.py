@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from threading import Condition
 
-from xenoovs.controller.frames import ERROR, FLOW_REMOVED, PORT_STATUS, ROLE_STATUS
+from xenoovs.controller.frames import ERROR, FLOW_REMOVED, PACKET_IN, PORT_STATUS, ROLE_STATUS
 from xenoovs.controller.line import Line
 from xenoovs.controller.notices import describe_error, error_of, is_slave_error
 from xenoovs.controller.opening import memory_request, remembers
@@ -36,11 +36,16 @@ class Board:
         self._problems: dict[str, SwitchError] = {}
         self._told: set[tuple[str, str]] = set()
         self._wake: Callable[[], None] = lambda: None
+        self._hear_packet: Callable[[Line, bytes], None] = lambda _line, _frame: None
         self.ears = Ears(self._open, self._hear, self._close)
 
     def on_change(self, wake: Callable[[], None]) -> None:
         """What to call, in any thread, when a bridge came or a port went up or down."""
         self._wake = wake
+
+    def on_packet(self, hear: Callable[[Line, bytes], None]) -> None:
+        """What to give packets that a bridge sends here, in its reading thread."""
+        self._hear_packet = hear
 
     def want(self, bridge: str) -> None:
         """Let it in when it comes."""
@@ -131,6 +136,8 @@ class Board:
         elif frame[1] == ROLE_STATUS:
             line.is_standby = True
             self._voice.warn("another controller has become master", bridge=line.bridge)
+        elif frame[1] == PACKET_IN:
+            self._hear_packet(line, frame)
         elif frame[1] == FLOW_REMOVED:
             self._wake()
 
