@@ -110,6 +110,21 @@ def test_killed_again_and_again_it_leaves_the_flows_and_finds_them(wide: DummyBr
         assert _ours(wide) == before
 
 
+def test_flows_that_others_change_are_put_right_at_once(wide: DummyBridge, config: Path) -> None:
+    with controller(config, wide, "--attach", "--resync", "1h") as process:
+        eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
+        before = _ours(wide)
+        for change in (("del-flows", "table=1,ip"), ("del-flows",), ("mod-flows", "table=1,ip,actions=drop")):
+            wide.ofctl(*change)
+            eventually(lambda: _ours(wide) == before, f"all is as it was before {change}")
+        wide.add_flows("add cookie=0x5,priority=5000,arp actions=NORMAL\n")
+        process.send_signal(signal.SIGTERM)
+        said = finish(process)
+    rounds = [json.loads(line) for line in said.err.splitlines() if '"flows changed"' in line]
+    assert len(rounds) == 4
+    assert len(wide.dump_flows()) == len(before) + 1
+
+
 def test_once(wide: DummyBridge, config: Path) -> None:
     done = finish(start("agent", config, "--via", "controller", "--attach", "--once", "--db", wide.ovs.db))
     assert done.status == 0, done.err
