@@ -17,15 +17,13 @@ from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.service import Protocol
 from xenoovs.openflow.action import Foreign, Output
+from xenoovs.openflow.cookie import ANSWER_OWNER
 from xenoovs.openflow.field import ETH_IPV6, Field
 from xenoovs.openflow.flow import Flow, FlowKey
 from xenoovs.openflow.match import exact, match_of
 from xenoovs.openflow.value import render_ipv6
 from xenoovs.openflow.wire.features import WHOLE_PACKET
 from xenoovs.openflow.wire.packet import PacketIn, PacketOut
-
-ANSWER_OWNER = 0x786E
-"""ASCII "xn", in the place where flows of a program have "xo" (openflow/cookie.py)."""
 
 LEASE_S = 10
 """After so many seconds without a controller neighbour discovery goes where it would go without one."""
