@@ -85,7 +85,8 @@ def rows() -> Iterator[Row]:
     if shutil.which("keepalived") is None:
         print("keepalived is not here to compare with: apt-get install keepalived", file=sys.stderr)
         return
-    yield Row("keepalived: failed check (at once) to notify script, median", statistics.median(_deaths_of_keepalived()), "s")
+    median_s = statistics.median(_deaths_of_keepalived())
+    yield Row("keepalived: failed check (at once) to notify script, median", median_s, "s")
 
 
 # Answers every datagram with itself at two addresses; after a line on stdin the first falls silent and the time of the
