@@ -14,12 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from scripts.bench.apply import fresh_bridge
 from scripts.bench.measure import XENOOVS, Row
+from scripts.bench.namespace import namespace
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 
 _INTERVAL_S, _TIMEOUT_S, _FALL = 1.0, 0.5, 3
@@ -27,6 +28,14 @@ _ROUNDS = 5
 _PATIENCE_S = 30.0
 _SERVERS = ("192.0.2.2", "192.0.2.3")
 _DEVICE, _OWN = "vrrp", "198.51.100.1"
+_PLACES = (
+    *(f"addr add {address}/32 dev lo" for address in _SERVERS),
+    f"link add {_DEVICE} type veth peer name unheard",
+    f"addr add {_OWN}/24 dev {_DEVICE}",
+    f"link set {_DEVICE} up",
+    "link set unheard up",
+)
+"""The servers, and a device on which nobody hears VRRP."""
 
 _CONFIG = """\
 version: 1
@@ -117,19 +126,18 @@ while True:
 
 
 def _deaths_on_the_switch() -> list[float]:
-    with tempfile.TemporaryDirectory() as name, _namespace() as netns:
+    with tempfile.TemporaryDirectory() as name, namespace(*_PLACES) as inside:
         directory = Path(name)
         ovs = start_private_ovs(directory / "ovs", datapath=Datapath.DUMMY)
         try:
             os.environ.update(ovs.env)
             fresh_bridge(ovs)
-            return [_death(ovs, netns, directory / "config.yaml") for _ in range(_ROUNDS)]
+            return [_death(ovs, inside, directory / "config.yaml") for _ in range(_ROUNDS)]
         finally:
             stop_private_ovs(ovs)
 
 
-def _death(ovs: PrivateOvs, netns: str, config: Path) -> float:
-    inside = ["ip", "netns", "exec", netns]
+def _death(ovs: PrivateOvs, inside: Sequence[str], config: Path) -> float:
     with _process([*inside, sys.executable, "-c", _ANSWERS, *_SERVERS], stdout=subprocess.PIPE) as servers:
         if servers.stdin is None or servers.stdout is None:
             raise RuntimeError("the servers of the benchmark have no pipes")
@@ -140,21 +148,6 @@ def _death(ovs: PrivateOvs, netns: str, config: Path) -> float:
             servers.stdin.flush()
             changed_s = _until_flows_change(ovs)
             return changed_s - float(servers.stdout.readline())
-
-
-@contextmanager
-def _namespace() -> Iterator[str]:
-    """A network namespace with the addresses of the servers, and a device on which nobody hears VRRP."""
-    name = f"xo-bench-{os.getpid()}"
-    subprocess.run(["ip", "netns", "add", name], check=True)
-    devices = ["link set lo up", f"link add {_DEVICE} type veth peer name unheard", f"link set {_DEVICE} up"]
-    addresses = [f"addr add {address}/32 dev lo" for address in _SERVERS]
-    try:
-        for line in (*devices, "link set unheard up", f"addr add {_OWN}/24 dev {_DEVICE}", *addresses):
-            subprocess.run(["ip", "-n", name, *line.split()], check=True)
-        yield name
-    finally:
-        subprocess.run(["ip", "netns", "delete", name], check=True)
 
 
 def _until_flows_change(ovs: PrivateOvs, *, quiet_s: float | None = None) -> float:
@@ -179,11 +172,11 @@ def _until_flows_change(ovs: PrivateOvs, *, quiet_s: float | None = None) -> flo
 
 
 def _deaths_of_keepalived() -> list[float]:
-    with tempfile.TemporaryDirectory() as name, _namespace() as netns:
-        return [_death_of_keepalived(netns, Path(name)) for _ in range(_ROUNDS)]
+    with tempfile.TemporaryDirectory() as name, namespace(*_PLACES) as inside:
+        return [_death_of_keepalived(inside, Path(name)) for _ in range(_ROUNDS)]
 
 
-def _death_of_keepalived(netns: str, directory: Path) -> float:
+def _death_of_keepalived(inside: Sequence[str], directory: Path) -> float:
     alive, checks, told = directory / "alive", directory / "checks", directory / "told"
     for file in (checks, told):
         file.unlink(missing_ok=True)
@@ -205,7 +198,7 @@ def _death_of_keepalived(netns: str, directory: Path) -> float:
         "-r",
         f"{pid}.vrrp",
     ]
-    with _process(["ip", "netns", "exec", netns, *argv]):
+    with _process([*inside, *argv]):
         time.sleep(6 * _INTERVAL_S)
         told.unlink(missing_ok=True)
         alive.unlink()
