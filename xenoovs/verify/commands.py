@@ -40,20 +40,22 @@ class Where:
             return (program, *words, *self.options)
         return (program, *rest)
 
+    def typed(self, command: Iterable[str]) -> str:
+        """One command as it is typed in a shell; for what no command can do here, a comment that says so."""
+        program, *rest = command
+        if program == "systemctl" and self.rundir is not None:
+            return f"# {rest[0]} the ovs-vswitchd of {self.rundir} yourself: it is no service of this host"
+        return join(self.argv((program, *rest)))
+
     def text(self, command: str) -> str:
-        """The same for a command as it is typed in a shell; a comment stays as it is."""
-        return command if command.startswith("#") else join(self.argv(split(command)))
+        """The same for a command of the host itself."""
+        return self.typed(split(command))
 
     @property
     def restart(self) -> tuple[str, ...]:
         """Commands that restart Open vSwitch, which forgets all flows, and give it ours again; for `text`."""
         if "--lab" in self.options:
             return ("xenoovs doctor FILE --fix --restart-ovs",)
-        if self.rundir is not None:
-            return (
-                f"# restart the ovs-vswitchd of {self.rundir}, which is no service of this host",
-                "xenoovs apply FILE",
-            )
         return ("systemctl restart openvswitch-switch", "xenoovs apply FILE")
 
 

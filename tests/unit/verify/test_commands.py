@@ -26,7 +26,6 @@ REMOTE = Where(db="tcp:192.0.2.1:6640", options=("--db", "tcp:192.0.2.1:6640"))
         ("ethtool -K p0 hw-tc-offload on", "nsenter --net=/proc/7/ns/net ethtool -K p0 hw-tc-offload on"),
         ("xenoovs why FILE --reinstall", "xenoovs why 'my config.yaml' --reinstall --lab one"),
         ("sysctl -w a=1", "sysctl -w a=1"),
-        ("# by hand: it's no service", "# by hand: it's no service"),
     ],
 )
 def test_in_a_lab(command: str, typed: str) -> None:
@@ -47,6 +46,6 @@ def test_restart() -> None:
     assert HERE.restart == ("systemctl restart openvswitch-switch", "xenoovs apply FILE")
     assert tuple(map(LAB.text, LAB.restart)) == ("xenoovs doctor 'my config.yaml' --fix --restart-ovs --lab one",)
     assert tuple(map(PRIVATE.text, PRIVATE.restart)) == (
-        "# restart the ovs-vswitchd of /x, which is no service of this host",
+        "# restart the ovs-vswitchd of /x yourself: it is no service of this host",
         "xenoovs apply FILE --db unix:/x/db.sock",
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from shlex import join
 
 from xenoovs.verify.commands import HERE, Where
 
@@ -37,12 +36,12 @@ class Fix:
     def command(self, where: Where) -> str:
         """The commands alone, as one line of a shell that reaches `where`."""
         there = HERE if self.is_elsewhere else where
-        return " && ".join(join(there.argv(command)) for command in self.commands)
+        return " && ".join(there.typed(command) for command in self.commands)
 
     def text(self, where: Where) -> str:
         """All that is to be typed, as one line of a shell that reaches `where`."""
         file = ("FILE",) if where.config else ()
-        restart = [join(where.argv(("xenoovs", "doctor", *file, "--fix", "--restart-ovs")))] * self.needs_restart
+        restart = [where.typed(("xenoovs", "doctor", *file, "--fix", "--restart-ovs"))] * self.needs_restart
         return " && ".join([*filter(None, [self.command(where)]), *restart])
 
 
@@ -69,6 +68,10 @@ class Check:
 PURGE = ("ovs-appctl", "revalidator/purge")
 """Forget all megaflows, so that each is offered to the NIC anew: a rule that was refused, or never offered, is not
 offered again by itself. Costs one packet in software a megaflow (ovs-vswitchd(8))."""
+
+
+PUT_BACK = ("xenoovs", "doctor", "--fix")
+"""Undo what killed runs left changed."""
 
 
 def vsctl(*arguments: str) -> tuple[str, ...]:
