@@ -24,7 +24,6 @@ name_inside = click.option(
     "--name",
     default=DEFAULT_NAME,
     show_default=True,
-    is_eager=True,
     callback=hand_on,
     help="Labs of different names coexist.",
 )

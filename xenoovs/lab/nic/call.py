@@ -38,6 +38,7 @@ class Call:
         self._machine = machine
         self._stack = ExitStack()
         self._reader = FrameReader()
+        self._unsent = bytearray()
         self._socket = self._free_port()
 
     def __enter__(self) -> Call:
@@ -64,9 +65,9 @@ class Call:
                 )
 
     def send(self, kind: Kind, payload: bytes = b"") -> None:
-        """One frame to the guest; lost when it has just ended, as `read` will find."""
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self._socket.sendall(render_frame(kind, payload))
+        """One frame to the guest, which takes it as `read` goes on; lost when it has ended, as `read` will find."""
+        self._unsent += render_frame(kind, payload)
+        self._push()
 
     def read(self, *, timeout_s: float = _STEP_S) -> list[tuple[Kind, bytes]]:
         """What the guest has said, after waiting for it at most so long. Raises LabError when it has ended."""
@@ -80,7 +81,16 @@ class Call:
         return []
 
     def _wait(self, timeout_s: float) -> bool:
-        return bool(select.select([self._socket], [], [], timeout_s)[0])
+        # Neither end may wait for the other to read first.
+        readable, writable, _ = select.select([self._socket], [self._socket] if self._unsent else [], [], timeout_s)
+        if writable:
+            self._push()
+        return bool(readable)
+
+    def _push(self) -> None:
+        with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+            while self._unsent:
+                del self._unsent[: self._socket.send(self._unsent)]
 
     def _receive(self) -> bytes:
         with suppress(ConnectionResetError):
@@ -100,6 +110,7 @@ class Call:
         connection = self._stack.enter_context(socket.socket(socket.AF_UNIX))
         try:
             connection.connect(str(path))
+            connection.settimeout(0.0)
         except (FileNotFoundError, ConnectionRefusedError):
             raise LabError(f"the virtual machine does not run; {self._machine.last_words()}") from None
         return connection

@@ -27,20 +27,38 @@ class Child:
 
     def __init__(self, pid: int, given: int, outputs: dict[int, Kind]) -> None:
         self.pid, self.input, self.outputs = pid, given, outputs
-        self._input_open = True
+        self._pending = bytearray()
+        self._input_open, self._ending = True, False
+        os.set_blocking(given, False)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is input that the command has not taken yet."""
+        return self._input_open and bool(self._pending)
 
     def write(self, piece: bytes) -> None:
-        """Input for the command; it may have stopped to read."""
-        with suppress(BrokenPipeError):
-            rest = memoryview(piece) if self._input_open else memoryview(b"")
-            while rest:
-                rest = rest[os.write(self.input, rest) :]
+        """Input for the command, which takes it when it likes."""
+        self._pending += piece
+        self.push()
 
-    def close_input(self) -> None:
-        """The end of the input."""
-        if self._input_open and self.input not in self.outputs:
+    def push(self) -> None:
+        """Hand over what fits."""
+        try:
+            while self.is_behind:
+                del self._pending[: os.write(self.input, self._pending)]
+        except BlockingIOError:
+            return
+        except OSError:
+            # It has stopped to read.
+            self._pending.clear()
+        if self._ending and self._input_open and self.input not in self.outputs:
             self._input_open = False
             os.close(self.input)
+
+    def close_input(self) -> None:
+        """The end of the input, after what is on its way."""
+        self._ending = True
+        self.push()
 
     def close_output(self, number: int) -> None:
         """After the end of an output."""
@@ -93,6 +111,7 @@ def _become(request: Request) -> None:
     status = 1
     try:
         os.closerange(3, os.sysconf("SC_OPEN_MAX") if os.sysconf("SC_OPEN_MAX") < 4096 else 4096)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ.update(request.environment)
         _place(request)

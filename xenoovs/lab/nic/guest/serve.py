@@ -8,7 +8,6 @@ import select
 import signal
 import struct
 import termios
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,17 +15,23 @@ from xenoovs.lab.nic.frames import FrameReader, Kind, parse_request, parse_size,
 from xenoovs.lab.nic.guest.command import Child, start
 
 _PIECE_BYTES = 32768
-_PAUSE_S = 0.05
+# Should a signal be lost.
+_LONGEST_WAIT_S = 5.0
 
 
 def serve(device: Path) -> None:
     """Serve for ever."""
     port = os.open(device, os.O_RDWR)
+    # As long as no host is there, poll(2) returns at once (POLLHUP); SIGIO tells that one has come (virtio_console.c).
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
+    fcntl.fcntl(port, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(port, fcntl.F_SETFL, os.O_RDWR | os.O_ASYNC)
     while True:
-        _Connection(port).run()
+        Connection(port).run()
+        signal.sigtimedwait({signal.SIGIO}, _LONGEST_WAIT_S)
 
 
-class _Connection:
+class Connection:
     """From the moment that the host is there to the moment that it is gone."""
 
     def __init__(self, port: int) -> None:
@@ -47,22 +52,37 @@ class _Connection:
             self._abandon()
 
     def _step(self) -> bool:
-        for number, events in self._poll.poll():
+        for number, events in self._ready():
             if number == self._port:
                 if not self._take(events):
                     return False
             elif self._child is not None:
-                self._forward(self._child, number)
+                if number == self._child.input:
+                    self._child.push()
+                if number in self._child.outputs and events & ~select.POLLOUT:
+                    self._forward(self._child, number)
         if self._child is not None and not self._child.outputs:
             self._finish(self._child)
         return True
+
+    def _ready(self) -> list[tuple[int, int]]:
+        child = self._child
+        if child is None or not child.is_behind:
+            return self._poll.poll()
+        self._poll.register(child.input, select.POLLOUT | (select.POLLIN if child.input in child.outputs else 0))
+        try:
+            return self._poll.poll()
+        finally:
+            if child.input in child.outputs:
+                self._poll.register(child.input, select.POLLIN)
+            else:
+                self._poll.unregister(child.input)
 
     def _take(self, events: int) -> bool:
         """What the host says; False: it is gone (virtio_console shows that as POLLHUP, and reads nothing)."""
         piece = os.read(self._port, _PIECE_BYTES) if events & select.POLLIN else b""
         if not piece:
-            time.sleep(_PAUSE_S)
-            return self._child is None
+            return False
         for kind, payload in self._reader.feed(piece):
             self._obey(kind, payload)
         return True
