@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from xenoovs.openflow.flow import Flow
     from xenoovs.switch.endpoint import Endpoint
     from xenoovs.switch.live import LiveSwitch
+    from xenoovs.verify.commands import Where
 
 MAX_PACKETS = 2048
 """Simulated clients in all: enough to meet every block of common configs, in a second or two."""
@@ -39,11 +40,15 @@ _GOLDEN_RATIO = 2654435761
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What doctor was asked: a config or none, where, and whether backends are looked at."""
+    """What doctor was asked: a config or none, of which Open vSwitch, and whether backends are looked at.
+
+    where: how commands reach it.
+    """
 
     balancer: Balancer | None
     switch: LiveSwitch
     lab: Lab | None
+    where: Where
     backends: bool
 
     @property

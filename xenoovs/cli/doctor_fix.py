@@ -45,7 +45,7 @@ def run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str | 
             mend(fix.commands, endpoint=question.endpoint, place=where)
         except SwitchError as failed:
             error = str(failed)
-        done.append({"fix": fix.command, "error": error})
+        done.append({"fix": fix.command(question.where), "error": error})
     return done
 
 
