@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit status."""
     try:
-        status = cli.main(args=arguments, prog_name="xenoovs", standalone_mode=False)
+        status = cli.main(args=arguments, prog_name="xenoovs", standalone_mode=False, obj=tuple(arguments))
         sys.stdout.flush()
     except ConfigError as error:
         for finding in error.findings:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from xenoovs.cli.inside import hand_on
+
 if TYPE_CHECKING:
     from xenoovs.model.balancer import Balancer
     from xenoovs.switch.live import LiveSwitch
@@ -54,7 +56,13 @@ def switch_options(command: Command) -> Command:
         help="Database of the Open vSwitch to use, such as unix:/run/openvswitch/db.sock. Default: where the OVS tools "
         "look (OVS_RUNDIR).",
     )
-    lab = click.option("--lab", metavar="NAME", help="Use the Open vSwitch of this lab (see `xenoovs lab`).")
+    lab = click.option(
+        "--lab",
+        metavar="NAME",
+        is_eager=True,
+        callback=hand_on,
+        help="Use the Open vSwitch of this lab (see `xenoovs lab`).",
+    )
     return db(lab(command))
 
 
