@@ -253,5 +253,15 @@ class FlowsNotBack(SwitchError):
         super().__init__(f"Open vSwitch was restarted, but {told}")
 
 
+class ChangesHeld(XenoovsError):
+    """The agent is paused, and the bridge would have to change. `flow_mods`: how many it would take."""
+
+    retryable = True
+
+    def __init__(self, *, flow_mods: int) -> None:
+        self.flow_mods = flow_mods
+        super().__init__(f"paused: {flow_mods} flow-mods are held back until `xenoovs resume`")
+
+
 class LabError(XenoovsError):
     """The lab could not be built, used or taken down."""

@@ -1,22 +1,34 @@
-"""The agent: asks backends, watches the config and the bridge, and makes rounds until it is told to stop."""
+"""The agent: one loop of observe -> desired -> plan -> apply -> verify -> report, until it is told to stop.
+
+This is the wiring. What is desired is decided in `desired`, what differs and how it is made so in `reconcile` (plan,
+apply and verify), who is asked when in `asking`, what is said of it all in `report`, what can be seen in `view`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from xenoovs.agent.check import Check, Probe
+from xenoovs.agent.asking import Asker
+from xenoovs.agent.check import Probe, uses_of
 from xenoovs.agent.clock import Clock
 from xenoovs.agent.config_file import ConfigFile
+from xenoovs.agent.desired import Names, Ramps, effective
+from xenoovs.agent.events import Events
 from xenoovs.agent.log import tell, warn
 from xenoovs.agent.notify import notify
 from xenoovs.agent.reconcile import Reconciler, Round
-from xenoovs.agent.watch import Watch
+from xenoovs.agent.report import Report
+from xenoovs.agent.snapshot import Override, Snapshot
+from xenoovs.agent.view import HealthView, Seen, service_views
+from xenoovs.agent.workers import Work, Workers
+from xenoovs.compile.program import Outages
 from xenoovs.errors import SwitchError, XenoovsError
 from xenoovs.model.balancer import Balancer
+from xenoovs.verify.findings import OffloadFindings
 
 _LOOK_S = 0.2
 """Between two looks at the config file and the bridge's socket, each one stat(2)."""
@@ -32,23 +44,52 @@ class Pace:
     resync_s: float = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Desired:
+    """What the last round aimed at."""
+
+    balancer: Balancer
+    out: Outages
+    ramps: Ramps
+
+
 class Agent:
-    """`rounds`, `foreign`: rounds that changed something, and flows of others' making that were put right."""
+    """`report`: counts of its rounds; `events`: what it said; `asker`: the probes and their last answers."""
 
     def __init__(
         self, config: ConfigFile, reconciler: Reconciler, *, probe: Probe, clock: Clock, pace: Pace | None = None
     ) -> None:
-        self._config, self._reconciler, self._probe, self._clock = config, reconciler, probe, clock
+        self._config, self._reconciler, self._clock = config, reconciler, clock
         self._pace = pace or Pace()
-        self._watch = Watch()
+        self._workers = Workers(self.stop)
+        self._beside: list[Work] = []
+        self.asker = Asker(probe, clock, self._workers, changed=self.want_round)
+        self.report, self.events = Report(), Events()
         self._wake = asyncio.Event()
-        self._stopping = False
-        self._reload = False
+        self._stopping = self._reload = False
         self._wanted = True
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._mistake: BaseException | None = None
-        self._complaint = ""
-        self.rounds = self.foreign = 0
+        self._desired = _Desired(config.balancer, {}, {})
+        self._overrides: tuple[Override, ...] = ()
+        self._offload: tuple[OffloadFindings, float] | None = None
+        self._started_s = time.time()
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that changed something."""
+        return self.report.rounds
+
+    @property
+    def foreign(self) -> int:
+        """Flows of others' making that were put right."""
+        return self.report.foreign
+
+    def beside(self, work: Work) -> None:
+        """Register a worker: it runs beside the rounds from the start of `run` to its end."""
+        self._beside.append(work)
+
+    def show_offload(self, findings: OffloadFindings) -> None:
+        """What a look at the hardware found just now; snapshots have it from here."""
+        self._offload = (findings, time.time())
 
     async def run(self, *, once: bool = False) -> None:
         """Work until `stop` or, with `once`, until every backend was asked once and the bridge is right.
@@ -56,22 +97,23 @@ class Agent:
         With `once` raises what kept the bridge from being right. A mistake of ours in a probe ends it: systemd starts
         an agent anew, and none may go on without its eyes.
         """
-        await self._follow()
-        self._start(self._probe_forever())
-        try:
-            while not self._watch.is_settled and not self._stopping:
-                await self._pause(_LOOK_S)
-            if once:
-                self._report(await self._round())
-                return
-            await self._rounds_forever()
-        finally:
-            notify("STOPPING=1")
-            for task in tuple(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._mistake is not None:
-            raise self._mistake
+        with self.events.listening():
+            await self._follow()
+            self._workers.start(self.asker.forever())
+            for work in self._beside:
+                self._workers.start(work())
+            try:
+                while not self.asker.watch.is_settled and not self._stopping:
+                    await self._pause(_LOOK_S)
+                if once:
+                    self._done(await self._round())
+                    return
+                await self._rounds_forever()
+            finally:
+                notify("STOPPING=1")
+                await self._workers.stop()
+        if self._workers.mistake is not None:
+            raise self._workers.mistake
 
     def stop(self) -> None:
         """End after the round that is under way. The flows stay."""
@@ -83,23 +125,61 @@ class Agent:
         self._reload = True
         self._wake.set()
 
+    def want_round(self) -> None:
+        """Make a round soon."""
+        self._wanted = True
+        self._wake.set()
+
     def handle_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         """SIGTERM and SIGINT stop, SIGHUP reloads."""
         loop.add_signal_handler(signal.SIGTERM, self.stop)
         loop.add_signal_handler(signal.SIGINT, self.stop)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
 
-    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-        return task
+    def snapshot(self) -> Snapshot:
+        """All that is known now; within the event loop of the agent."""
+        desired, findings = self._desired, self._offload
+        program = self._reconciler.program
+        seen = Seen(
+            config=self._config.balancer,
+            desired=desired.balancer,
+            program=program,
+            out=desired.out,
+            health=self._health(),
+            overrides=self._overrides,
+            ramps=desired.ramps,
+            offload=None if findings is None else findings[0],
+            moved=self.report.moved,
+        )
+        return Snapshot(
+            bridge=self._bridge,
+            config_path=str(self._config.path),
+            config_digest=self._config.digest,
+            started_s=self._started_s,
+            now_s=time.time(),
+            services=service_views(seen),
+            config_problem=str(self._config.problem or ""),
+            last_error=self.report.last_error,
+            flows=0 if program is None else len(program.flows),
+            rounds=self.report.rounds,
+            flow_mods=self.report.flow_mods,
+            foreign=self.report.foreign,
+            reloads=self.report.reloads,
+            last_round_s=self.report.last_round_s,
+            verified_s=None if findings is None else findings[1],
+            overrides=self._overrides,
+            events=self.events.since(0),
+        )
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (mistake := task.exception()) is not None:
-            self._mistake = mistake
-            self.stop()
+    def _health(self) -> dict[Names, HealthView]:
+        found, ahead_s = dict[Names, HealthView](), time.time() - self._clock.now_s()
+        for use in uses_of(self._config.balancer):
+            standing, answer = self.asker.watch.standing_of(use.check), self.asker.answers.get(use.check)
+            if standing is not None and answer is not None:
+                since_s = standing.since_s + ahead_s
+                view = HealthView(standing.is_up, since_s, answer.reason, answer.latency_s, answer.transitions)
+                found[use.service.name, use.backend.name] = view
+        return found
 
     async def _rounds_forever(self) -> None:
         next_round_s, is_ready = self._clock.now_s(), False
@@ -118,43 +198,28 @@ class Agent:
 
     async def _try_round(self) -> bool:
         try:
-            self._report(await self._round())
+            self._done(await self._round())
         except XenoovsError as problem:
-            self._complain(str(problem))
+            self.report.complain(str(problem), bridge=self._bridge)
             return False
-        self._complain("")
+        self.report.complain("", bridge=self._bridge)
         return True
 
     async def _round(self) -> Round:
-        out = self._watch.outages()
-        return await asyncio.to_thread(self._reconciler.round, self._config.balancer, out)
+        self._desired = desired = self._desire()
+        return await asyncio.to_thread(self._reconciler.round, desired.balancer, desired.out)
 
-    def _report(self, done: Round) -> None:
-        if done.lost:
-            warn("the bridge had been made anew", bridge=self._bridge)
-        if done.foreign:
-            self.foreign += done.foreign
-            warn("flows that somebody else had changed are put right", flows=done.foreign, bridge=self._bridge)
-        if done.difference.is_empty:
-            return
-        self.rounds += 1
-        tell("flows changed", bridge=self._bridge, flow_mods=done.difference.flow_mods, config=self._config.digest)
-        for change in done.services:
-            moved, least = (f"{float(share):.4f}" for share in (change.moved, change.least_moved))
-            out = ",".join(change.out) or "-"
-            tell("service changed", service=change.name, clients_moved=moved, clients_moved_least=least, out=out)
+    def _desire(self) -> _Desired:
+        ramps: Ramps = {}
+        balancer = effective(self._config.balancer, self._overrides, ramps)
+        return _Desired(balancer, self.asker.watch.outages(balancer), ramps)
 
-    def _complain(self, problem: str) -> None:
-        """Once for one problem, and once when it is over."""
-        if problem and problem != self._complaint:
-            warn("the bridge cannot be made right; trying again", reason=problem)
-        if self._complaint and not problem:
-            tell("the bridge is right again", bridge=self._bridge)
-        self._complaint = problem
+    def _done(self, done: Round) -> None:
+        self.report.done(done, bridge=self._bridge, config=self._config.digest, now_s=time.time())
 
     def _is_lost(self) -> bool:
         # While something is wrong anyway, the retry will find out.
-        return not self._complaint and self._reconciler.is_lost(self._bridge)
+        return not self.report.last_error and self._reconciler.is_lost(self._bridge)
 
     @property
     def _bridge(self) -> str:
@@ -172,6 +237,7 @@ class Agent:
                 config=self._config.digest,
             )
             return
+        self.report.reloads += 1
         tell("config read", file=self._config.path, config=self._config.digest)
         await self._follow()
         self._wanted = True
@@ -181,28 +247,10 @@ class Agent:
         try:
             known = await asyncio.to_thread(self._reconciler.known, balancer)
         except SwitchError as problem:
-            self._complain(str(problem))
+            self.report.complain(str(problem), bridge=self._bridge)
             known = {}
-        self._watch.follow(balancer, known, now_s=self._clock.now_s())
-
-    async def _probe_forever(self) -> None:
-        while True:
-            for check in self._watch.take_due(self._clock.now_s()):
-                self._start(self._ask(check))
-            due_s = self._watch.next_due_s()
-            pause_s = _LOOK_S if due_s is None else min(_LOOK_S, max(0.0, due_s - self._clock.now_s()))
-            await asyncio.sleep(max(pause_s, 0.001))
-
-    async def _ask(self, check: Check) -> None:
-        asked_s = self._clock.now_s()
-        result = await self._probe(check.target, timeout_s=check.health.timeout_ms / 1000)
-        changed = self._watch.record(check, ok=result.ok, asked_s=asked_s, now_s=self._clock.now_s())
-        if changed is not None:
-            say = tell if changed.is_up else warn
-            state = "up" if changed.is_up else "down"
-            say(f"backend {state}", backends=",".join(changed.names), reason=result.reason)
-            self._wanted = True
-            self._wake.set()
+        self.asker.watch.follow(balancer, known, now_s=self._clock.now_s())
+        self.asker.forget(frozenset(use.check for use in uses_of(balancer)))
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from enum import Enum
 
-_LOGGER = "xenoovs.agent"
+LOGGER = "xenoovs.agent"
 
 
 class LogForm(Enum):
@@ -22,7 +22,7 @@ def start_logging(form: LogForm) -> None:
     """Write events to stderr; systemd-journald(8) adds time and unit."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form is LogForm.JSON else _Text())
-    logger = logging.getLogger(_LOGGER)
+    logger = logging.getLogger(LOGGER)
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)
     logger.propagate = False
@@ -30,17 +30,17 @@ def start_logging(form: LogForm) -> None:
 
 def tell(event: str, **facts: object) -> None:
     """Something that was meant to happen, or that was put right."""
-    logging.getLogger(_LOGGER).info(event, extra={"facts": facts})
+    logging.getLogger(LOGGER).info(event, extra={"facts": facts})
 
 
 def warn(event: str, **facts: object) -> None:
     """Something that an operator may want to look at."""
-    logging.getLogger(_LOGGER).warning(event, extra={"facts": facts})
+    logging.getLogger(LOGGER).warning(event, extra={"facts": facts})
 
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        facts = " ".join(f"{key}={_word(value)}" for key, value in _facts(record).items())
+        facts = " ".join(f"{key}={_word(value)}" for key, value in facts_of(record).items())
         return f"{record.levelname.lower()} {record.getMessage()} {facts}".rstrip()
 
 
@@ -48,10 +48,11 @@ class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         head = {"time": moment, "level": record.levelname.lower(), "event": record.getMessage()}
-        return json.dumps({**head, **_facts(record)})
+        return json.dumps({**head, **facts_of(record)})
 
 
-def _facts(record: logging.LogRecord) -> dict[str, object]:
+def facts_of(record: logging.LogRecord) -> dict[str, object]:
+    """What an event is about, by name."""
     facts: dict[str, object] = getattr(record, "facts", {})
     return facts
 

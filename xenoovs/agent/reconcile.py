@@ -14,7 +14,7 @@ from xenoovs.compile.movement import Destination, blocks_by_service, pieces, pla
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Outages, Program, compile_program
 from xenoovs.compile.summary import ServiceChange, summarise
-from xenoovs.errors import ReadBackDiffers
+from xenoovs.errors import ChangesHeld, ReadBackDiffers
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.parse import parse_dump
@@ -51,6 +51,21 @@ class Reconciler:
     def __init__(self, switch: Switch) -> None:
         self._switch = switch
         self._last: _Last | None = None
+        self.is_held = False
+        """Whether changes are only counted: a round that would make one raises ChangesHeld."""
+
+    @property
+    def program(self) -> Program | None:
+        """What the last round left on the bridge."""
+        return None if self._last is None else self._last.program
+
+    @property
+    def switch(self) -> Switch:
+        return self._switch
+
+    def forget(self) -> None:
+        """Take what is on the bridge at the next round as it is found, as after a restart."""
+        self._last = None
 
     def is_lost(self, bridge: str) -> bool:
         """Whether the bridge is not the one of the last round. Costs microseconds. Raises BridgeMissing."""
@@ -74,7 +89,7 @@ class Reconciler:
         return found
 
     def round(self, balancer: Balancer, out: Outages) -> Round:
-        """Make the bridge right. Raises SwitchError, FlowTaken, CompileError, ToleranceUnreachable."""
+        """Make the bridge right. Raises SwitchError, FlowTaken, CompileError, ToleranceUnreachable, ChangesHeld."""
         bridge = balancer.uplinks.bridge
         last = self._last_of(bridge)
         incarnation = self._switch.incarnation(bridge)
@@ -118,6 +133,8 @@ class Reconciler:
         require_ports(self._switch, bridge, balancer.ports)
         foreign = (seen.flow for seen in self._switch.dump_foreign_flows(bridge))
         difference = plan(program.flows, (*observed, *foreign))
+        if self.is_held and not difference.is_empty:
+            raise ChangesHeld(flow_mods=difference.flow_mods)
         self._switch.apply(bridge, bundle_of(difference))
         changes = tuple(change for change in summarise(program, observed) if change.fate.value != "same")
         return Round(difference, changes, done.foreign, done.lost)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
 
 from xenoovs.verify.verdict import Verdict
 
@@ -69,6 +70,7 @@ class BlockView:
     """One block of a service: clients whose address under `mask` is `value`. `verdict`: None while nobody has looked.
 
     start, size: where it lies when the bits in use are read as one number, 0..1; the blocks of a service fill 0..1.
+                 With strategy lpm a later block covers the part of an earlier one.
     """
 
     value: int
@@ -96,25 +98,28 @@ class ServiceView:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened. `facts`: as the log has them."""
+    """Something that happened. `facts`: as the log has them; `number`: counts from 1 at the start of the agent."""
 
     time_s: float
     level: str
     text: str
     facts: Mapping[str, object]
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
     """What an operator set at run time, which goes before the config until the config changes just that.
 
-    weight: in place of the configured one; 0 is a drain.
+    weight:     in place of the configured one; 0 is a drain.
+    configured: the weight of the config when it was set: another one there ends the override.
     """
 
     service: str
     backend: str
-    weight: float
+    weight: Fraction
     since_s: float
+    configured: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)

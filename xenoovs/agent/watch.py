@@ -81,14 +81,23 @@ class Watch:
         """Whether every backend has been asked at least once."""
         return all(entry.results for entry in self._entries.values())
 
-    def outages(self) -> Outages:
-        """Who gets no clients, for every service of the config."""
-        if self._balancer is None:
+    def standing_of(self, check: Check) -> Standing | None:
+        """What is known of a check; None where it is not of the config."""
+        entry = self._entries.get(check)
+        return None if entry is None else entry.standing
+
+    def outages(self, balancer: Balancer | None = None) -> Outages:
+        """Who gets no clients, for every service of a config; None: of the one that is followed.
+
+        Backends without a weight in `balancer` count neither as up nor as down.
+        """
+        balancer = balancer or self._balancer
+        if balancer is None:
             return {}
-        fallen: dict[str, list[tuple[float, str]]] = {service.name: [] for service in self._balancer.services}
-        for use in uses_of(self._balancer):
-            standing = self._entries[use.check].standing
-            if not standing.is_up:
+        fallen: dict[str, list[tuple[float, str]]] = {service.name: [] for service in balancer.services}
+        for use in uses_of(balancer):
+            standing = self.standing_of(use.check)
+            if standing is not None and not standing.is_up:
                 fallen[use.service.name].append((standing.since_s, use.backend.name))
         return {
             service.name: frozenset()
@@ -98,7 +107,7 @@ class Watch:
                 of=sum(1 for weight in service.weights if weight),
                 health=service.health,
             )
-            for service in self._balancer.services
+            for service in balancer.services
         }
 
     def _names(self, check: Check) -> tuple[str, ...]:
