@@ -22,13 +22,13 @@ from xenoovs.agent.log import tell, warn
 from xenoovs.agent.notify import notify
 from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.agent.report import Report
+from xenoovs.agent.sighting import Sighting
 from xenoovs.agent.snapshot import Override, Snapshot
 from xenoovs.agent.view import HealthView, Seen, service_views
 from xenoovs.agent.workers import Work, Workers
 from xenoovs.compile.program import Outages
 from xenoovs.errors import SwitchError, XenoovsError
 from xenoovs.model.balancer import Balancer
-from xenoovs.verify.findings import OffloadFindings
 
 _LOOK_S = 0.2
 """Between two looks at the config file and the bridge's socket, each one stat(2)."""
@@ -70,7 +70,7 @@ class Agent:
         self._wanted = True
         self._desired = _Desired(config.balancer, {}, {})
         self._overrides: tuple[Override, ...] = ()
-        self._offload: tuple[OffloadFindings, float] | None = None
+        self._offload: Sighting | None = None
         self._started_s = time.time()
 
     @property
@@ -87,9 +87,9 @@ class Agent:
         """Register a worker: it runs beside the rounds from the start of `run` to its end."""
         self._beside.append(work)
 
-    def show_offload(self, findings: OffloadFindings) -> None:
+    def show_offload(self, sighting: Sighting) -> None:
         """What a look at the hardware found just now; snapshots have it from here."""
-        self._offload = (findings, time.time())
+        self._offload = sighting
 
     async def run(self, *, once: bool = False) -> None:
         """Work until `stop` or, with `once`, until every backend was asked once and the bridge is right.
@@ -138,7 +138,7 @@ class Agent:
 
     def snapshot(self) -> Snapshot:
         """All that is known now; within the event loop of the agent."""
-        desired, findings = self._desired, self._offload
+        desired, sighting = self._desired, self._offload
         program = self._reconciler.program
         seen = Seen(
             config=self._config.balancer,
@@ -148,7 +148,7 @@ class Agent:
             health=self._health(),
             overrides=self._overrides,
             ramps=desired.ramps,
-            offload=None if findings is None else findings[0],
+            offload=sighting,
             moved=self.report.moved,
         )
         return Snapshot(
@@ -166,7 +166,7 @@ class Agent:
             foreign=self.report.foreign,
             reloads=self.report.reloads,
             last_round_s=self.report.last_round_s,
-            verified_s=None if findings is None else findings[1],
+            verified_s=None if sighting is None else sighting.seen_s,
             overrides=self._overrides,
             events=self.events.since(0),
         )

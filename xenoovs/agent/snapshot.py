@@ -24,12 +24,21 @@ class BackendState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Packets and bytes of one backend since its megaflows were made, in the NIC and in software."""
+    """Packets and bytes of one backend in the NIC and in software, since the agent started to look; never less."""
 
     hw_packets: int = 0
     hw_bytes: int = 0
     sw_packets: int = 0
     sw_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Of one backend between the last two looks: packets a second, of these in the NIC, and bits a second."""
+
+    pps: float
+    hw_pps: float
+    bps: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,7 @@ class BackendView:
     flows: int
     blocks: Mapping[Verdict, int]
     traffic: Traffic | None = None
+    rate: Rate | None = None
     ramp: float | None = None
     since_s: float | None = None
     reason: str = ""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from xenoovs.agent.desired import Names, Ramps
-from xenoovs.agent.snapshot import BackendState, BackendView, BlockView, Override, ServiceView, Traffic
+from xenoovs.agent.sighting import Sighting
+from xenoovs.agent.snapshot import BackendState, BackendView, BlockView, Override, ServiceView
 from xenoovs.compile.assign import ServiceAssignment
 from xenoovs.compile.hardware import hardware_entries
 from xenoovs.compile.movement import stage_number
@@ -19,7 +20,7 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.service import Service
 from xenoovs.openflow.cookie import service_of
 from xenoovs.partition.bits import unspread
-from xenoovs.verify.findings import BlockOffload, OffloadFindings
+from xenoovs.verify.findings import BlockOffload
 from xenoovs.verify.verdict import Verdict
 
 _Place = tuple[int, int]
@@ -52,14 +53,14 @@ class Seen:
     health: Mapping[Names, HealthView] = field(default_factory=dict)
     overrides: tuple[Override, ...] = ()
     ramps: Ramps = field(default_factory=dict)
-    offload: OffloadFindings | None = None
+    offload: Sighting | None = None
     moved: Mapping[str, float] = field(default_factory=dict)
 
 
 def service_views(seen: Seen) -> tuple[ServiceView, ...]:
     """The services of the config, in its order."""
     programs = {} if seen.program is None else {made.service.name: made for made in seen.program.services}
-    offload = _by_place(() if seen.offload is None else seen.offload.blocks)
+    offload = _by_place(() if seen.offload is None else seen.offload.findings.blocks)
     draining = _pins_by_service(seen.program)
     desired = {service.name: service for service in seen.desired.services}
     return tuple(
@@ -143,7 +144,8 @@ def _backend(
         share_installed=backend.share_installed,
         flows=backend.flows,
         blocks=_verdicts(mine),
-        traffic=None if offload is None else _traffic(mine),
+        traffic=None if seen.offload is None else seen.offload.traffic.get(names),
+        rate=None if seen.offload is None else seen.offload.rates.get(names),
         ramp=None if ramp is None else float(ramp),
         since_s=override.since_s if override is not None and is_drained else None if health is None else health.since_s,
         reason="" if health is None else health.reason,
@@ -165,12 +167,6 @@ def _verdicts(blocks: Iterable[BlockOffload]) -> Mapping[Verdict, int]:
     for block in blocks:
         found[block.verdict] += 1
     return dict(found)
-
-
-def _traffic(blocks: Iterable[BlockOffload]) -> Traffic:
-    made = [(b.hw_packets, b.hw_bytes, b.packets - b.hw_packets, b.bytes - b.hw_bytes) for b in blocks]
-    hw_packets, hw_bytes, sw_packets, sw_bytes = map(sum, zip(*made, strict=True)) if made else (0, 0, 0, 0)
-    return Traffic(hw_packets, hw_bytes, sw_packets, sw_bytes)
 
 
 def _blocks(program: ServiceProgram, offload: Mapping[_Place, list[BlockOffload]]) -> Iterator[BlockView]:
