@@ -263,6 +263,17 @@ class ChangesHeld(XenoovsError):
         super().__init__(f"paused: {flow_mods} flow-mods are held back until `xenoovs resume`")
 
 
+class NotConfirmed(XenoovsError):
+    """A change that nobody confirmed in time, and that was taken back. `after_s`: seconds that were waited."""
+
+    def __init__(self, *, after_s: float) -> None:
+        self.after_s = after_s
+        super().__init__(
+            f"nobody confirmed the change within {after_s:g} s (`xenoovs confirm`), so it was taken back; "
+            "the flows are those of before"
+        )
+
+
 class StateUnusable(XenoovsError):
     """The file of run-time overrides cannot be used. `kept`: where it was moved to; None: it could not be read."""
 

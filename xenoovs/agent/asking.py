@@ -27,14 +27,16 @@ class Answer:
 
 
 class Asker:
-    """Probes by the schedule of a `Watch`. `answers`: by check; those of checks that are no more stay until `forget`.
+    """Probes by the schedule of a `Watch`. `answers`: the last of each check.
 
     heard: called for each result with check, whether it was good, and the latency in seconds.
     """
 
-    def __init__(self, probe: Probe, clock: Clock, workers: Workers, *, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, probe: Probe, watch: Watch, clock: Clock, workers: Workers, *, changed: Callable[[], None]
+    ) -> None:
         """`changed`: called when a backend has come in or gone out."""
-        self.watch = Watch()
+        self.watch = watch
         self.answers: dict[Check, Answer] = {}
         self.heard: list[Callable[[Check, bool, float], None]] = []
         self._probe, self._clock, self._workers, self._changed = probe, clock, workers, changed
@@ -58,6 +60,7 @@ class Asker:
         if changed is not None:
             count, changed_s = count + 1, now_s
         self.answers[check] = Answer(result.reason, result.latency_s, count, changed_s)
+        self._forget()
         for listener in self.heard:
             listener(check, result.ok, result.latency_s)
         if changed is not None:
@@ -66,6 +69,8 @@ class Asker:
             say(f"backend {state}", backends=",".join(changed.names), reason=result.reason)
             self._changed()
 
-    def forget(self, keep: frozenset[Check]) -> None:
-        """Drop the answers of all other checks."""
-        self.answers = {check: answer for check, answer in self.answers.items() if check in keep}
+    def _forget(self) -> None:
+        """Checks that the config no longer has."""
+        if len(self.answers) > 2 * self.watch.checks:
+            known = self.answers.items()
+            self.answers = {check: answer for check, answer in known if self.watch.standing_of(check) is not None}

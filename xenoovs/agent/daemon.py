@@ -1,7 +1,8 @@
 """The agent: one loop of observe -> desired -> plan -> apply -> verify -> report, until it is told to stop.
 
-This is the wiring. What is desired is decided in `desired`, what differs and how it is made so in `reconcile` (plan,
-apply and verify), who is asked when in `asking`, what is said of it all in `report`, what can be seen in `view`.
+This is the wiring. What is desired is decided in `aim`; what differs from the bridge and how it is made so in
+`reconcile` (plan, apply, verify); what rounds came to is told by `report`. Beside the loop: `asking` sends the probes,
+`reload` looks after the config file, `operate` after what people ask for, and `look` puts all of it into a snapshot.
 """
 
 from __future__ import annotations
@@ -11,24 +12,28 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 
+from xenoovs.agent.aim import Aim, Desired
 from xenoovs.agent.asking import Asker
-from xenoovs.agent.check import Probe, uses_of
+from xenoovs.agent.check import Probe
 from xenoovs.agent.clock import Clock
 from xenoovs.agent.config_file import ConfigFile
-from xenoovs.agent.desired import Names, Ramps, effective
 from xenoovs.agent.events import Events
-from xenoovs.agent.log import tell, warn
+from xenoovs.agent.log import tell
+from xenoovs.agent.look import snapshot_of
 from xenoovs.agent.notify import notify
+from xenoovs.agent.operate import Operator
+from xenoovs.agent.overrides import RuntimeFile
 from xenoovs.agent.reconcile import Reconciler, Round
+from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.sighting import Sighting
-from xenoovs.agent.snapshot import Override, Snapshot
-from xenoovs.agent.view import HealthView, Seen, service_views
+from xenoovs.agent.snapshot import Snapshot
+from xenoovs.agent.waiting import Outcome, Waiting, settle
+from xenoovs.agent.watch import Watch
 from xenoovs.agent.workers import Work, Workers
-from xenoovs.compile.program import Outages
-from xenoovs.errors import SwitchError, XenoovsError
-from xenoovs.model.balancer import Balancer
+from xenoovs.errors import ChangesHeld, SwitchError, XenoovsError
 
 _LOOK_S = 0.2
 """Between two looks at the config file and the bridge's socket, each one stat(2)."""
@@ -38,40 +43,52 @@ _SETTLE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """`resync_s`: between two rounds for which nothing but time gives a reason; they find foreign changes."""
+class Settings:
+    """How an agent works.
+
+    resync_s:  between two rounds for which nothing but time gives a reason; they find foreign changes.
+    confirm_s: how long a new config waits to be confirmed before it is taken back; None: it need not be.
+    runtime:   where overrides outlive a restart; None: nowhere.
+    """
 
     resync_s: float = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Desired:
-    """What the last round aimed at."""
-
-    balancer: Balancer
-    out: Outages
-    ramps: Ramps
+    confirm_s: float | None = None
+    runtime: RuntimeFile | None = None
 
 
 class Agent:
-    """`report`: counts of its rounds; `events`: what it said; `asker`: the probes and their last answers."""
+    """Its parts are for `look` and for those who show something; to have something done, use its methods."""
 
     def __init__(
-        self, config: ConfigFile, reconciler: Reconciler, *, probe: Probe, clock: Clock, pace: Pace | None = None
+        self,
+        config: ConfigFile,
+        reconciler: Reconciler,
+        *,
+        probe: Probe,
+        clock: Clock,
+        settings: Settings | None = None,
     ) -> None:
-        self._config, self._reconciler, self._clock = config, reconciler, clock
-        self._pace = pace or Pace()
-        self._workers = Workers(self.stop)
+        self._settings = settings or Settings()
+        self.config, self.reconciler, self.clock = config, reconciler, clock
+        self.report, self.events, self.operator = Report(), Events(), Operator(self._settings.runtime)
+        self.workers = Workers(self.stop)
+        self.aim = Aim(Watch(), clock)
+        self.asker = Asker(probe, self.aim.watch, clock, self.workers, changed=self.want_round)
+        self.reloader = Reloader(
+            config, reconciler, aim=self.aim, operator=self.operator, confirm_s=self._settings.confirm_s
+        )
+        self.desired = Desired(config.balancer, config.balancer, {}, {})
+        self.offload: Sighting | None = None
+        self.started_s = time.time()
         self._beside: list[Work] = []
-        self.asker = Asker(probe, clock, self._workers, changed=self.want_round)
-        self.report, self.events = Report(), Events()
+        self._waiting = Waiting()
         self._wake = asyncio.Event()
         self._stopping = self._reload = False
         self._wanted = True
-        self._desired = _Desired(config.balancer, {}, {})
-        self._overrides: tuple[Override, ...] = ()
-        self._offload: Sighting | None = None
-        self._started_s = time.time()
+
+    @property
+    def bridge(self) -> str:
+        return self.config.balancer.uplinks.bridge
 
     @property
     def rounds(self) -> int:
@@ -89,7 +106,11 @@ class Agent:
 
     def show_offload(self, sighting: Sighting) -> None:
         """What a look at the hardware found just now; snapshots have it from here."""
-        self._offload = sighting
+        self.offload = sighting
+
+    def snapshot(self) -> Snapshot:
+        """All that is known now; within the event loop of the agent."""
+        return snapshot_of(self)
 
     async def run(self, *, once: bool = False) -> None:
         """Work until `stop` or, with `once`, until every backend was asked once and the bridge is right.
@@ -98,12 +119,10 @@ class Agent:
         an agent anew, and none may go on without its eyes.
         """
         with self.events.listening():
-            await self._follow()
-            self._workers.start(self.asker.forever())
-            for work in self._beside:
-                self._workers.start(work())
+            self.reconciler.is_held = self.operator.runtime.is_paused
+            await self._begin()
             try:
-                while not self.asker.watch.is_settled and not self._stopping:
+                while not self.aim.watch.is_settled and not self._stopping:
                     await self._pause(_LOOK_S)
                 if once:
                     self._done(await self._round())
@@ -111,9 +130,9 @@ class Agent:
                 await self._rounds_forever()
             finally:
                 notify("STOPPING=1")
-                await self._workers.stop()
-        if self._workers.mistake is not None:
-            raise self._workers.mistake
+                await self.workers.stop()
+        if self.workers.mistake is not None:
+            raise self.workers.mistake
 
     def stop(self) -> None:
         """End after the round that is under way. The flows stay."""
@@ -130,65 +149,51 @@ class Agent:
         self._wanted = True
         self._wake.set()
 
+    async def next_round(self) -> Outcome:
+        """Make a round now and wait for what comes of it."""
+        ticket = self._waiting.ticket()
+        self.want_round()
+        return await ticket
+
+    async def set_weight(self, names: tuple[str, str], weight: Fraction | None) -> Outcome:
+        """Give a backend another weight than the config, 0 to drain it, None to go back; and wait for the round.
+
+        Raises RequestRefused, and CompileError, ToleranceUnreachable where no flows can do that: nothing changes then.
+        """
+        runtime = self.operator.with_weight(self.config.balancer, names, weight)
+        await asyncio.to_thread(self.aim.check, self.config.balancer, runtime.overrides)
+        self.operator.take(runtime)
+        await self._follow()
+        return await self.next_round()
+
+    async def hold(self, *, hold: bool) -> Outcome | None:
+        """Pause or resume. What came of the next round; None: it was so already."""
+        if not self.operator.pause(hold=hold):
+            return None
+        self.reconciler.is_held = hold
+        return await self.next_round()
+
     def handle_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         """SIGTERM and SIGINT stop, SIGHUP reloads."""
         loop.add_signal_handler(signal.SIGTERM, self.stop)
         loop.add_signal_handler(signal.SIGINT, self.stop)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
 
-    def snapshot(self) -> Snapshot:
-        """All that is known now; within the event loop of the agent."""
-        desired, sighting = self._desired, self._offload
-        program = self._reconciler.program
-        seen = Seen(
-            config=self._config.balancer,
-            desired=desired.balancer,
-            program=program,
-            out=desired.out,
-            health=self._health(),
-            overrides=self._overrides,
-            ramps=desired.ramps,
-            offload=sighting,
-            moved=self.report.moved,
-        )
-        return Snapshot(
-            bridge=self._bridge,
-            config_path=str(self._config.path),
-            config_digest=self._config.digest,
-            started_s=self._started_s,
-            now_s=time.time(),
-            services=service_views(seen),
-            config_problem=str(self._config.problem or ""),
-            last_error=self.report.last_error,
-            flows=0 if program is None else len(program.flows),
-            rounds=self.report.rounds,
-            flow_mods=self.report.flow_mods,
-            foreign=self.report.foreign,
-            reloads=self.report.reloads,
-            last_round_s=self.report.last_round_s,
-            verified_s=None if sighting is None else sighting.seen_s,
-            overrides=self._overrides,
-            events=self.events.since(0),
-        )
-
-    def _health(self) -> dict[Names, HealthView]:
-        found, ahead_s = dict[Names, HealthView](), time.time() - self._clock.now_s()
-        for use in uses_of(self._config.balancer):
-            standing, answer = self.asker.watch.standing_of(use.check), self.asker.answers.get(use.check)
-            if standing is not None and answer is not None:
-                since_s = standing.since_s + ahead_s
-                view = HealthView(standing.is_up, since_s, answer.reason, answer.latency_s, answer.transitions)
-                found[use.service.name, use.backend.name] = view
-        return found
+    async def _begin(self) -> None:
+        self.operator.begin(self.config.balancer)
+        await self._follow()
+        self.workers.start(self.asker.forever())
+        for work in self._beside:
+            self.workers.start(work())
 
     async def _rounds_forever(self) -> None:
-        next_round_s, is_ready = self._clock.now_s(), False
+        next_round_s, is_ready = self.clock.now_s(), False
         while not self._stopping:
-            await self._look_at_config()
-            if self._wanted or self._is_lost() or self._clock.now_s() >= next_round_s:
+            self._look()
+            if self._wanted or self._is_lost() or self.clock.now_s() >= next_round_s:
                 self._wanted = False
                 is_good = await self._try_round()
-                next_round_s = self._clock.now_s() + (self._pace.resync_s if is_good else _RETRY_S)
+                next_round_s = self.clock.now_s() + (self._settings.resync_s if is_good else _RETRY_S)
                 if is_good and not is_ready:
                     is_ready = True
                     notify("READY=1")
@@ -196,61 +201,50 @@ class Agent:
             await self._pause(_LOOK_S)
         tell("stopping; the flows stay", rounds=self.rounds, foreign=self.foreign)
 
+    def _look(self) -> None:
+        """Whatever gives a reason for a round besides health."""
+        if self.reloader.look(always=self._reload) or self.reloader.is_due or self.aim.ramps() != self.desired.ramps:
+            self._wanted = True
+        self._reload = False
+
     async def _try_round(self) -> bool:
+        waiting = self._waiting.take()
         try:
-            self._done(await self._round())
+            done = await self._round()
+        except ChangesHeld as held:
+            self.report.hold(held.flow_mods)
+            settle(waiting, held)
+            return True
         except XenoovsError as problem:
-            self.report.complain(str(problem), bridge=self._bridge)
+            self.report.complain(str(problem), bridge=self.bridge)
+            settle(waiting, problem)
             return False
-        self.report.complain("", bridge=self._bridge)
+        self._done(done)
+        settle(waiting, done)
         return True
 
     async def _round(self) -> Round:
-        self._desired = desired = self._desire()
-        return await asyncio.to_thread(self._reconciler.round, desired.balancer, desired.out)
-
-    def _desire(self) -> _Desired:
-        ramps: Ramps = {}
-        balancer = effective(self._config.balancer, self._overrides, ramps)
-        return _Desired(balancer, self.asker.watch.outages(balancer), ramps)
+        await self.reloader.take_back_if_due()
+        tried = await self.reloader.try_candidate()
+        self.desired = desired = self.aim.desired(self.config.balancer, self.operator.overrides)
+        if tried is not None:
+            return tried
+        return await asyncio.to_thread(self.reconciler.round, desired.balancer, desired.out)
 
     def _done(self, done: Round) -> None:
-        self.report.done(done, bridge=self._bridge, config=self._config.digest, now_s=time.time())
+        self.report.complain("", bridge=self.bridge)
+        self.report.done(done, bridge=self.bridge, config=self.config.digest, now_s=time.time())
 
     def _is_lost(self) -> bool:
         # While something is wrong anyway, the retry will find out.
-        return not self.report.last_error and self._reconciler.is_lost(self._bridge)
-
-    @property
-    def _bridge(self) -> str:
-        return self._config.balancer.uplinks.bridge
-
-    async def _look_at_config(self) -> None:
-        changed = self._config.poll(always=self._reload)
-        self._reload = False
-        if not changed:
-            return
-        if self._config.problem is not None:
-            warn(
-                "the config cannot be used; the last good one stays",
-                reason=str(self._config.problem),
-                config=self._config.digest,
-            )
-            return
-        self.report.reloads += 1
-        tell("config read", file=self._config.path, config=self._config.digest)
-        await self._follow()
-        self._wanted = True
+        return not self.report.last_error and self.reconciler.is_lost(self.bridge)
 
     async def _follow(self) -> None:
-        balancer: Balancer = self._config.balancer
         try:
-            known = await asyncio.to_thread(self._reconciler.known, balancer)
+            await self.reloader.follow()
         except SwitchError as problem:
-            self.report.complain(str(problem), bridge=self._bridge)
-            known = {}
-        self.asker.watch.follow(balancer, known, now_s=self._clock.now_s())
-        self.asker.forget(frozenset(use.check for use in uses_of(balancer)))
+            self.report.complain(str(problem), bridge=self.bridge)
+            self.aim.follow(self.config.balancer, self.operator.overrides, {})
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):

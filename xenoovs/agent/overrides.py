@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,6 +16,7 @@ from xenoovs.errors import StateUnusable
 
 MAX_WEIGHT = 10**9
 MAX_SIZE_BYTES = 1 << 20
+_WEIGHT = r"[0-9]{1,30}(\.[0-9]{1,9}|/0*[1-9][0-9]{0,30})?"
 _KEYS = frozenset(("service", "backend", "weight", "configured", "since_s"))
 
 
@@ -90,7 +92,11 @@ def parse_runtime(data: bytes) -> Runtime:
         raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(document, dict) or set(document) != {"version", "paused", "overrides"}:
         raise ValueError("it does not have the keys version, paused and overrides alone")
-    if document["version"] != 1 or not isinstance(document["paused"], bool) or not isinstance(document["overrides"], list):
+    if (
+        document["version"] != 1
+        or not isinstance(document["paused"], bool)
+        or not isinstance(document["overrides"], list)
+    ):
         raise ValueError("version is not 1, paused not true or false, or overrides not a list")
     overrides = tuple(map(_override, document["overrides"]))
     if len({(override.service, override.backend) for override in overrides}) < len(overrides):
@@ -111,12 +117,10 @@ def _override(row: object) -> Override:
 
 
 def _weight(text: object) -> Fraction:
-    if not isinstance(text, str) or len(text) > 40:
-        raise ValueError("a weight is not a number in quotes")
-    try:
-        weight = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise ValueError(f"{text!r} is not a weight") from None
+    # Digits are counted before a Fraction is made: that of 1e999999999 takes all memory.
+    if not isinstance(text, str) or not re.fullmatch(_WEIGHT, text, re.ASCII):
+        raise ValueError(f"{str(text)[:40]!r} is not a weight in quotes")
+    weight = Fraction(text)
     if not 0 <= weight <= MAX_WEIGHT:
         raise ValueError(f"the weight {text} is not from 0 to {MAX_WEIGHT}")
     return weight

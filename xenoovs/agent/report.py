@@ -13,19 +13,20 @@ class Report:
 
     rounds:    that changed something; flow_mods: in them; foreign: flows of others' making that were put right.
     moved:     share of clients moved, summed over all changes, by service.
+    held:      flow-mods that a pause holds back now.
     last_error: why the bridge is not right now; empty while it is.
     last_round_s: UTC, when the bridge was last found or made right.
     """
 
     def __init__(self) -> None:
-        self.rounds = self.flow_mods = self.foreign = self.reloads = 0
+        self.rounds = self.flow_mods = self.foreign = self.held = 0
         self.moved = defaultdict[str, float](float)
         self.last_error = ""
         self.last_round_s: float | None = None
 
     def done(self, done: Round, *, bridge: str, config: str, now_s: float) -> None:
         """A round that left the bridge right."""
-        self.last_round_s = now_s
+        self.last_round_s, self.held = now_s, 0
         if done.lost:
             warn("the bridge had been made anew", bridge=bridge)
         if done.foreign:
@@ -41,6 +42,12 @@ class Report:
             moved, least = (f"{float(share):.4f}" for share in (change.moved, change.least_moved))
             out = ",".join(change.out) or "-"
             tell("service changed", service=change.name, clients_moved=moved, clients_moved_least=least, out=out)
+
+    def hold(self, flow_mods: int) -> None:
+        """A round that a pause kept from changing anything."""
+        if flow_mods != self.held:
+            warn("paused; the bridge is not as it should be", flow_mods=flow_mods)
+        self.held = flow_mods
 
     def complain(self, problem: str, *, bridge: str) -> None:
         """A round that failed, or, with an empty `problem`, one that did not. Says so only when it is news."""

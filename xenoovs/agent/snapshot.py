@@ -136,6 +136,7 @@ class Override:
 class Snapshot:
     """Everything. Counters (`rounds`, `flow_mods`, `foreign`, `reloads`) count from the start of the agent.
 
+    held:           flow-mods that a pause holds back.
     config_problem: why the newest text of the config is not in use; last_error: why the bridge is not right.
     confirm_by_s:   when the program rolls back unless it is confirmed; None: nothing waits.
     verified_s:     when megaflows were last looked at.
@@ -160,3 +161,4 @@ class Snapshot:
     verified_s: float | None = None
     overrides: tuple[Override, ...] = ()
     events: tuple[Event, ...] = ()
+    held: int = 0

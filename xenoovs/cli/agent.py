@@ -34,7 +34,7 @@ def command(config: Path, db: str | None, lab: str | None, *, log: str, resync_s
 
     from xenoovs.agent.clock import MonotonicClock
     from xenoovs.agent.config_file import ConfigFile
-    from xenoovs.agent.daemon import Agent, Pace
+    from xenoovs.agent.daemon import Agent, Settings
     from xenoovs.agent.log import LogForm, start_logging
     from xenoovs.agent.probe.run import Prober
     from xenoovs.agent.reconcile import Reconciler
@@ -45,7 +45,9 @@ def command(config: Path, db: str | None, lab: str | None, *, log: str, resync_s
 
     async def run() -> None:
         reconciler = Reconciler(connect(db, lab))
-        agent = Agent(ConfigFile(config), reconciler, probe=Prober().probe, clock=MonotonicClock(), pace=Pace(resync_s))
+        agent = Agent(
+            ConfigFile(config), reconciler, probe=Prober().probe, clock=MonotonicClock(), settings=Settings(resync_s)
+        )
         agent.handle_signals(asyncio.get_running_loop())
         await agent.run(once=once)
 
