@@ -20,7 +20,7 @@ Ramps = Mapping[Names, Fraction]
 
 
 def effective(balancer: Balancer, overrides: Iterable[Override], ramps: Ramps) -> Balancer:
-    """The balancer with the weights in use: an override goes before the config, and a ramp lowers either.
+    """The balancer with the weights in use: an override goes before the config, and a ramp stands beside either.
 
     Overrides and ramps of backends that the config does not have do nothing. The same balancer comes back where
     nothing changes. Raises CompileError for a service whose last weight was taken away at run time.
@@ -45,5 +45,5 @@ def _service(service: Service, weights: Mapping[Names, Fraction], ramps: Ramps) 
 
 
 def _backend(backend: Backend, names: Names, weights: Mapping[Names, Fraction], ramps: Ramps) -> Backend:
-    weight = weights.get(names, backend.weight) * ramps.get(names, Fraction(1))
-    return backend if weight == backend.weight else replace(backend, weight=weight)
+    weight, ramp = weights.get(names, backend.weight), ramps.get(names, Fraction(1))
+    return backend if (weight, ramp) == (backend.weight, backend.ramp) else replace(backend, weight=weight, ramp=ramp)

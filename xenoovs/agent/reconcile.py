@@ -85,7 +85,7 @@ class Reconciler:
             for backend in service.backends:
                 place = Destination(backend.mac.value, backend.egress)
                 if place in having | waiting:
-                    found[service.name, backend.name] = place not in waiting
+                    found[service.name, backend.name] = place in having
         return found
 
     def round(self, balancer: Balancer, out: Outages) -> Round:

@@ -21,8 +21,11 @@ from xenoovs.cli.options import config_argument, connect, duration, switch_optio
     show_default=True,
     help="How often all flows are compared; puts right what others changed.",
 )
+@click.option("--allow-exec", is_flag=True, help="Run the programs of exec probes; without this they fail.")
 @click.option("--once", is_flag=True, help="Ask every backend once, make the bridge right, and end.")
-def command(config: Path, db: str | None, lab: str | None, *, log: str, resync_s: float, once: bool) -> None:
+def command(
+    config: Path, db: str | None, lab: str | None, *, log: str, resync_s: float, allow_exec: bool, once: bool
+) -> None:
     """Keep the bridge as the config FILE says, with clients only at backends that answer.
 
     Asks backends (`health` in the config), moves the blocks of one that is down to the others and gives exactly those
@@ -46,7 +49,11 @@ def command(config: Path, db: str | None, lab: str | None, *, log: str, resync_s
     async def run() -> None:
         reconciler = Reconciler(connect(db, lab))
         agent = Agent(
-            ConfigFile(config), reconciler, probe=Prober().probe, clock=MonotonicClock(), settings=Settings(resync_s)
+            ConfigFile(config),
+            reconciler,
+            probe=Prober(exec_allowed=allow_exec).probe,
+            clock=MonotonicClock(),
+            settings=Settings(resync_s),
         )
         agent.handle_signals(asyncio.get_running_loop())
         await agent.run(once=once)

@@ -1,7 +1,8 @@
-"""The only place that starts other programs: argument lists, never a shell, always a time limit."""
+"""The only place that starts other programs: argument lists, never a shell. `start` alone sets no time limit."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -76,3 +77,13 @@ def try_run(
     except subprocess.TimeoutExpired:
         raise CommandTimeout(argv=argv, timeout_s=timeout_s) from None
     return Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
+
+
+async def start(argv: Sequence[str], *, output: int, env: Mapping[str, str]) -> asyncio.subprocess.Process:
+    """Start a program as leader of a session of its own, with nothing to read; the caller ends it.
+
+    `output`: descriptor for stdout and stderr. `env`: its whole environment. Raises OSError.
+    """
+    return await asyncio.create_subprocess_exec(
+        *argv, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=env
+    )
