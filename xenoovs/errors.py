@@ -294,6 +294,10 @@ class RequestRefused(XenoovsError):
         super().__init__(message)
 
 
+class ListenError(XenoovsError):
+    """The agent cannot listen where or as it was told."""
+
+
 class AgentMissing(XenoovsError):
     """No agent answers at its socket."""
 

@@ -18,7 +18,7 @@ _LARGEST_DENOMINATOR = 1_000_000
 
 def to_document(snapshot: Snapshot) -> dict[str, Any]:
     """Every field under its name; an enum as its value, a fraction as a number."""
-    document: dict[str, Any] = _plain(snapshot)
+    document: dict[str, Any] = plain(snapshot)
     return document
 
 
@@ -31,17 +31,18 @@ def from_document(document: object) -> Snapshot:
     return snapshot
 
 
-def _plain(value: object) -> Any:
+def plain(value: object) -> Any:
+    """Any value of ours as JSON has it."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Fraction):
         return value.numerator if value.denominator == 1 else float(value)
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(_plain(key)): _plain(item) for key, item in value.items()}
+        return {str(plain(key)): plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list | frozenset):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 

@@ -47,9 +47,9 @@ class Events(logging.Handler):
         """The events kept whose number is above `number`, oldest first."""
         return tuple(event for event in tuple(self._events) if event.number > number)
 
-    async def wait(self) -> None:
-        """Until something is logged."""
-        if self._arrival is not None:
+    async def wait_after(self, number: int) -> None:
+        """Until there is an event whose number is above `number`."""
+        while self._count <= number and self._arrival is not None:
             await self._arrival.wait()
 
     def _wake(self) -> None:
