@@ -16,6 +16,7 @@ from fractions import Fraction
 
 from xenoovs.agent.aim import Aim, Desired
 from xenoovs.agent.asking import Asker
+from xenoovs.agent.bridge_watch import BridgeWatch
 from xenoovs.agent.check import Probe
 from xenoovs.agent.clock import Clock
 from xenoovs.agent.config_file import ConfigFile
@@ -24,7 +25,7 @@ from xenoovs.agent.log import tell
 from xenoovs.agent.look import snapshot_of
 from xenoovs.agent.notify import notify
 from xenoovs.agent.operate import Operator
-from xenoovs.agent.overrides import RuntimeFile
+from xenoovs.agent.overrides import RuntimeFile, show_weight
 from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
@@ -79,9 +80,12 @@ class Agent:
         )
         self.desired = Desired(config.balancer, config.balancer, {}, {})
         self.offload: Sighting | None = None
+        self.bridge_watch: BridgeWatch | None = None
         self.started_s = time.time()
         self._beside: list[Work] = []
         self._waiting = Waiting()
+        # One change of what is desired at a time: each is tried against all others.
+        self._changing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._stopping = self._reload = False
         self._wanted = True
@@ -103,6 +107,11 @@ class Agent:
     def beside(self, work: Work) -> None:
         """Register a worker: it runs beside the rounds from the start of `run` to its end."""
         self._beside.append(work)
+
+    def watch_bridge(self, db: str) -> None:
+        """Follow the ports in the database of Open vSwitch (`db` as of Endpoint) beside the rounds."""
+        self.bridge_watch = BridgeWatch(db, balancer=lambda: self.config.balancer, want_round=self.want_round)
+        self.beside(self.bridge_watch.forever)
 
     def show_offload(self, sighting: Sighting) -> None:
         """What a look at the hardware found just now; snapshots have it from here."""
@@ -160,10 +169,12 @@ class Agent:
 
         Raises RequestRefused, and CompileError, ToleranceUnreachable where no flows can do that: nothing changes then.
         """
-        runtime = self.operator.with_weight(self.config.balancer, names, weight)
-        await asyncio.to_thread(self.aim.check, self.config.balancer, runtime.overrides)
-        self.operator.take(runtime)
-        await self._follow()
+        async with self._changing:
+            runtime = self.operator.with_weight(self.config.balancer, names, weight)
+            await asyncio.to_thread(self.aim.check, self.config.balancer, runtime.overrides)
+            self.operator.take(runtime)
+            tell("weight set", backend="/".join(names), weight="config" if weight is None else show_weight(weight))
+            await self._follow()
         return await self.next_round()
 
     async def hold(self, *, hold: bool) -> Outcome | None:
@@ -224,8 +235,9 @@ class Agent:
         return True
 
     async def _round(self) -> Round:
-        await self.reloader.take_back_if_due()
-        tried = await self.reloader.try_candidate()
+        async with self._changing:
+            await self.reloader.take_back_if_due()
+            tried = await self.reloader.try_candidate()
         self.desired = desired = self.aim.desired(self.config.balancer, self.operator.overrides)
         if tried is not None:
             return tried

@@ -38,6 +38,7 @@ def snapshot_of(agent: Agent) -> Snapshot:
         overrides=agent.operator.overrides,
         events=agent.events.since(0),
         held=report.held,
+        ports=None if agent.bridge_watch is None else agent.bridge_watch.ports(),
     )
 
 

@@ -107,6 +107,16 @@ class ServiceView:
 
 
 @dataclass(frozen=True, slots=True)
+class PortView:
+    """A port of the bridge that the config names. `ofport`: None while it does not work; `link_up`: None: not told."""
+
+    name: str
+    ofport: int | None
+    link_up: bool | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """Something that happened. `facts`: as the log has them; `number`: counts from 1 at the start of the agent."""
 
@@ -137,6 +147,7 @@ class Snapshot:
     """Everything. Counters (`rounds`, `flow_mods`, `foreign`, `reloads`) count from the start of the agent.
 
     held:           flow-mods that a pause holds back.
+    ports:          of the bridge, as the database of Open vSwitch tells them; None while it does not answer.
     config_problem: why the newest text of the config is not in use; last_error: why the bridge is not right.
     confirm_by_s:   when the program rolls back unless it is confirmed; None: nothing waits.
     verified_s:     when megaflows were last looked at.
@@ -162,3 +173,4 @@ class Snapshot:
     overrides: tuple[Override, ...] = ()
     events: tuple[Event, ...] = ()
     held: int = 0
+    ports: tuple[PortView, ...] | None = None

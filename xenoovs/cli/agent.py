@@ -39,6 +39,7 @@ class Options:
     tls_cert: Path | None
     tls_key: Path | None
     token_file: Path | None
+    allow_exec: bool
 
     def check(self) -> None:
         """Raises click.UsageError for options that exclude or need each other."""
@@ -62,6 +63,7 @@ class Options:
     show_default=True,
     help="How often all flows are compared; puts right what others changed.",
 )
+@click.option("--allow-exec", is_flag=True, help="Run the programs of exec probes; without this they fail.")
 @click.option("--once", is_flag=True, help="Ask every backend once, make the bridge right, and end.")
 @click.option(
     "--confirm",
@@ -117,7 +119,9 @@ async def _run(config: Any, switch: LiveSwitch, options: Options, places: Places
 
     runtime = RuntimeFile(places.runtime(config.balancer.uplinks.bridge))
     settings = Settings(options.resync_s, options.confirm_s, runtime)
-    agent = Agent(config, Reconciler(switch), probe=Prober().probe, clock=MonotonicClock(), settings=settings)
+    prober = Prober(exec_allowed=options.allow_exec)
+    agent = Agent(config, Reconciler(switch), probe=prober.probe, clock=MonotonicClock(), settings=settings)
+    agent.watch_bridge(switch.endpoint.db)
     for one in opened:
         agent.beside(lambda one=one: serve(agent, one, _mounts(agent)))  # type: ignore[misc]
     agent.handle_signals(asyncio.get_running_loop())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_a_program_is_told_the_port_of_the_service() -> None:
 def test_ramp_and_jitter() -> None:
     found = health("health: {probe: tcp, ramp: 30s, jitter: 0%}")
     assert found is not None
-    assert (found.ramp_ms, found.jitter) == (30_000, 0)
+    assert (found.ramp_ms, found.jitter) == (30_000, Fraction(0))
 
 
 @pytest.mark.parametrize(
