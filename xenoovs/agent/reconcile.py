@@ -6,7 +6,8 @@ twice, does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from xenoovs.agent.watch import Known
@@ -53,6 +54,8 @@ class Reconciler:
         self._last: _Last | None = None
         self.is_held = False
         """Whether changes are only counted: a round that would make one raises ChangesHeld."""
+        self.timed: list[Callable[[str, float], None]] = []
+        """Called with `plan` or `apply` and how many seconds that took, in the thread of the round."""
 
     @property
     def program(self) -> Program | None:
@@ -90,12 +93,14 @@ class Reconciler:
 
     def round(self, balancer: Balancer, out: Outages) -> Round:
         """Make the bridge right. Raises SwitchError, FlowTaken, CompileError, ToleranceUnreachable, ChangesHeld."""
+        begun_s = time.perf_counter()
         bridge = balancer.uplinks.bridge
         last = self._last_of(bridge)
         incarnation = self._switch.incarnation(bridge)
         dump = self._switch.dump_flow_text(bridge)
         if last is not None and (last.balancer, last.out, last.dump) == (balancer, out, dump):
             self._last = replace(last, incarnation=incarnation)
+            self._time("plan", begun_s)
             return Round(Plan((), (), (), len(last.texts)), lost=incarnation != last.incarnation)
         program = self._program(balancer, out, dump)
         same = last is not None and program is last.program
@@ -106,13 +111,22 @@ class Reconciler:
         difference = plan(texts.values(), observed)
         foreign = difference.flow_mods if same else 0 if last is None else _differences(dump, last.texts)
         done = Round(difference, foreign=0 if lost else foreign, lost=lost)
+        begun_s = self._time("plan", begun_s)
         if not done.difference.is_empty:
             done = self._change(balancer, program, observed, done)
             dump = self._switch.dump_flow_text(bridge)
             if _differences(dump, texts):
                 raise ReadBackDiffers(bridge=bridge, flows=done.difference.flow_mods)
+            self._time("apply", begun_s)
         self._last = _Last(balancer, out, program, texts, dump, incarnation)
         return done
+
+    def _time(self, step: str, begun_s: float) -> float:
+        """Tell how long it took; when it ended."""
+        now_s = time.perf_counter()
+        for listener in self.timed:
+            listener(step, now_s - begun_s)
+        return now_s
 
     def _last_of(self, bridge: str) -> _Last | None:
         """What the last round left, if it was on this bridge."""
