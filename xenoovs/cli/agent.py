@@ -39,6 +39,9 @@ class Options:
     tls_cert: Path | None
     tls_key: Path | None
     token_file: Path | None
+    web: str | None
+    offload_interval_s: float
+    metrics_blocks: bool
     allow_exec: bool
 
     def check(self) -> None:
@@ -47,8 +50,8 @@ class Options:
             raise click.UsageError("The agent reads its config again and again: name a file.")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise click.UsageError("--tls-cert and --tls-key go together.")
-        if self.listen is None and (self.tls_cert or self.token_file):
-            raise click.UsageError("--tls-cert, --tls-key and --token-file go with --listen.")
+        if self.listen is None and self.web is None and (self.tls_cert or self.token_file):
+            raise click.UsageError("--tls-cert, --tls-key and --token-file go with --listen or --web.")
 
 
 @click.command("agent")
@@ -78,9 +81,25 @@ class Options:
     metavar="ADDRESS:PORT",
     help="Serve the API here too. Without --token-file it only shows; beyond loopback it needs that and TLS.",
 )
-@click.option("--tls-cert", type=_FILE, metavar="FILE", help="With --listen: certificate chain, PEM.")
-@click.option("--tls-key", type=_FILE, metavar="FILE", help="With --listen: its private key, PEM.")
-@click.option("--token-file", type=_FILE, metavar="FILE", help="With --listen: whoever knows the token may do all.")
+@click.option(
+    "--web",
+    metavar="ADDRESS:PORT",
+    help="Serve the status page and the metrics here too, such as 127.0.0.1:8080; under the same rules.",
+)
+@click.option("--tls-cert", type=_FILE, metavar="FILE", help="With --listen and --web: certificate chain, PEM.")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="With --listen and --web: its private key, PEM.")
+@click.option(
+    "--token-file", type=_FILE, metavar="FILE", help="With --listen and --web: whoever knows the token may do all."
+)
+@click.option(
+    "--offload-interval",
+    "offload_interval_s",
+    type=duration,
+    default="10s",
+    show_default=True,
+    help="How often the datapath is looked at for the page and the metrics, at most half a percent of the time.",
+)
+@click.option("--metrics-blocks", is_flag=True, help="A metric for every block too: thousands of series.")
 def command(**given: Any) -> None:
     """Keep the bridge as the config FILE says, with clients only at backends that answer.
 
@@ -122,15 +141,21 @@ async def _run(config: Any, switch: LiveSwitch, options: Options, places: Places
     prober = Prober(exec_allowed=options.allow_exec)
     agent = Agent(config, Reconciler(switch), probe=prober.probe, clock=MonotonicClock(), settings=settings)
     agent.watch_bridge(switch.endpoint.db)
+    mounts = _mounts(agent, options)
     for one in opened:
-        agent.beside(lambda one=one: serve(agent, one, _mounts(agent)))  # type: ignore[misc]
+        agent.beside(lambda one=one: serve(agent, one, mounts))  # type: ignore[misc]
     agent.handle_signals(asyncio.get_running_loop())
     await agent.run(once=options.once)
 
 
-def _mounts(agent: Agent) -> tuple[Mount, ...]:
+def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:
     """What is served beside the API."""
-    return ()
+    from xenoovs.agent.eyes import Eyes
+    from xenoovs.agent.metrics.metric import Detail
+
+    detail = Detail.BLOCKS if options.metrics_blocks else Detail.ALWAYS
+    is_read = options.listen is not None or options.web is not None
+    return Eyes(agent, interval_s=options.offload_interval_s, detail=detail, is_always=is_read).mounts()
 
 
 def _places(switch: LiveSwitch, control: Path | None) -> Places:
@@ -157,19 +182,18 @@ def _open(options: Options, places: Places, bridge: str) -> Iterator[list[Opened
             stack.enter_context(lock_bridge(places.lock(bridge), bridge=bridge))
             sock = stack.enter_context(bound_socket(options.control or places.socket(bridge)))
             opened.append(open_local(sock))
-            if options.listen is not None:
-                opened.append(open_port(_listen(options)))
+            for option, where in (("--listen", options.listen), ("--web", options.web)):
+                if where is not None:
+                    opened.append(open_port(_listen(options, option, where)))
         yield opened
 
 
-def _listen(options: Options) -> Any:
+def _listen(options: Options, option: str, where: str) -> Any:
     from xenoovs.agent.control.serve import Listen
 
-    host, _, port = (options.listen or "").rpartition(":")
+    host, _, port = where.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or not 0 <= int(port[:6]) <= 65535:
-        raise click.UsageError(
-            f"--listen {options.listen}: expected ADDRESS:PORT, such as 127.0.0.1:9090 or [::1]:9090"
-        )
+        raise click.UsageError(f"{option} {where}: expected ADDRESS:PORT, such as 127.0.0.1:9090 or [::1]:9090")
     tls = None if options.tls_cert is None or options.tls_key is None else (options.tls_cert, options.tls_key)
-    return Listen(host, int(port), tls, options.token_file)
+    return Listen(host, int(port), tls, options.token_file, option)

@@ -26,12 +26,16 @@ _GRACE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """A TCP port to listen at. `tls`: certificate chain and key. `token_file`: who may do everything."""
+    """A TCP port to listen at. `tls`: certificate chain and key. `token_file`: who may do everything.
+
+    option: by which it was asked for.
+    """
 
     host: str
     port: int
     tls: tuple[Path, Path] | None = None
     token_file: Path | None = None
+    option: str = "--listen"
 
     def check(self) -> None:
         """Raises ListenError for what would be open to a network."""
@@ -44,7 +48,7 @@ class Listen:
         ]
         if missing:
             raise ListenError(
-                f"--listen {self.host}:{self.port} is reached from other machines, so it needs "
+                f"{self.option} {self.host}:{self.port} is reached from other machines, so it needs "
                 f"{' and '.join(missing)}; or listen at 127.0.0.1"
             )
 
