@@ -274,6 +274,25 @@ class NotConfirmed(XenoovsError):
         )
 
 
+class TakenBack(XenoovsError):
+    """A change that was taken back before anybody confirmed it."""
+
+    def __init__(self, *, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason}: the change was taken back; the flows are those of before")
+
+
+class NotOffloaded(XenoovsError):
+    """A change that was taken back because the NIC does not forward what it should."""
+
+    def __init__(self, *, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"{reason}, so the change was taken back; the flows are those of before. `xenoovs lint` and "
+            "`xenoovs doctor` tell what hardware offload needs"
+        )
+
+
 class StateUnusable(XenoovsError):
     """The file of run-time overrides cannot be used. `kept`: where it was moved to; None: it could not be read."""
 

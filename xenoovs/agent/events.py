@@ -43,6 +43,11 @@ class Events(logging.Handler):
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake)
 
+    @property
+    def last(self) -> int:
+        """The number of the newest event; 0: there is none."""
+        return self._count
+
     def since(self, number: int) -> tuple[Event, ...]:
         """The events kept whose number is above `number`, oldest first."""
         return tuple(event for event in tuple(self._events) if event.number > number)

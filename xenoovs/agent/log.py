@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
 
@@ -40,8 +41,7 @@ def warn(event: str, **facts: object) -> None:
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        facts = " ".join(f"{key}={_word(value)}" for key, value in facts_of(record).items())
-        return f"{record.levelname.lower()} {record.getMessage()} {facts}".rstrip()
+        return f"{record.levelname.lower()} {record.getMessage()} {render_facts(facts_of(record))}".rstrip()
 
 
 class _Json(logging.Formatter):
@@ -55,6 +55,11 @@ def facts_of(record: logging.LogRecord) -> dict[str, object]:
     """What an event is about, by name."""
     facts: dict[str, object] = getattr(record, "facts", {})
     return facts
+
+
+def render_facts(facts: Mapping[str, object]) -> str:
+    """`key=value` words; values with blanks or signs in them in quotes."""
+    return " ".join(f"{key}={_word(value)}" for key, value in facts.items())
 
 
 def _word(value: object) -> str:

@@ -66,7 +66,11 @@ def _stream(agent: Agent) -> _Answer:
             found = agent.events.since(last)
             last = found[-1].number if found else last
             lines = [json.dumps(plain(event)) for event in found] or [""]
-            await response.write("".join(f"{line}\n" for line in lines).encode())
+            try:
+                await response.write("".join(f"{line}\n" for line in lines).encode())
+            except ConnectionError:
+                # Whoever listened has gone.
+                return response
             try:
                 await asyncio.wait_for(agent.events.wait_after(last), _KEEP_ALIVE_S)
             except TimeoutError:

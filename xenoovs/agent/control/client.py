@@ -23,11 +23,12 @@ class Client:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def ask(self, name: str, request: Mapping[str, object] | None = None) -> Any:
+    def ask(self, name: str, request: Mapping[str, object] | None = None, *, since: int | None = None) -> Any:
         """The answer of a route, by its name. Raises AgentMissing, AgentRefused."""
         route = next(route for route in ROUTES if route.name == name)
+        path = route.path if since is None else f"{route.path}?since={since}"
         try:
-            connection, response = self._send(route, route.path, request)
+            connection, response = self._send(route, path, request)
             with connection:
                 data = response.read()
         except (OSError, HTTPException) as error:

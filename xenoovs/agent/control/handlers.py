@@ -34,8 +34,7 @@ async def status(agent: Agent, _: object) -> Status:
 
 
 async def events(agent: Agent, since: int) -> EventList:
-    found = agent.events.since(since)
-    return EventList(found, found[-1].number if found else since)
+    return EventList(agent.events.since(since), agent.events.last)
 
 
 async def drain(agent: Agent, asked: BackendRequest) -> Done:
@@ -51,10 +50,9 @@ async def undrain(agent: Agent, asked: BackendRequest) -> Done:
 
 
 async def pause(agent: Agent, _: EmptyRequest) -> Done:
-    outcome = await agent.hold(hold=True)
-    if outcome is None:
-        return Done("the agent is paused already")
-    return replace(_done("paused: the agent looks on and tells, and changes nothing", outcome), is_applied=True)
+    is_news = await agent.hold(hold=True) is not None
+    told = "paused" if is_news else "paused already"
+    return Done(f"{told}: the agent looks on and changes nothing until `xenoovs resume`")
 
 
 async def resume(agent: Agent, _: EmptyRequest) -> Done:
@@ -91,14 +89,15 @@ async def _set(agent: Agent, names: tuple[str, str], wanted: Fraction | None) ->
         told = f"{'/'.join(names)} is drained"
     else:
         told = f"{'/'.join(names)} has the weight {show_weight(used)}"
-    whose = "of the config" if used == configured else f"the config says {show_weight(configured)}"
-    return _done(f"{told}, {whose}" if used == configured else f"{told} ({whose})", outcome)
+    config = "as the config says" if used == configured else f"the config says {show_weight(configured)}"
+    return _done(f"{told} ({config})", outcome)
 
 
 def _done(told: str, outcome: Outcome) -> Done:
     if isinstance(outcome, XenoovsError):
         return Done(f"{told}, but the bridge is not so yet: {outcome}", is_applied=False)
     moved = {change.name: float(change.moved) for change in outcome.services if change.moved}
-    shares = ", ".join(f"{share:.2%} of the clients of {name}" for name, share in moved.items()) or "no client"
     mods = outcome.difference.flow_mods
-    return Done(f"{told}; {shares} moved, {mods} flow-mods", flow_mods=mods, clients_moved=moved)
+    shares = ", ".join(f"{share:.2%} of the clients of {name}" for name, share in moved.items()) or "no client"
+    what = f"{shares} moved by {mods} flow-mods" if mods else "no flow had to change"
+    return Done(f"{told}: {what}", flow_mods=mods, clients_moved=moved)
