@@ -100,7 +100,9 @@ async def _messages(
     parts: list[bytes] = []
     while True:
         try:
-            data = await asyncio.wait_for(reader.read(_READ_BYTES), _SILENCE_S)
+            # Not wait_for(): before Python 3.12 it may swallow a cancellation that comes together with data.
+            async with asyncio.timeout(_SILENCE_S):
+                data = await reader.read(_READ_BYTES)
         except TimeoutError:
             if is_asked:
                 raise SwitchUnreachable(target=db, reason="ovsdb-server has stopped answering") from None
