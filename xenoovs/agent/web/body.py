@@ -88,7 +88,11 @@ def _facts(snapshot: Snapshot) -> Markup:
         ("packets", quantity(pps), "a second"),
         ("bits", quantity(bps), "a second"),
         ("backends up", f"{up} of {len(checked)}" if checked else "-", "that are asked"),
-        ("flows", quantity(snapshot.flows), f"{snapshot.rounds} changes so far"),
+        (
+            "flows",
+            quantity(snapshot.flows),
+            f"{snapshot.rounds} {'change' if snapshot.rounds == 1 else 'changes'} so far",
+        ),
         ("found right", _since(snapshot.now_s, snapshot.last_round_s), "ago"),
     )
     tiles = (
