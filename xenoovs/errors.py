@@ -324,7 +324,7 @@ class AgentMissing(XenoovsError):
         self.where, self.reason = where, reason
         super().__init__(
             f"no agent answers at {where}: {reason}; start one with `xenoovs agent FILE` (or `systemctl start "
-            "xenoovs-agent`), or name its socket with --control"
+            "xenoovs-agent`), or name its socket with --control PATH"
         )
 
 

@@ -12,7 +12,7 @@ import click
 
 from xenoovs.cli.options import Output, connect, control_option, switch_options
 from xenoovs.cli.output import print_json
-from xenoovs.errors import AgentMissing
+from xenoovs.errors import AgentMissing, ListenError
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
@@ -47,6 +47,20 @@ def find_client(where: Where) -> Client:
     if where.bridge is not None:
         return Client(places.socket(where.bridge))
     return Client(_only(places))
+
+
+def agent_of(where: Where, bridge: str) -> Client | None:
+    """The agent of a bridge; None where none runs. With --control it has to be there."""
+    from xenoovs.agent.control.client import Client
+    from xenoovs.agent.control.unix import answers
+
+    if where.control is not None:
+        return Client(where.control)
+    try:
+        path = find_places(where).socket(where.bridge or bridge)
+    except ListenError:
+        return None
+    return Client(path) if answers(path) else None
 
 
 def find_places(where: Where) -> Places:

@@ -14,7 +14,7 @@ from xenoovs.cli.options import Output, output_option
 @agent_options
 @output_option
 @click.pass_context
-def command(context: click.Context, service: str, backend: str, /, output: Output, **where: str | None) -> None:
+def command(context: click.Context, /, service: str, backend: str, output: Output, **where: str | None) -> None:
     """Give BACKEND of SERVICE no clients: its blocks go to the others, by weight.
 
     The running agent does it, and keeps it over reloads and restarts until `xenoovs undrain`, or until the config

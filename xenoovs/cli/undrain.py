@@ -14,6 +14,6 @@ from xenoovs.cli.options import Output, output_option
 @agent_options
 @output_option
 @click.pass_context
-def command(context: click.Context, service: str, backend: str, /, output: Output, **where: str | None) -> None:
+def command(context: click.Context, /, service: str, backend: str, output: Output, **where: str | None) -> None:
     """Give BACKEND of SERVICE the weight of the config again, after `xenoovs drain` or `xenoovs weight`."""
     context.exit(change(Where(**where), output, "undrain", {"service": service, "backend": backend}))  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from xenoovs.cli.output import percent, print_json
 @output_option
 @click.pass_context
 def command(
-    context: click.Context, service: str, backend: str, weight: str | None, /, output: Output, **given: str | None
+    context: click.Context, /, service: str, backend: str, weight: str | None, output: Output, **given: str | None
 ) -> None:
     """Give BACKEND of SERVICE another WEIGHT than the config, relative to the others; or, without WEIGHT, show it.
 

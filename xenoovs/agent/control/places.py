@@ -45,9 +45,12 @@ class Places:
 def places_of(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) -> Places:
     """For root below /run and /var/lib (file-hierarchy(7)), else where the XDG base directories say.
 
-    An Open vSwitch that is not the one of the host has a directory of its own below, all of it in the run directory.
-    Raises ListenError where there is no run directory.
+    An Open vSwitch that is not the one of the host, as in a lab, has all of it in its own run directory; one whose run
+    directory is not known has a directory of its own below ours. Raises ListenError where there is none.
     """
+    is_system = endpoint.db == find_endpoint(db=None, env={}).db
+    if not is_system and endpoint.rundir is not None:
+        return Places(endpoint.rundir / "xenoovs", endpoint.rundir / "xenoovs")
     if is_root:
         run, state = _SYSTEM_RUN, _SYSTEM_STATE
     elif runtime := env.get("XDG_RUNTIME_DIR"):
@@ -57,7 +60,7 @@ def places_of(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) -> P
         raise ListenError("there is no directory for sockets: set XDG_RUNTIME_DIR, run as root, or use --control PATH")
     # What systemd made for the unit (RuntimeDirectory=, StateDirectory= of systemd.exec(5)).
     run, state = Path(env.get("RUNTIME_DIRECTORY") or run), Path(env.get("STATE_DIRECTORY") or state)
-    if endpoint.db == find_endpoint(db=None, env={}).db:
+    if is_system:
         return Places(run, state)
     own = run / f"ovs-{sha256(endpoint.db.encode()).hexdigest()[:_DIGITS]}"
     return Places(own, own)
