@@ -48,6 +48,7 @@ def running_agent(
         clock=MonotonicClock(),
         settings=Settings(resync_s=resync_s),
     )
+    agent.watch_bridge(switch.endpoint.db)
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
     thread.start()

@@ -120,3 +120,31 @@ def test_nobody_there(tmp_path: Path) -> None:
 
     with pytest.raises(SwitchUnreachable):
         asyncio.run(main())
+
+
+def test_cancelled_while_data_come_it_ends(tmp_path: Path) -> None:
+    """`asyncio.wait_for` of Python 3.11 swallowed a cancellation that came together with data."""
+
+    async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while not writer.is_closing():
+            writer.write(json.dumps(update({})).encode())
+            await asyncio.sleep(0)
+
+    async def follow() -> None:
+        async for _ in follow_ports(f"unix:{tmp_path}/db.sock"):
+            pass
+
+    async def main() -> None:
+        server = await asyncio.start_unix_server(talk, f"{tmp_path}/db.sock")
+        for turns in range(50):
+            task = asyncio.create_task(follow())
+            await asyncio.sleep(0.002)
+            for _ in range(turns % 7):
+                await asyncio.sleep(0)
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=5)
+            assert done
+            assert task.cancelled()
+        server.close()
+
+    asyncio.run(main())
