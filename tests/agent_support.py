@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Thread
 
@@ -14,7 +15,7 @@ from tests.command_line import SMALL_CONFIG
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.control.client import Client
-from xenoovs.agent.control.serve import open_local, serve
+from xenoovs.agent.control.serve import Opened, open_local, serve
 from xenoovs.agent.control.unix import bound_socket
 from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.overrides import RuntimeFile
@@ -64,8 +65,8 @@ class Scene:
         self.config.write_text(text.replace(old, new))
 
     @contextmanager
-    def agent(self, *, confirm_s: float | None = None) -> Iterator[tuple[Agent, Client]]:
-        """An agent that has made its first round, and a client of it."""
+    def agent(self, *, confirm_s: float | None = None, also: Iterable[Opened] = ()) -> Iterator[tuple[Agent, Client]]:
+        """An agent that has made its first round, and a client of it; `also`: where else it listens."""
         settings = Settings(resync_s=0.3, confirm_s=confirm_s, runtime=RuntimeFile(self.state))
         reconciler = Reconciler(self.switch)
         agent = Agent(
@@ -73,7 +74,8 @@ class Scene:
         )
         path = self.directory / "agent.sock"
         with bound_socket(path) as sock:
-            agent.beside(lambda: serve(agent, open_local(sock)))
+            for opened in (open_local(sock), *also):
+                agent.beside(partial(serve, agent, opened))
             loop = asyncio.new_event_loop()
             thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
             thread.start()

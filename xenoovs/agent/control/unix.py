@@ -22,13 +22,13 @@ def lock_bridge(path: Path, *, bridge: str) -> Iterator[None]:
 
     Raises AgentRuns, ListenError.
     """
-    descriptor = _locked(path, bridge)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
-        _remove_if_empty(path.parent)
+    with _directory(path.parent):
+        descriptor = _locked(path, bridge)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
 
 
 @contextmanager
@@ -39,22 +39,19 @@ def bound_socket(path: Path) -> Iterator[socket.socket]:
     """
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise ListenError(f"{path} is longer than the {_MAX_PATH_BYTES} bytes that a socket's name may have")
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        _bind(sock, path)
-    except OSError as error:
-        sock.close()
-        raise ListenError(f"cannot listen at {path}: {error.strerror or error}") from None
-    made = path.stat().st_ino
-    try:
-        yield sock
-    finally:
-        with suppress(OSError):
-            # Not that of another process which took this name over.
-            if path.stat().st_ino == made:
-                path.unlink()
-        sock.close()
-        _remove_if_empty(path.parent)
+    with _directory(path.parent), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        try:
+            _bind(sock, path)
+        except OSError as error:
+            raise ListenError(f"cannot listen at {path}: {error.strerror or error}") from None
+        made = path.stat().st_ino
+        try:
+            yield sock
+        finally:
+            with suppress(OSError):
+                # Not that of another process which took this name over.
+                if path.stat().st_ino == made:
+                    path.unlink()
 
 
 def answers(path: Path) -> bool:
@@ -69,7 +66,6 @@ def answers(path: Path) -> bool:
 
 
 def _bind(sock: socket.socket, path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.is_socket() and not answers(path):
         path.unlink()
     # Before bind(2), so that it never has another mode: a new socket file takes that of its descriptor (unix(7)).
@@ -81,7 +77,6 @@ def _bind(sock: socket.socket, path: Path) -> None:
 
 def _locked(path: Path, bridge: str) -> int:
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
@@ -104,6 +99,17 @@ def _is_there(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _remove_if_empty(directory: Path) -> None:
-    with suppress(OSError):
-        directory.rmdir()
+@contextmanager
+def _directory(path: Path) -> Iterator[None]:
+    """A directory that is there for the time of a `with`; one that was made for it goes again. Raises ListenError."""
+    was_there = path.exists()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ListenError(f"cannot make the directory {path}: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        if not was_there:
+            with suppress(OSError):
+                path.rmdir()
