@@ -31,7 +31,7 @@ def quantity(value: float | None) -> str:
 
 
 def ago(seconds: float | None) -> str:
-    """A time span by its one or two largest units: `95 s`, `12 min`, `3 h 5 min`, `4 d`. `-` for none."""
+    """A time span by its largest unit: `95 s`, `12 min`, `3 h`, `4 d`. `-` for none."""
     if seconds is None:
         return "-"
     whole = max(0, int(seconds))
@@ -40,8 +40,7 @@ def ago(seconds: float | None) -> str:
     if whole < 2 * _HOUR_S:
         return f"{whole // _MINUTE_S} min"
     if whole < 2 * _DAY_S:
-        hours, rest = divmod(whole, _HOUR_S)
-        return f"{hours} h {rest // _MINUTE_S} min"
+        return f"{whole // _HOUR_S} h"
     return f"{whole // _DAY_S} d"
 
 
