@@ -34,23 +34,26 @@ def command(*, follow: bool, lines: int | None, output: Output, **given: str | N
     events = found["events"]
     for event in events if lines is None else events[max(0, len(events) - lines) :]:
         _show(event, output)
-    last = found["last"]
+    place = found["started_s"], found["last"]
     while follow:
-        last = _follow(client, last, output)
+        place = _follow(client, place, output)
         time.sleep(_RETRY_S)
 
 
-def _follow(client: Client, last: int, output: Output) -> int:
-    """Show what is new until the agent ends; the number of the last event that was shown."""
+def _follow(client: Client, place: tuple[float, int], output: Output) -> tuple[float, int]:
+    """Show what is new until the agent ends. `place`: when it started, and the last event of it that was shown."""
+    started_s, last = place
     try:
-        # An agent that was started since counts from 1 again.
-        last = min(last, client.ask("events", since=last)["last"])
+        now_s = client.ask("events", since=last)["started_s"]
+        if now_s != started_s:
+            # Another agent, which counts from 1 again.
+            started_s, last = now_s, 0
         for event in client.events(last):
             _show(event, output)
             last = event["number"]
     except AgentMissing:
         pass
-    return last
+    return started_s, last
 
 
 def _show(event: dict[str, Any], output: Output) -> None:

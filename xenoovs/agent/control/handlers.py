@@ -34,7 +34,7 @@ async def status(agent: Agent, _: object) -> Status:
 
 
 async def events(agent: Agent, since: int) -> EventList:
-    return EventList(agent.events.since(since), agent.events.last)
+    return EventList(agent.events.since(since), agent.events.last, agent.started_s)
 
 
 async def drain(agent: Agent, asked: BackendRequest) -> Done:

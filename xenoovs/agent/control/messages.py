@@ -73,10 +73,15 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class EventList:
-    """Events, oldest first. `last`: the number of the newest, for the next `since`."""
+    """Events, oldest first.
+
+    last:      the number of the newest, for the next `since`.
+    started_s: UTC, when the agent started; another one counts its events from 1 again.
+    """
 
     events: tuple[Event, ...]
     last: int
+    started_s: float
 
 
 @dataclass(frozen=True, slots=True)
