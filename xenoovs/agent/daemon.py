@@ -224,13 +224,16 @@ class Agent:
             done = await self._round()
         except ChangesHeld as held:
             self.report.hold(held.flow_mods)
+            notify(f"STATUS={held}")
             settle(waiting, held)
             return True
         except XenoovsError as problem:
             self.report.complain(str(problem), bridge=self.bridge)
+            notify(f"STATUS={str(problem).splitlines()[0]}")
             settle(waiting, problem)
             return False
         self._done(done)
+        notify(f"STATUS=bridge {self.bridge} is as config {self.config.digest} says")
         settle(waiting, done)
         return True
 
