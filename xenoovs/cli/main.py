@@ -49,6 +49,7 @@ COMMANDS = {
     "resume": "End a pause.",
     "confirm": "Keep a change that waits to be confirmed.",
     "logs": "Show what the agent said.",
+    "restart-ovs": "Restart Open vSwitch and put all flows back.",
     "remove": "Take our flows off the bridge; those of others stay.",
     "lab": "A whole test network on this machine, no NIC needed.",
     "schema": "Print the JSON Schema of the config, for editors.",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import environ
+from typing import IO
 
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout
 
@@ -87,3 +89,25 @@ async def start(argv: Sequence[str], *, output: int, env: Mapping[str, str]) -> 
     return await asyncio.create_subprocess_exec(
         *argv, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=env
     )
+
+
+@contextmanager
+def open_pipe_to(argv: Sequence[str]) -> Iterator[IO[bytes]]:
+    """A program in a session of its own, and the pipe that it reads; it is waited for at the end.
+
+    It outlives this process where that is killed: its pipe ends then. Raises CommandMissing.
+    """
+    try:
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise CommandMissing(program=argv[0], package=_PACKAGES.get(argv[0], argv[0])) from None
+    with child:
+        if child.stdin is None:
+            raise RuntimeError("Popen gave no pipe")
+        yield child.stdin
