@@ -6,7 +6,8 @@ twice, does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from xenoovs.agent.watch import Known
@@ -14,7 +15,7 @@ from xenoovs.compile.movement import Destination, blocks_by_service, pieces, pla
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Outages, Program, compile_program
 from xenoovs.compile.summary import ServiceChange, summarise
-from xenoovs.errors import ReadBackDiffers
+from xenoovs.errors import ChangesHeld, ReadBackDiffers
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.parse import parse_dump
@@ -51,6 +52,23 @@ class Reconciler:
     def __init__(self, switch: Switch) -> None:
         self._switch = switch
         self._last: _Last | None = None
+        self.is_held = False
+        """Whether changes are only counted: a round that would make one raises ChangesHeld."""
+        self.timed: list[Callable[[str, float], None]] = []
+        """Called with `plan` or `apply` and how many seconds that took, in the thread of the round."""
+
+    @property
+    def program(self) -> Program | None:
+        """What the last round left on the bridge."""
+        return None if self._last is None else self._last.program
+
+    @property
+    def switch(self) -> Switch:
+        return self._switch
+
+    def forget(self) -> None:
+        """Take what is on the bridge at the next round as it is found, as after a restart."""
+        self._last = None
 
     def is_lost(self, bridge: str) -> bool:
         """Whether the bridge is not the one of the last round. Costs microseconds. Raises BridgeMissing."""
@@ -70,17 +88,19 @@ class Reconciler:
             for backend in service.backends:
                 place = Destination(backend.mac.value, backend.egress)
                 if place in having | waiting:
-                    found[service.name, backend.name] = place not in waiting
+                    found[service.name, backend.name] = place in having
         return found
 
     def round(self, balancer: Balancer, out: Outages) -> Round:
-        """Make the bridge right. Raises SwitchError, FlowTaken, CompileError, ToleranceUnreachable."""
+        """Make the bridge right. Raises SwitchError, FlowTaken, CompileError, ToleranceUnreachable, ChangesHeld."""
+        begun_s = time.perf_counter()
         bridge = balancer.uplinks.bridge
         last = self._last_of(bridge)
         incarnation = self._switch.incarnation(bridge)
         dump = self._switch.dump_flow_text(bridge)
         if last is not None and (last.balancer, last.out, last.dump) == (balancer, out, dump):
             self._last = replace(last, incarnation=incarnation)
+            self._time("plan", begun_s)
             return Round(Plan((), (), (), len(last.texts)), lost=incarnation != last.incarnation)
         program = self._program(balancer, out, dump)
         same = last is not None and program is last.program
@@ -91,13 +111,22 @@ class Reconciler:
         difference = plan(texts.values(), observed)
         foreign = difference.flow_mods if same else 0 if last is None else _differences(dump, last.texts)
         done = Round(difference, foreign=0 if lost else foreign, lost=lost)
+        begun_s = self._time("plan", begun_s)
         if not done.difference.is_empty:
             done = self._change(balancer, program, observed, done)
             dump = self._switch.dump_flow_text(bridge)
             if _differences(dump, texts):
                 raise ReadBackDiffers(bridge=bridge, flows=done.difference.flow_mods)
+            self._time("apply", begun_s)
         self._last = _Last(balancer, out, program, texts, dump, incarnation)
         return done
+
+    def _time(self, step: str, begun_s: float) -> float:
+        """Tell how long it took; when it ended."""
+        now_s = time.perf_counter()
+        for listener in self.timed:
+            listener(step, now_s - begun_s)
+        return now_s
 
     def _last_of(self, bridge: str) -> _Last | None:
         """What the last round left, if it was on this bridge."""
@@ -118,6 +147,8 @@ class Reconciler:
         require_ports(self._switch, bridge, balancer.ports)
         foreign = (seen.flow for seen in self._switch.dump_foreign_flows(bridge))
         difference = plan(program.flows, (*observed, *foreign))
+        if self.is_held and not difference.is_empty:
+            raise ChangesHeld(flow_mods=difference.flow_mods)
         self._switch.apply(bridge, bundle_of(difference))
         changes = tuple(change for change in summarise(program, observed) if change.fate.value != "same")
         return Round(difference, changes, done.foreign, done.lost)

@@ -66,6 +66,17 @@ def switch_options(command: Command) -> Command:
     return db(lab(command))
 
 
+def control_option(command: Command) -> Command:
+    """--control PATH."""
+    option = click.option(
+        "--control",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="PATH",
+        help="Unix socket of the agent. Default: /run/xenoovs/BRIDGE.sock; without root, $XDG_RUNTIME_DIR/xenoovs/...",
+    )
+    return option(command)
+
+
 def rebalance_option(command: Command) -> Command:
     """--rebalance."""
     option = click.option(
