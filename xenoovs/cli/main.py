@@ -41,6 +41,7 @@ COMMANDS = {
     "doctor": "Check what hardware offload needs, and mend it.",
     "trace": "Show which backend and flow a client's packet meets.",
     "agent": "Check the health of backends and keep the bridge right.",
+    "controller": "Be the OpenFlow controller of the bridge and keep it right.",
     "top": "Show live who gets what; drain and undrain by key.",
     "drain": "Give a backend no clients, for now.",
     "undrain": "Give a backend its weight of the config again.",
