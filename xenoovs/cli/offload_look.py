@@ -130,7 +130,7 @@ def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
 
     Raises OSError, ParseError for `flows`, CompileError.
     """
-    observed = _read_flows(flows) if flows is not None else ()
+    observed = read_flows(flows) if flows is not None else ()
     program = compile_near(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
     around = Surroundings(own_mask=own_mask_of(program))
     hints = Hints()
@@ -206,7 +206,7 @@ def open_lines(path: Path) -> Iterator[Iterable[str]]:
         yield file
 
 
-def _read_flows(path: Path) -> tuple[ObservedFlow, ...]:
+def read_flows(path: Path) -> tuple[ObservedFlow, ...]:
     with open_lines(path) as lines:
         return tuple(parse_dump("".join(lines)))
 

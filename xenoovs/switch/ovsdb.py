@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.switch.api import BridgeState, PortState
 from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.python_ovs import import_ovs
 from xenoovs.switch.stderr import explain
 
 if TYPE_CHECKING:
@@ -67,8 +68,9 @@ asks the server for these alone; its own schema file need not be on this host.""
 def read_bridges(endpoint: Endpoint, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> tuple[BridgeState, ...]:
     """All bridges, sorted by name. Raises SwitchUnreachable, also when there is no answer within `timeout_s`."""
     deadline = time.monotonic() + timeout_s
-    _check_reachable(endpoint.db, deadline=deadline)
     # Imported here: it takes 40 ms, and most commands never need it.
+    import_ovs()
+    _check_reachable(endpoint.db, deadline=deadline)
     from ovs.db.idl import Idl, SchemaHelper
 
     helper = SchemaHelper(schema_json=_SCHEMA)
