@@ -133,7 +133,7 @@ back, and where blocks that move will go.
 | a longest-match rule of depth d | {Stage.LONGEST_MATCH.table} | {BLOCK_PRIORITY} + d |
 {pins}
 
-The service's id travels in `{SERVICE_ID.ovs_name}`, the number of a port for a learned flow in `{OUTPUT_PORT.ovs_name}`.
+The service's id travels in `{SERVICE_ID.ovs_name}`, the port number of a learned flow in `{OUTPUT_PORT.ovs_name}`.
 
 Cookies, 64 bits: owner `{OWNER:#x}` (16), generation {GENERATION} (8), stage (8; its table, and
 {Stage.LEARNED.value} for `learned`), service id (32; 0: no service).
