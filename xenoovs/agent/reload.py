@@ -115,7 +115,9 @@ class Reloader:
             before = await asyncio.to_thread(take_flows, self._reconciler.switch, candidate.balancer.uplinks.bridge)
         done: Round | None = None
         try:
-            done = await asyncio.to_thread(self._reconciler.round, desired.balancer, desired.out)
+            done = await asyncio.to_thread(
+                self._reconciler.round, desired.balancer, desired.out, now_s=time.monotonic()
+            )
         except ChangesHeld:
             # Nothing but the pause stands against it.
             before = None

@@ -20,7 +20,7 @@ _COLOUR = {State.OK: "green", State.WRONG: "red", State.UNKNOWN: "yellow"}
 
 
 def show_checks(checks: Iterable[Check], where: Where) -> None:
-    """The table, and below it one paragraph for each that is wrong or can be looked into. `where`: as in Fix.text."""
+    """The table, and below it a paragraph for each row that is wrong or has a command. `where`: as in `Fix.text`."""
     rows = tuple(checks)
     print_table(["STATE", "CHECK", "OF", "SEEN"], [_cells(check) for check in rows])
     for check in rows:

@@ -33,6 +33,7 @@ COMMANDS = {
     "validate": "Check a config and say everything that is wrong with it.",
     "compile": "Print the OpenFlow flows of a config.",
     "lint": "Say whether the NIC can take flows, and what they cost.",
+    "analyse": "Say how evenly real clients would spread over the backends.",
     "plan": "Show what apply would change, and how many clients move.",
     "apply": "Make the bridge do what the config says, atomically.",
     "status": "Show backends with their shares, packets and rates.",

@@ -117,7 +117,8 @@ def _from_bridge(balancer: Balancer, options: Options) -> int:
     from xenoovs.cli.planning import compile_near
 
     switch, bridge = connect(options.where.db, options.where.lab), balancer.uplinks.bridge
-    program = compile_near(balancer, switch.dump_flows(bridge))
+    observed = switch.dump_flows(bridge)
+    program = compile_near(balancer, observed)
     source = f"from the flows of bridge {bridge}" + ("" if options.from_bridge else ", which no agent keeps")
     report = None
     for report, before in _looks(program, switch, bridge, interval_s=options.interval_s):
