@@ -23,11 +23,12 @@ class LinkReconciler(Reconciler):
         super().__init__(switch)
         self._ports_down, self._follow = ports_down, follow
 
-    def round(self, balancer: Balancer, out: Outages) -> Round:
+    def round(self, balancer: Balancer, out: Outages, *, now_s: float = 0.0) -> Round:
         """As in `Reconciler`; backends behind ports that are down count as out."""
         if self._follow is not None:
             self._follow(balancer)
-        return super().round(balancer, with_links(balancer, out, self._ports_down(balancer.uplinks.bridge)))
+        down = self._ports_down(balancer.uplinks.bridge)
+        return super().round(balancer, with_links(balancer, out, down), now_s=now_s)
 
 
 def with_links(balancer: Balancer, out: Outages, down: frozenset[str]) -> Outages:

@@ -14,7 +14,7 @@ from threading import Thread
 
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
-from xenoovs.agent.daemon import Agent, Pace
+from xenoovs.agent.daemon import Agent
 from xenoovs.agent.links import LinkReconciler
 from xenoovs.agent.log import LogForm, start_logging, tell, warn
 from xenoovs.agent.probe.run import Prober
@@ -64,6 +64,6 @@ class XenoovsController(FRAMEWORK.application):  # type: ignore[misc,name-define
         events.run_until_complete(self._run(events, reconciler))
 
     async def _run(self, events: asyncio.AbstractEventLoop, reconciler: LinkReconciler) -> None:
-        agent = Agent(self._config, reconciler, probe=Prober().probe, clock=MonotonicClock(), pace=Pace())
+        agent = Agent(self._config, reconciler, probe=Prober().probe, clock=MonotonicClock())
         self._board.on_change(lambda: wake(events, agent.want_round))
         await agent.run()

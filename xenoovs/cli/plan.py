@@ -33,13 +33,16 @@ def command(
 
     Shows the flows that would be added (+), changed (~) and removed (-); for each service the backends' shares of the
     address space before and after, the share of clients that would get another backend, and the entries that the NIC
-    will hold. Exit status 0: nothing to do, 2: something differs.
+    will hold; with `drain: {mode: pin}` what is done first, for which connections and for how long. Exit status 0:
+    nothing to do, 2: something differs.
     """
+    from xenoovs.agent.drains import Drains
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
     from xenoovs.cli.planning import plan_change
     from xenoovs.cli.show_plan import plan_document, show_plan
 
-    change = plan_change(load(config), connect(db, lab), rebalance=rebalance)
+    balancer, switch = load(config), connect(db, lab)
+    change = plan_change(balancer, switch, rebalance=rebalance, drains=Drains(switch))
     if output is Output.JSON:
         print_json(plan_document(change))
     else:

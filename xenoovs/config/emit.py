@@ -11,6 +11,7 @@ from xenoovs.config.scalar import parse_plain_scalar
 from xenoovs.model.address import Family
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.drain import Drain
 from xenoovs.model.health import Health
 from xenoovs.model.service import Claim, Service, SourceBits
 
@@ -56,6 +57,7 @@ def _service(service: Service) -> Iterator[str]:
     if service.health is not None:
         yield "health:"
         yield from _health(service.health)
+    yield f"drain: {_drain(service.drain)}"
     yield "backends:"
     yield from map(_backend, service.backends)
 
@@ -78,14 +80,34 @@ def _health(health: Health) -> Iterator[str]:
     if health.netns is not None:
         yield f"  netns: {_text(health.netns)}"
     yield from (f"  {key}: {_quoted(getattr(health, key))}" for key in ("path", "query", "send", "expect"))
+    yield from _http(health)
+    if health.command:
+        yield f"  command: {_list(map(_quoted, health.command))}"
     yield f"  interval: {health.interval_ms}ms"
     yield f"  fast_interval: {health.fast_interval_ms}ms"
     yield f"  timeout: {health.timeout_ms}ms"
     yield f"  rise: {health.rise}"
     yield f"  fall: {health.fall}"
+    yield f"  jitter: {_decimal(health.jitter * 100)}%"
+    if health.ramp_ms is not None:
+        yield f"  ramp: {health.ramp_ms}ms"
     yield f"  initial: {health.initial.value}"
     yield f"  max_down: {_decimal(health.max_down * 100)}%"
     yield f"  on_all_down: {health.on_all_down.value}"
+
+
+def _http(health: Health) -> Iterator[str]:
+    first, last = health.status
+    yield f"  status: {first}-{last}"
+    yield f"  body: {_quoted(health.body)}"
+    texts = ((key, getattr(health, key)) for key in ("host", "ca_file", "server_name"))
+    yield from (f"  {key}: {_quoted(text)}" for key, text in texts if text is not None)
+    if health.insecure:
+        yield "  insecure: true"
+
+
+def _drain(drain: Drain) -> str:
+    return f"{{mode: {drain.mode.value}, timeout: {drain.timeout_ms}ms, rest: {drain.rest_ms}ms}}"
 
 
 def _backend(backend: Backend) -> str:

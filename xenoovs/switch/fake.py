@@ -52,6 +52,10 @@ class FakeSwitch:
         """Put flows there, of any owner, unseen by `applied`."""
         self._tables[bridge] |= {flow.key: ObservedFlow(flow, 0, 0, 0.0) for flow in flows}
 
+    def set_ports(self, state: BridgeState) -> None:
+        """Let a bridge that is there have other ports."""
+        self._states[state.name] = state
+
     def restart(self, bridge: str) -> None:
         """Lose all flows, as a restart of ovs-vswitchd does."""
         self._tables[bridge] = {}
@@ -67,6 +71,12 @@ class FakeSwitch:
         for key, number in packets.items():
             seen = table[key]
             table[key] = replace(seen, packets=seen.packets + number, bytes=seen.bytes + number * packet_bytes)
+
+    def age(self, bridge: str, seconds: float) -> None:
+        """Let time pass for all flows."""
+        table = self._tables[bridge]
+        for key, seen in table.items():
+            table[key] = replace(seen, duration_s=seen.duration_s + seconds)
 
     def all_flows(self, bridge: str) -> dict[FlowKey, ObservedFlow]:
         """Flows of all owners."""

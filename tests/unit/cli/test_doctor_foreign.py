@@ -69,6 +69,23 @@ def test_a_flow_that_cannot_be_simulated_is_named() -> None:
     assert "ct_state" in foreign.cost.reason
 
 
+@pytest.mark.parametrize(
+    ("line", "varying"),
+    [
+        ("priority=2000,ip,nw_tos=32 actions=drop", ("nw_tos",)),
+        ("priority=2000,ip,nw_src=0.0.0.1/0.0.0.1,nw_tos=32,nw_ttl=1 actions=drop", ("nw_tos", "nw_ttl")),
+        ("priority=2000,ct_state=+trk,ip actions=drop", ()),
+        ("priority=2000,ip,nw_tos=32,nw_dst=192.0.2.9 actions=drop", ()),
+    ],
+)
+def test_a_field_that_differs_between_clients_widens_though_it_is_not_simulated(
+    line: str, varying: tuple[str, ...]
+) -> None:
+    foreign = _foreign(VIP, line)
+    assert isinstance(foreign.cost, Unknown)
+    assert foreign.varying == varying
+
+
 def test_no_flows_of_others() -> None:
     assert _foreign(NINE) == ForeignFlows((), 0, NOT_ASKED)
 

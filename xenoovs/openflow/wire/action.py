@@ -11,7 +11,7 @@ from struct import Struct
 from typing import assert_never
 
 from xenoovs.errors import NotEncodable
-from xenoovs.openflow.action import Action, Foreign, Move, Normal, Output, OutputInPort, Resubmit, SetField
+from xenoovs.openflow.action import Action, Foreign, Learn, Move, Normal, Output, OutputInPort, Resubmit, SetField
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.wire import ports
 from xenoovs.openflow.wire.error_names import NICIRA
@@ -69,6 +69,8 @@ def _encode(action: Action, ofports: Mapping[str, int]) -> bytes:
         case Resubmit(table):
             size = _RESUBMIT_TABLE.size
             return _RESUBMIT_TABLE.pack(_TYPE_EXPERIMENTER, size, NICIRA, _NX_RESUBMIT_TABLE, _SAME_PORT, table)
+        case Learn():
+            raise NotEncodable(part="learn", reason="drains do not go by OpenFlow messages yet")
         case Foreign(text):
             return _encode_foreign(text)
         case _:
