@@ -10,7 +10,7 @@ import pytest
 
 from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.ways import Record, Way, running_server
+from tests.ovs.ways import PATIENCE_S, Record, Way, connect, running_server
 from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitation
 from xenoovs.controller.answers import answer_flows
@@ -90,6 +90,32 @@ def test_without_a_controller_discovery_goes_where_it_went(bridge: DummyBridge, 
     eventually(lambda: _flows(bridge) == [], "the flows are gone with the controller")
     _receive(bridge, solicitation())
     eventually(lambda: bridge.sent("p1") == [solicitation()], "it is passed on")
+
+
+def test_the_next_master_answers(bridge: DummyBridge, record: Record) -> None:
+    """Each question is answered once, by the master of the moment."""
+    with running_server(Record(), is_redundant=True) as heir, running_server(record, is_redundant=True) as first:
+        heir.board.want(bridge.name)
+        first.board.want(bridge.name)
+        connect(bridge.ovs, bridge.name, first)
+        _follow_as_master(first, bridge)
+        connect(bridge.ovs, bridge.name, heir)
+        assert heir.board.line(bridge.name, patience_s=PATIENCE_S).is_standby
+        heir.responder.follow(_BALANCER)
+        _receive(bridge, solicitation())
+        eventually(lambda: len(bridge.sent("p0")) == 1, "the first answers")
+        first.close()
+        _follow_as_master(heir, bridge)
+        _receive(bridge, solicitation())
+        eventually(lambda: len(bridge.sent("p0")) == 2, "the second answers")
+        assert (first.responder.answered, heir.responder.answered) == (1, 1)
+
+
+def _follow_as_master(server: Server, bridge: DummyBridge) -> None:
+    line = server.board.line(bridge.name, patience_s=PATIENCE_S)
+    eventually(lambda: not line.is_standby, "it is master")
+    server.responder.follow(_BALANCER)
+    eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
 
 
 def test_a_flood_is_bounded_and_drowns_nothing(bridge: DummyBridge, record: Record) -> None:

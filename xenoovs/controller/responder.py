@@ -59,7 +59,9 @@ class Responder:
         self._wake.set()
 
     def hear(self, line: Line, frame: bytes) -> None:
-        """A packet-in came. Beyond the rate it costs a few microseconds."""
+        """A packet-in came. Beyond the rate it costs a few microseconds. The master alone answers."""
+        if line.is_standby:
+            return
         with self._lock:
             self._bucket, may = take(self._bucket, self._now_s())
             self.dropped += not may
