@@ -81,6 +81,15 @@ def test_learning_and_tcp_flags_are_values_both_ways(dpu: DummyBridge) -> None:
     assert (flow.match.foreign, [type(action).__name__ for action in flow.actions]) == ((), ["Learn"])
 
 
+def test_ports_that_are_gone_stand_by_their_numbers(dpu: DummyBridge) -> None:
+    dpu.add_flows("priority=5,in_port=99 actions=output:98\n")
+    with wire_peer(dpu) as peer:
+        (seen,) = listed(peer)
+        assert seen.flow == parse_flow(dpu.dump_flows()[0])
+        assert is_done(peer, Bundle((FlowMod(Command.DELETE, seen.flow),)))
+    assert dpu.dump_flows() == []
+
+
 def test_options_are_carried(dpu: DummyBridge) -> None:
     line = "cookie=0x7, idle_timeout=60, hard_timeout=90, send_flow_rem importance=7, priority=5,ip actions=drop"
     with wire_peer(dpu) as peer:

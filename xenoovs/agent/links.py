@@ -12,17 +12,23 @@ from xenoovs.switch.api import Switch
 PortsDown = Callable[[str], frozenset[str]]
 """The ports without link, by the name of a bridge. Answers at once."""
 
+Follow = Callable[[Balancer], None]
+"""Takes the balancer of each round. Answers at once."""
+
 
 class LinkReconciler(Reconciler):
-    """A reconciler for a switch that tells of its ports at once."""
+    """A reconciler for a switch that tells of its ports at once. `follow`: who else has to know the balancer."""
 
-    def __init__(self, switch: Switch, ports_down: PortsDown) -> None:
+    def __init__(self, switch: Switch, ports_down: PortsDown, *, follow: Follow | None = None) -> None:
         super().__init__(switch)
-        self._ports_down = ports_down
+        self._ports_down, self._follow = ports_down, follow
 
-    def round(self, balancer: Balancer, out: Outages) -> Round:
+    def round(self, balancer: Balancer, out: Outages, *, now_s: float = 0.0) -> Round:
         """As in `Reconciler`; backends behind ports that are down count as out."""
-        return super().round(balancer, with_links(balancer, out, self._ports_down(balancer.uplinks.bridge)))
+        if self._follow is not None:
+            self._follow(balancer)
+        down = self._ports_down(balancer.uplinks.bridge)
+        return super().round(balancer, with_links(balancer, out, down), now_s=now_s)
 
 
 def with_links(balancer: Balancer, out: Outages, down: frozenset[str]) -> Outages:

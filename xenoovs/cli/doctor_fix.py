@@ -25,16 +25,18 @@ def confirm(prompt: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("Nobody can be asked here: add --yes to mend, or leave --fix out to look.")
+        raise click.UsageError("Nobody can be asked here: add --yes.")
     click.confirm(prompt, abort=True)
 
 
 def run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str | None]]:
     """Run each; one that fails does not keep the others. Answers with `fix` and `error` for each."""
+    from xenoovs.cli.why_witnesses import finish_leftovers
     from xenoovs.datapath.host import Unknown
     from xenoovs.switch.host import place_of
     from xenoovs.switch.mend import mend
     from xenoovs.switch.probe import Place
+    from xenoovs.verify.doctor.check import PUT_BACK
 
     place = place_of(question.endpoint)
     done: list[dict[str, str | None]] = []
@@ -42,10 +44,13 @@ def run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str | 
         error = None
         try:
             where = Place() if isinstance(place, Unknown) else place
-            mend(fix.commands, endpoint=question.endpoint, place=where)
+            if fix.commands == (PUT_BACK,):
+                finish_leftovers(question.endpoint)
+            else:
+                mend(fix.commands, endpoint=question.endpoint, place=where)
         except SwitchError as failed:
             error = str(failed)
-        done.append({"fix": fix.command, "error": error})
+        done.append({"fix": fix.command(question.where), "error": error})
     return done
 
 
@@ -60,11 +65,15 @@ def restart(question: Question, order: Callable[[], None]) -> dict[str, object]:
     """Restart Open vSwitch by `order` and put our flows back. Raises SwitchError."""
     from xenoovs.switch.restart import restart_with_flows
 
-    lab = question.lab
-    directory = lab.directory if lab is not None else _STATE_DIRECTORY
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    done = restart_with_flows(question.switch, order, directory=directory)
+    done = restart_with_flows(question.switch, order, directory=restart_directory(question))
     return {"gap_s": round(done.gap_s, 3), "flows": dict(done.flows)}
+
+
+def restart_directory(question: Question) -> Path:
+    """Where flows lie while they are not on their bridges."""
+    directory = question.lab.directory if question.lab is not None else _STATE_DIRECTORY
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory
 
 
 def restart_order(question: Question) -> Callable[[], None]:

@@ -41,7 +41,8 @@ def reconciling(
         from xenoovs.controller.switch import ControllerSwitch
 
         switch = ControllerSwitch(server.board, here, _ONCE_PATIENCE_S if once else 0.0)
-        yield LinkReconciler(switch, server.board.ports_down), server.board.on_change
+        board, responder = server.board, server.responder
+        yield LinkReconciler(switch, board.ports_down, follow=responder.follow), board.on_change
 
 
 def wake(events: asyncio.AbstractEventLoop, want_round: Callable[[], None]) -> None:

@@ -40,6 +40,7 @@ _ON_BRIDGE = {
     Conclusion.NOTHING_SEEN: "no megaflow that can be judged, so nothing can be said; send some traffic and ask again",
 }
 _UNCOUNTED = "no packet was counted yet, so nothing can be said; send some and ask again"
+_FILTERED = "all that the dump shows is in the NIC, but it may lack what is not, so nothing can be said"
 _MAX_FLOWS = 5
 _UNREAD = "cannot judge: there is no megaflow in the dump that can be read"
 _WITHOUT_M = (
@@ -87,6 +88,7 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
     _show_torn(findings.torn)
     concluded = findings.conclusion_for(required)
     told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and total.megaflows else _CONCLUSION[findings.conclusion]
+    told = _FILTERED if concluded is Conclusion.NOTHING_SEEN and findings.is_filtered else told
     _conclude(concluded, told, share=total.hw_share, required=required)
 
 
@@ -112,9 +114,12 @@ def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
     headers = ["IN PORT", "VERDICT", "REASON", "JUDGED", "MEGAFLOWS", "PACKETS", "BYTES"]
     print_table(headers, rows, right=(4, 5, 6))
     click.echo()
+    for remark in findings.remarks:
+        click.echo(click.style(remark, fg="yellow"))
     _show_torn(findings.torn)
     concluded, is_judged = findings.conclusion_for(required), any(row.is_judged for row in findings.rows)
     told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and is_judged else _ON_BRIDGE[reached]
+    told = _FILTERED if concluded is Conclusion.NOTHING_SEEN and findings.is_filtered else told
     _conclude(concluded, told, share=findings.hw_share, required=required)
 
 

@@ -28,8 +28,8 @@ _WORD = {
 _LISTED = 3
 
 
-def show(findings: WhyFindings) -> None:
-    """Groups of megaflows with their reasons; then the notes and the sum."""
+def show(findings: WhyFindings, *, nothing: str) -> None:
+    """Groups of megaflows with their reasons; then the notes and the sum, or `nothing` where none was asked about."""
     for found in group(findings.diagnoses):
         _show_group(found)
     for note in findings.notes:
@@ -43,7 +43,7 @@ def show(findings: WhyFindings) -> None:
     elif lineup.in_hardware:
         click.echo(click.style(f"all {lineup.in_hardware} megaflows are in hardware", fg="green", bold=True))
     else:
-        click.echo("no such megaflow: no traffic yet, or idle; send some and ask again")
+        click.echo(nothing)
 
 
 def _show_group(found: Group) -> None:

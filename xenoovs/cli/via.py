@@ -19,6 +19,8 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 _FIRST_PATIENCE_S = 2.0
 _DEFAULT_LISTEN = "127.0.0.1:6653"
+_SHARED = ("listen", "tls_key", "tls_cert")
+"""Options that have a default, or another use too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +37,9 @@ class Control:
 
 
 def via_options(command: Command) -> Command:
-    """--via, and what concerns `--via controller`: --listen, --datapath-id, --tls-*, --attach, --redundant.
+    """--via, and what concerns `--via controller`: --listen, --datapath-id, --tls-ca, --attach, --redundant.
 
-    `control_of` reads their values.
+    `control_of` reads their values and those of --tls-key and --tls-cert.
     """
     path = click.Path(dir_okay=False, path_type=Path)
     options = (
@@ -61,8 +63,6 @@ def via_options(command: Command) -> Command:
             callback=lambda _context, _parameter, value: None if value is None else parse_datapath_id(value),
             help="Controller: let in only the bridge with this datapath id (16 hexadecimal digits).",
         ),
-        click.option("--tls-key", type=path, metavar="FILE", help="Controller: its private key (PEM)."),
-        click.option("--tls-cert", type=path, metavar="FILE", help="Controller: its certificate (PEM)."),
         click.option("--tls-ca", type=path, metavar="FILE", help="Controller: authority of the switches (PEM)."),
         click.option(
             "--attach",
@@ -86,7 +86,7 @@ def control_of(options: dict[str, object]) -> Control | None:
     values = {name: options[name] for name in Control.__dataclass_fields__}
     if options["via"] == "controller":
         return Control(**values)  # type: ignore[arg-type]
-    given = [name for name, value in values.items() if value and name != "listen"]
+    given = [name for name, value in values.items() if value and name not in _SHARED]
     if given:
         raise click.UsageError(f"--{given[0].replace('_', '-')} needs --via controller.")
     return None

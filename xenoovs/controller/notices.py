@@ -5,7 +5,8 @@ from __future__ import annotations
 from xenoovs.openflow.wire.codec import decode
 from xenoovs.openflow.wire.error import Error
 
-_IS_SLAVE = "OFPBRC_IS_SLAVE"
+_IS_SLAVE = "OFPBRC_IS_SECONDARY"
+"""Open vSwitch calls OFPBRC_IS_SLAVE so since 2.15."""
 
 
 def error_of(frame: bytes) -> Error:
