@@ -15,9 +15,10 @@ from scripts.bench.measure import Row, function, process
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.links import LinkReconciler, PortsDown
+from xenoovs.agent.links import PortsDown
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.reconcile import Round
+from xenoovs.agent.told import LinkReconciler
 from xenoovs.cli.keeping import wake
 from xenoovs.compile.program import Outages, compile_program
 from xenoovs.config.load import parse_config
@@ -142,8 +143,8 @@ class _Timed(LinkReconciler):
         super().__init__(switch, ports_down)
         self.changed_s: list[float] = []
 
-    def round(self, balancer: Balancer, out: Outages) -> Round:
-        done = super().round(balancer, out)
+    def round(self, balancer: Balancer, out: Outages, *, now_s: float = 0.0) -> Round:
+        done = super().round(balancer, out, now_s=now_s)
         if not done.difference.is_empty:
             self.changed_s.append(time.monotonic())
         return done
