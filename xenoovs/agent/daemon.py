@@ -200,7 +200,7 @@ class Agent:
     async def _rounds_forever(self) -> None:
         next_round_s, is_ready = self.clock.now_s(), False
         while not self._stopping:
-            self._look()
+            await self._look()
             if self._wanted or self._is_lost() or self.clock.now_s() >= next_round_s:
                 self._wanted = False
                 is_good = await self._try_round()
@@ -212,11 +212,11 @@ class Agent:
             await self._pause(_LOOK_S)
         tell("stopping; the flows stay", rounds=self.rounds, foreign=self.foreign)
 
-    def _look(self) -> None:
+    async def _look(self) -> None:
         """Whatever gives a reason for a round besides health."""
-        if self.reloader.look(always=self._reload) or self.reloader.is_due or self.aim.ramps() != self.desired.ramps:
+        always, self._reload = self._reload, False
+        if await self.reloader.look(always=always) or self.reloader.is_due or self.aim.ramps() != self.desired.ramps:
             self._wanted = True
-        self._reload = False
 
     async def _try_round(self) -> bool:
         waiting = self._waiting.take()

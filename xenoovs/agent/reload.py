@@ -38,9 +38,12 @@ class Reloader:
         self._reconciler, self._aim, self._operator, self._confirm_s = reconciler, aim, operator, confirm_s
         self._pending: _Pending | None = None
 
-    def look(self, *, always: bool) -> bool:
+    async def look(self, *, always: bool) -> bool:
         """Look at the file. Whether it has another text that may be good."""
-        if not self.config.poll(always=always):
+        if not always and not self.config.is_touched:
+            return False
+        # A large one takes seconds, in which probes must go on.
+        if not await asyncio.to_thread(self.config.poll, always=always):
             return False
         if self.config.problem is not None:
             self._tell_refused("the config cannot be used; the last good one stays", self.config.problem)

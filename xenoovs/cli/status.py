@@ -65,8 +65,8 @@ def command(
 ) -> None:
     """Show who gets what, and what is wrong: from the agent where one runs, else from the bridge and the config FILE.
 
-    From the agent: state of each backend, and for how long; its weight in use; WANTED, its share by weight; SPACE, its
-    share of the client addresses; rates as the datapath counts them.
+    From the agent: state of each backend, and for how long (`kept`: down, but `max_down` leaves it its clients); its weight
+    in use; WANTED, its share by weight; SPACE, its share of the client addresses; rates as the datapath counts them.
 
     From the bridge: WANTED and SPACE, and SEEN, the share of the packets, from the counters of the flows. Open vSwitch
     brings those up to date about twice a second, those of hardware every 2 s.
