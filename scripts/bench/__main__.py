@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from scripts.bench import apply, compiling, dumps, megaflows, probes, solver, startup
+from scripts.bench import apply, compiling, dumps, idle, megaflows, probes, solver, startup
 from scripts.bench.measure import Row
 
 _PARTS = {
@@ -18,6 +18,7 @@ _PARTS = {
     "megaflows": megaflows.rows,
     "dumps": dumps.rows,
     "probes": probes.rows,
+    "idle": idle.rows,
 }
 
 

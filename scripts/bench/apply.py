@@ -71,10 +71,10 @@ class _Configs:
 def _round(ovs: PrivateOvs, configs: _Configs) -> _Round:
     apply = [XENOOVS, "apply", "--yes", "--db", ovs.db]
     compiled = _seconds([XENOOVS, "compile", str(configs.first)])
-    _fresh_bridge(ovs)
+    fresh_bridge(ovs)
     added = _seconds(["ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", "ovsbr1", str(configs.flows)])
     replaced = _seconds(["ovs-ofctl", "-O", "OpenFlow14", "replace-flows", "ovsbr1", str(configs.flows)])
-    _fresh_bridge(ovs)
+    fresh_bridge(ovs)
     applied = _seconds([*apply, str(configs.first)])
     unchanged = _seconds([*apply, str(configs.first)])
     changed = _seconds([*apply, str(configs.other)])
@@ -91,7 +91,8 @@ def _seconds(argv: list[str]) -> float:
     return process(argv, runs=1).wall_s
 
 
-def _fresh_bridge(ovs: PrivateOvs) -> None:
+def fresh_bridge(ovs: PrivateOvs) -> None:
+    """Bridge ovsbr1 with dummy ports p0 and p1, and no flow."""
     ovs.vsctl("--if-exists", "del-br", "ovsbr1")
     ports = [word for port in ("p0", "p1") for word in ("--", "add-port", "ovsbr1", port)]
     types = [word for port in ("p0", "p1") for word in ("--", "set", "interface", port, "type=dummy")]
