@@ -64,19 +64,23 @@ def service_views(seen: Seen) -> tuple[ServiceView, ...]:
     draining = _pins_by_service(seen.program)
     desired = {service.name: service for service in seen.desired.services}
     return tuple(
-        _service(seen, service, desired[service.name], programs.get(service.name), offload.get(service.name), draining)
+        _service(seen, service, _Parts(desired[service.name], programs.get(service.name), offload, draining))
         for service in seen.config.services
     )
 
 
-def _service(
-    seen: Seen,
-    service: Service,
-    desired: Service,
-    program: ServiceProgram | None,
-    offload: Mapping[_Place, list[BlockOffload]] | None,
-    draining: Mapping[int, int],
-) -> ServiceView:
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Of one service: as desired, and on the bridge. Of all: blocks by service, and flows that drain by service id."""
+
+    desired: Service
+    program: ServiceProgram | None
+    offload: Mapping[str, Mapping[_Place, list[BlockOffload]]]
+    draining: Mapping[int, int]
+
+
+def _service(seen: Seen, service: Service, parts: _Parts) -> ServiceView:
+    desired, program, offload = parts.desired, parts.program, parts.offload.get(service.name)
     rows = offload or {}
     whole = _whole(desired, program, rows)
     return ServiceView(
@@ -91,7 +95,7 @@ def _service(
         megaflows_predicted=None if program is None else hardware_entries(program),
         megaflows_seen=None if offload is None else sum(b.megaflows for blocks in rows.values() for b in blocks),
         clients_moved=seen.moved.get(service.name, 0.0),
-        draining=0 if program is None else draining.get(program.service_id, 0),
+        draining=0 if program is None else parts.draining.get(program.service_id, 0),
     )
 
 
