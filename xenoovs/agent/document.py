@@ -40,7 +40,8 @@ def plain(value: object) -> Any:
     if isinstance(value, Fraction):
         return value.numerator if value.denominator == 1 else float(value)
     if is_dataclass(value):
-        return {name: plain(getattr(value, name)) for name in _names(type(value))}
+        kind: Any = type(value)
+        return {name: plain(getattr(value, name)) for name in _names(kind)}
     if isinstance(value, Mapping):
         return {str(plain(key)): plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list | frozenset):
