@@ -71,6 +71,11 @@ def error_info(snapshot: Snapshot) -> Iterator[Sample]:
         yield (snapshot.last_error,), 1.0
 
 
+def ports(snapshot: Snapshot) -> Iterator[Sample]:
+    for port in snapshot.ports or ():
+        yield (port.name,), float(port.ofport is not None and port.link_up is not False)
+
+
 def states(snapshot: Snapshot) -> Iterator[Sample]:
     for service in snapshot.services:
         for backend in service.backends:
