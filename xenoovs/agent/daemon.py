@@ -31,7 +31,7 @@ from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.sighting import Sighting
 from xenoovs.agent.snapshot import Snapshot
-from xenoovs.agent.waiting import Outcome, Waiting, settle
+from xenoovs.agent.waiting import Outcome, Waiting
 from xenoovs.agent.watch import Watch
 from xenoovs.agent.workers import Work, Workers
 from xenoovs.errors import ChangesHeld, SwitchError, XenoovsError
@@ -174,14 +174,16 @@ class Agent:
             await asyncio.to_thread(self.aim.check, self.config.balancer, runtime.overrides)
             self.operator.take(runtime)
             tell("weight set", backend="/".join(names), weight="config" if weight is None else show_weight(weight))
-            await self._follow()
+            if not self.aim.is_following(self.config.balancer, runtime.overrides):
+                await self._follow()
         return await self.next_round()
 
     async def hold(self, *, hold: bool) -> Outcome | None:
         """Pause or resume. What came of the next round; None: it was so already."""
-        if not self.operator.pause(hold=hold):
-            return None
-        self.reconciler.is_held = hold
+        async with self._changing:
+            if not self.operator.pause(hold=hold):
+                return None
+            self.reconciler.is_held = hold
         return await self.next_round()
 
     def handle_signals(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -219,28 +221,28 @@ class Agent:
             self._wanted = True
 
     async def _try_round(self) -> bool:
-        waiting = self._waiting.take()
         try:
             done = await self._round()
         except ChangesHeld as held:
             self.report.hold(held.flow_mods)
             notify(f"STATUS={held}")
-            settle(waiting, held)
+            self._waiting.settle(held)
             return True
         except XenoovsError as problem:
             self.report.complain(str(problem), bridge=self.bridge)
             notify(f"STATUS={str(problem).splitlines()[0]}")
-            settle(waiting, problem)
+            self._waiting.settle(problem)
             return False
         self._done(done)
         notify(f"STATUS=bridge {self.bridge} is as config {self.config.digest} says")
-        settle(waiting, done)
+        self._waiting.settle(done)
         return True
 
     async def _round(self) -> Round:
         async with self._changing:
             await self.reloader.take_back_if_due()
             tried = await self.reloader.try_candidate()
+            self._waiting.begin()
         self.desired = desired = self.aim.desired(self.config.balancer, self.operator.overrides)
         if tried is not None:
             return tried
