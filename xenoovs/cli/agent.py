@@ -132,6 +132,7 @@ async def _run(config: Any, switch: LiveSwitch, options: Options, places: Places
     from xenoovs.agent.clock import MonotonicClock
     from xenoovs.agent.control.serve import serve
     from xenoovs.agent.daemon import Agent, Settings
+    from xenoovs.agent.neighbour import Neighbours
     from xenoovs.agent.overrides import RuntimeFile
     from xenoovs.agent.probe.run import Prober
     from xenoovs.agent.reconcile import Reconciler
@@ -139,8 +140,12 @@ async def _run(config: Any, switch: LiveSwitch, options: Options, places: Places
     runtime = RuntimeFile(places.runtime(config.balancer.uplinks.bridge))
     settings = Settings(options.resync_s, options.confirm_s, runtime)
     prober = Prober(exec_allowed=options.allow_exec)
-    agent = Agent(config, Reconciler(switch), probe=prober.probe, clock=MonotonicClock(), settings=settings)
+    neighbours = Neighbours()
+    await asyncio.to_thread(neighbours.settle, config.balancer)
+    reconciler = Reconciler(switch, resolve=neighbours.resolve)
+    agent = Agent(config, reconciler, probe=prober.probe, clock=MonotonicClock(), settings=settings)
     agent.watch_bridge(switch.endpoint.db)
+    agent.beside(lambda: neighbours.follow(lambda: agent.config.balancer, changed=agent.want_round))
     mounts = _mounts(agent, options)
     for one in opened:
         agent.beside(lambda one=one: serve(agent, one, mounts))  # type: ignore[misc]

@@ -14,7 +14,7 @@ from xenoovs.cli.options import (
     config_argument,
     connect,
     duration,
-    load,
+    load_resolved,
     output_option,
     rebalance_option,
     switch_options,
@@ -94,7 +94,7 @@ def command(**given: Any) -> None:
     from xenoovs.cli.show_plan import plan_document, show_plan
 
     options = Options(**given)
-    balancer, switch = load(options.config), connect(options.db, options.lab)
+    balancer, switch = load_resolved(options.config), connect(options.db, options.lab)
     change = plan_change(balancer, switch, rebalance=options.rebalance)
     if options.output is Output.TEXT:
         show_plan(change, flows_shown=None if options.all_flows else FLOWS_SHOWN)

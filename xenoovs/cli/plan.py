@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, connect, load, output_option, rebalance_option, switch_options
+from xenoovs.cli.options import (
+    Output,
+    config_argument,
+    connect,
+    load_resolved,
+    output_option,
+    rebalance_option,
+    switch_options,
+)
 from xenoovs.cli.output import print_json
 
 FLOWS_SHOWN = 20
@@ -39,7 +47,7 @@ def command(
     from xenoovs.cli.planning import plan_change
     from xenoovs.cli.show_plan import plan_document, show_plan
 
-    change = plan_change(load(config), connect(db, lab), rebalance=rebalance)
+    change = plan_change(load_resolved(config), connect(db, lab), rebalance=rebalance)
     if output is Output.JSON:
         print_json(plan_document(change))
     else:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
-from xenoovs.cli.options import Output, connect, load, output_option
+from xenoovs.cli.options import Output, connect, load_resolved, output_option
 from xenoovs.cli.output import is_terminal, percent, print_json, print_table, quantity
+from xenoovs.errors import AgentMissing
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
@@ -69,10 +70,14 @@ def command(context: click.Context, /, **given: Any) -> None:
         raise click.UsageError("--watch needs an --interval above 0.")
     if options.from_bridge and options.config is None:
         raise click.UsageError("--from-bridge needs the config FILE.")
-    balancer = None if options.config is None else load(options.config)
-    client = _agent(balancer, options)
-    if client is not None:
-        context.exit(_from_agent(client, options))
+    balancer = None if options.config is None else load_resolved(options.config)
+    try:
+        client = _agent(balancer, options)
+        if client is not None:
+            context.exit(_from_agent(client, options))
+    except AgentMissing:
+        click.echo("without an agent, `xenoovs status FILE` reads the bridge of a config itself", err=True)
+        raise
     if balancer is not None:
         context.exit(_from_bridge(balancer, options))
 

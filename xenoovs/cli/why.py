@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, connect, load, output_option, switch_options
+from xenoovs.cli.options import Output, config_argument, connect, load_resolved, output_option, switch_options
 from xenoovs.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def command(context: click.Context, /, config: Path, *, output: Output, **option
     from xenoovs.verify.why.question import Question
     from xenoovs.verify.why.report import to_json
 
-    balancer, switch = load(config), connect(options["db"], options["lab"])
+    balancer, switch = load_resolved(config), connect(options["db"], options["lab"])
     question = Question(options["service"], options["source"], options["ufid"])
     names = [service.name for service in balancer.services]
     if question.service is not None and question.service not in names:
