@@ -126,7 +126,7 @@ def test_downloads_survive_a_drain(world: World) -> None:
     mine = of_backend_one(world)
     world.change(WITHOUT_ONE)
     assert world.is_draining()
-    # Their megaflows are there now. Those that are new must not meet them, not even with the first packets of the first.
+    # Their megaflows are there now. New connections must not meet them, not even with the first packets of the first.
     assert [world.clients.say("read", number, 1) for number in range(10)] == ["right"] * 10
     assert world.clients.say("fresh", 5, *mine).split() == ["two"] * 50
     for _ in range(3):

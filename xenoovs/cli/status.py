@@ -11,9 +11,10 @@ import click
 
 from xenoovs.cli.options import Output, config_argument, connect, load, output_option, switch_options
 from xenoovs.cli.output import is_terminal, percent, print_json, print_table, quantity
+from xenoovs.model.drain import DrainMode
 
 if TYPE_CHECKING:
-    from xenoovs.compile.program import Program
+    from xenoovs.model.balancer import Balancer
     from xenoovs.switch.api import Switch
     from xenoovs.verify.traffic import BackendTraffic, TrafficReport
 
@@ -52,16 +53,12 @@ def command(
     the config says.
     """
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-    from xenoovs.cli.planning import compile_near
 
     balancer, switch = load(config), connect(db, lab)
-    bridge = balancer.uplinks.bridge
-    observed = switch.dump_flows(bridge)
-    program = compile_near(balancer, observed)
     if watch and interval_s == 0:
         raise click.UsageError("--watch needs an --interval above 0.")
     report = None
-    for report, before in _looks(program, switch, bridge, interval_s=interval_s):
+    for report, before in _looks(balancer, switch, interval_s=interval_s):
         if watch and is_terminal():
             click.clear()
         _show(report, before, interval_s, output=output)
@@ -71,29 +68,42 @@ def command(
 
 
 def _looks(
-    program: Program, switch: Switch, bridge: str, *, interval_s: float
+    balancer: Balancer, switch: Switch, *, interval_s: float
 ) -> Iterator[tuple[TrafficReport, TrafficReport | None]]:
+    from xenoovs.cli.planning import compile_near
     from xenoovs.verify.traffic import traffic_report
 
-    before = traffic_report(program, switch.dump_flows(bridge))
+    bridge = balancer.uplinks.bridge
+    observed = switch.dump_flows(bridge)
+    program = compile_near(balancer, observed)
+    before = traffic_report(program, observed)
     if interval_s == 0:
         yield before, None
         return
     while True:
         time.sleep(interval_s)
-        now = traffic_report(program, switch.dump_flows(bridge))
+        observed = switch.dump_flows(bridge)
+        if before.drains or any(service.drain.mode is DrainMode.PIN for service in balancer.services):
+            program = compile_near(balancer, observed)
+        now = traffic_report(program, observed)
         yield now, before
         before = now
 
 
 def _show(report: TrafficReport, before: TrafficReport | None, interval_s: float, *, output: Output) -> None:
+    from xenoovs.cli.show_drains import drain_document, drain_line
+
     earlier: tuple[BackendTraffic | None, ...] = before.backends if before else (None,) * len(report.backends)
     pairs = list(zip(report.backends, earlier, strict=True))
     if output is Output.JSON:
         rows = [_document(now, then, interval_s) for now, then in pairs]
-        print_json({"missing_flows": report.missing, "foreign_flows": report.foreign, "backends": rows})
+        drains = [drain_document(drain) for drain in report.drains]
+        counts = {"missing_flows": report.missing, "foreign_flows": report.foreign}
+        print_json({**counts, "backends": rows, "drains": drains})
         return
     print_table(_HEADERS, [_row(now, then, interval_s) for now, then in pairs], right=range(2, 10))
+    for drain in report.drains:
+        click.echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
     if not report.is_as_configured:
         told = (
             f"the bridge differs from the config: {report.missing} flows missing or changed, {report.foreign} too many"
