@@ -18,6 +18,7 @@ demo: setup ## Bring up the lab, apply templates/quickstart.yaml, send real pack
 	@scripts/demo
 
 test: check ## Run everything: checks, all tests on a real Open vSwitch, and those on the emulated NIC
+	@scripts/setup-browser
 	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not nic"
 	@$(MAKE) --no-print-directory test-nic
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.recorded import Story
-from tests.nic.vm import run_scenarios
+from tests.nic.vm import record_all
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,8 +29,8 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     with (shared / "nic.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        result = shared / "nic" / "exchange" / "result.json"
-        return _load(result) if result.exists() else run_scenarios(tuple(SCENARIOS), _new(shared / "nic"))
+        result = shared / "nic" / "result.json"
+        return _load(result) if result.exists() else record_all(tuple(SCENARIOS), _new(shared / "nic"))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from threading import Thread
 from xenoovs.agent.check import Probe
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
-from xenoovs.agent.daemon import Agent, Pace
+from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import Target
 from xenoovs.agent.reconcile import Reconciler
@@ -42,8 +42,13 @@ def running_agent(
     """An agent at work for the time of a `with`; `directory`: the run directory of the Open vSwitch."""
     switch = LiveSwitch(Endpoint(f"unix:{directory / 'db.sock'}", directory))
     agent = Agent(
-        ConfigFile(config), Reconciler(switch), probe=probe, clock=MonotonicClock(), pace=Pace(resync_s=resync_s)
+        ConfigFile(config),
+        Reconciler(switch),
+        probe=probe,
+        clock=MonotonicClock(),
+        settings=Settings(resync_s=resync_s),
     )
+    agent.watch_bridge(switch.endpoint.db)
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
     thread.start()

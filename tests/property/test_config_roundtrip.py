@@ -41,20 +41,32 @@ def checks(draw: st.DrawFn) -> Health | None:
     probe = draw(st.sampled_from(ProbeKind))
     interval, fast, timeout = sorted(draw(st.tuples(*[st.integers(1, 3_600_000)] * 3)), reverse=True)
     text = st.text(st.characters(min_codepoint=32, max_codepoint=126) | st.sampled_from("\n\r\t"), max_size=20)
+    parts = st.integers(0, 1000).map(lambda part: Fraction(part, 1000))
     check = Health(
         probe,
-        draw(st.integers(1, 65535)) if probe.has_port else None,
-        draw(st.sampled_from(["p1", "1e3"])),
-        draw(st.none() | NAMES),
-        draw(st.sampled_from(["/", '/a?b="c"#\\'])),
-        draw(st.sampled_from(["example.org", "_x.no."])),
-        draw(text),
-        draw(text),
-        *(interval, fast, timeout),
-        *(draw(st.integers(1, 100)), draw(st.integers(1, 100))),
-        draw(st.sampled_from(Initial)),
-        Fraction(draw(st.integers(0, 1000)), 1000),
-        draw(st.sampled_from(AllDown)),
+        port=draw(st.integers(1, 65535)) if probe.has_port or probe is ProbeKind.EXEC else None,
+        interface=draw(st.sampled_from(["p1", "1e3"])),
+        netns=draw(st.none() | NAMES),
+        path=draw(st.sampled_from(["/", '/a?b="c"#\\'])),
+        host=draw(st.sampled_from([None, "a.example:80", "[2001:db8::1]"])),
+        status=draw(st.sampled_from([(200, 399), (204, 204)])),
+        body=draw(text),
+        ca_file=draw(st.sampled_from([None, "/a b/é.pem"])),
+        server_name=draw(st.sampled_from([None, "null"])),
+        command=draw(st.sampled_from([("/bin/true",), ("/bin/a b", "", '"\n\\')])),
+        query=draw(st.sampled_from(["example.org", "_x.no."])),
+        send=draw(text),
+        expect=draw(text),
+        interval_ms=interval,
+        fast_interval_ms=fast,
+        timeout_ms=timeout,
+        rise=draw(st.integers(1, 100)),
+        fall=draw(st.integers(1, 100)),
+        jitter=draw(parts),
+        ramp_ms=draw(st.none() | st.integers(1, 3_600_000)),
+        initial=draw(st.sampled_from(Initial)),
+        max_down=draw(parts),
+        on_all_down=draw(st.sampled_from(AllDown)),
     )
     return None if probe is ProbeKind.NONE else check
 

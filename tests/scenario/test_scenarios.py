@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from xenoovs.agent.aim import Aim
+from xenoovs.agent.desired import Ramps
 from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.agent.watch import Watch
@@ -36,7 +38,8 @@ def config_of(scenario: Mapping[str, Any], weights: list[int]) -> Balancer:
         for i, weight in enumerate(weights)
     ]
     switch = {"bridge": "ovsbr1", "ingress": ["p0"], "egress": "p1"}
-    service = {"name": "web", "health": scenario["health"], "drain": scenario.get("drain", {}), "backends": backends}
+    health = {"jitter": "0%", **scenario["health"]}
+    service = {"name": "web", "health": health, "drain": scenario.get("drain", {}), "backends": backends}
     document = {"version": 1, "switch": switch, "services": [service]}
     return parse_config(yaml.safe_dump(document), file="scenario.yaml")
 
@@ -62,7 +65,12 @@ class World:
 
     def start_agent(self) -> None:
         self.watch, self.reconciler, self.next_sync = Watch(), Reconciler(self.switch), self.now
-        self.watch.follow(self.balancer, self.reconciler.known(self.balancer), now_s=float(self.now))
+        self.aim = Aim(self.watch, self)
+        self.ramps: Ramps = {}
+        self.aim.follow(self.balancer, (), self.reconciler.known(self.balancer))
+
+    def now_s(self) -> float:
+        return float(self.now)
 
     def flows(self) -> set[Flow]:
         return {seen.flow for seen in self.switch.dump_flows("ovsbr1")}
@@ -75,11 +83,14 @@ class World:
             name = f"b{int(check.target.address) % 256 - 1}"
             told = self.watch.record(check, ok=name not in self.dead, asked_s=float(self.now), now_s=float(self.now))
             changed = changed or told is not None
+        changed = changed or self.aim.ramps() != self.ramps
         if changed or self.now >= self.next_sync or self.reconciler.is_lost("ovsbr1"):
             self.round()
 
     def round(self) -> None:
-        done = self.reconciler.round(self.balancer, self.watch.outages(), now_s=float(self.now))
+        desired = self.aim.desired(self.balancer, ())
+        self.ramps = desired.ramps
+        done = self.reconciler.round(desired.balancer, desired.out, now_s=float(self.now))
         self.foreign += done.foreign
         if not done.difference.is_empty:
             self.rounds.append(done)
@@ -113,7 +124,7 @@ class World:
             self.switch.remove_flow("ovsbr1", flow.key)
         if "weights" in step:
             self.balancer = config_of(self.scenario, step["weights"])
-            self.watch.follow(self.balancer, self.reconciler.known(self.balancer), now_s=float(self.now))
+            self.aim.follow(self.balancer, (), self.reconciler.known(self.balancer))
             self.round()
 
     def seen(self) -> dict[str, object]:

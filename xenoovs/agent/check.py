@@ -12,10 +12,12 @@ from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import (
     ArpTarget,
     DnsTarget,
+    ExecTarget,
     HttpTarget,
     IcmpTarget,
     Target,
     TcpTarget,
+    Tls,
     UdpTarget,
     Via,
 )
@@ -60,8 +62,11 @@ def uses_of(balancer: Balancer) -> Iterator[Use]:
 
 
 def _check(service: Service, backend: Backend, health: Health) -> Check:
-    address = backend.address or next(vip for vip in service.claim.vips if vip.version == 4)
-    return Check(_target(backend, address, health), replace(health, max_down=Fraction(1), on_all_down=AllDown.KEEP))
+    # ARP can ask for the VIP, and a program asks as it likes.
+    vips = (vip for vip in service.claim.vips if vip.version == 4)
+    address = backend.address or next(vips, IPv4Address(0))
+    own = replace(health, max_down=Fraction(1), on_all_down=AllDown.KEEP, ramp_ms=None)
+    return Check(_target(backend, address, health), own)
 
 
 def _target(backend: Backend, address: IPAddress, health: Health) -> Target:
@@ -75,7 +80,12 @@ def _target(backend: Backend, address: IPAddress, health: Health) -> Target:
         case ProbeKind.TCP:
             return TcpTarget(address, port, via=via)
         case ProbeKind.HTTP:
-            return HttpTarget(address, port, path=health.path, via=via)
+            return _http(address, port, health, via=via)
+        case ProbeKind.HTTPS:
+            tls = Tls(not health.insecure, health.ca_file, health.server_name)
+            return replace(_http(address, port, health, via=via), tls=tls)
+        case ProbeKind.EXEC:
+            return ExecTarget(health.command, health.netns, _facts_of(backend, health))
         case ProbeKind.DNS:
             return DnsTarget(address, health.query, port=port, via=via)
         case ProbeKind.UDP:
@@ -84,3 +94,15 @@ def _target(backend: Backend, address: IPAddress, health: Health) -> Target:
             raise ValueError("a service without a probe has no health check")
         case _:
             assert_never(health.probe)
+
+
+def _http(address: IPAddress, port: int, health: Health, *, via: Via) -> HttpTarget:
+    return HttpTarget(
+        address, port, path=health.path, host=health.host, status=health.status, body=health.body.encode(), via=via
+    )
+
+
+def _facts_of(backend: Backend, health: Health) -> tuple[tuple[str, str], ...]:
+    """What a program is told of the backend that it asks."""
+    known = {"XENOOVS_ADDRESS": backend.address, "XENOOVS_MAC": backend.mac, "XENOOVS_PORT": health.port}
+    return tuple((name, str(value)) for name, value in known.items() if value is not None)

@@ -1,7 +1,12 @@
-"""The config file as something that may change at any time, to something useless too: the last good one is kept."""
+"""The config file as something that may change at any time, to something useless too: the last good one is kept.
+
+A config is good when the bridge has taken it. Until then it is a candidate: it reads well, but its ports may be missing
+or its weights impossible.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,8 +19,19 @@ _DIGITS = 12
 _Stamp = tuple[int, int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A text that reads well, and that no round has tried with success."""
+
+    balancer: Balancer
+    digest: str
+
+
 class ConfigFile:
-    """`balancer`: of the last good text; `digest`: the start of its SHA-256; `problem`: of a newer text, or None."""
+    """`balancer`, `digest` (the start of the text's SHA-256): of the last good text.
+
+    candidate: a newer text that may be good; problem: why the newest text is not in use, or None.
+    """
 
     def __init__(self, path: Path) -> None:
         """Raises ConfigError, ConfigUnreadable: without any good config there is nothing to keep."""
@@ -23,28 +39,51 @@ class ConfigFile:
         self._stamp = self._look()
         self.balancer: Balancer = load_config(path)
         self.digest = self._newest = _digest(self._read())
+        self.candidate: Candidate | None = None
         self.problem: XenoovsError | None = None
 
     def poll(self, *, always: bool = False) -> bool:
-        """Whether the file has another text than at the last look; it has been read then, for better or worse.
+        """Whether the file has another text than at the last look; it is a candidate then, or `problem` says why not.
 
-        A look costs one stat(2); `always` reads even if that shows no change.
+        A look costs one stat(2); `always` reads even if that shows no change, and tries a text anew that was refused.
         """
         stamp = self._look()
         if stamp == self._stamp and not always:
             return False
         self._stamp = stamp
         data = self._read()
-        if _digest(data) == self._newest:
+        if _digest(data) == self._newest and not (always and self.problem is not None):
             return False
         self._newest = _digest(data)
         try:
             balancer = load_config(self.path) if data is None else parse_config(data, file=str(self.path))
         except XenoovsError as problem:
-            self.problem = problem
+            self.candidate, self.problem = None, problem
             return True
-        self.balancer, self.digest, self.problem = balancer, self._newest, None
+        self.candidate, self.problem = Candidate(balancer, self._newest), None
         return True
+
+    def accept(self) -> None:
+        """The candidate is good."""
+        if self.candidate is not None:
+            self.balancer, self.digest = self.candidate.balancer, self.candidate.digest
+            self.candidate = self.problem = None
+
+    def refuse(self, problem: XenoovsError) -> bool:
+        """The candidate cannot be had now; it may be tried again. Whether that is news."""
+        is_news = str(problem) != str(self.problem or "")
+        self.problem = problem
+        return is_news
+
+    def go_back(self, good: Candidate, problem: XenoovsError) -> None:
+        """An earlier text is the good one after all; `problem`: why the one that was accepted is not."""
+        self.balancer, self.digest = good.balancer, good.digest
+        self.candidate, self.problem = None, problem
+
+    @property
+    def good(self) -> Candidate:
+        """The last good text."""
+        return Candidate(self.balancer, self.digest)
 
     def _look(self) -> _Stamp | None:
         try:

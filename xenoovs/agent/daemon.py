@@ -1,22 +1,40 @@
-"""The agent: asks backends, watches the config and the bridge, and makes rounds until it is told to stop."""
+"""The agent: one loop of observe -> desired -> plan -> apply -> verify -> report, until it is told to stop.
+
+This is the wiring. What is desired is decided in `aim`; what differs from the bridge and how it is made so in
+`reconcile` (plan, apply, verify); what rounds came to is told by `report`. Beside the loop: `asking` sends the probes,
+`reload` looks after the config file, `operate` after what people ask for, and `look` puts all of it into a snapshot.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+import time
 from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 
-from xenoovs.agent.check import Check, Probe
+from xenoovs.agent.aim import Aim, Desired
+from xenoovs.agent.asking import Asker
+from xenoovs.agent.bridge_watch import BridgeWatch
+from xenoovs.agent.check import Probe
 from xenoovs.agent.clock import Clock
 from xenoovs.agent.config_file import ConfigFile
-from xenoovs.agent.log import tell, warn
+from xenoovs.agent.events import Events
+from xenoovs.agent.log import tell
+from xenoovs.agent.look import snapshot_of
 from xenoovs.agent.notify import notify
+from xenoovs.agent.operate import Operator
+from xenoovs.agent.overrides import RuntimeFile, show_weight
 from xenoovs.agent.reconcile import Reconciler, Round
+from xenoovs.agent.reload import Reloader
+from xenoovs.agent.report import Report
+from xenoovs.agent.sighting import Sighting
+from xenoovs.agent.snapshot import Snapshot
+from xenoovs.agent.waiting import Outcome, Waiting, settle
 from xenoovs.agent.watch import Watch
-from xenoovs.errors import SwitchError, XenoovsError
-from xenoovs.model.balancer import Balancer
+from xenoovs.agent.workers import Work, Workers
+from xenoovs.errors import ChangesHeld, SwitchError, XenoovsError
 
 _LOOK_S = 0.2
 """Between two looks at the config file and the bridge's socket, each one stat(2)."""
@@ -26,30 +44,83 @@ _SETTLE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """`resync_s`: between two rounds for which nothing but time gives a reason; they find foreign changes."""
+class Settings:
+    """How an agent works.
+
+    resync_s:  between two rounds for which nothing but time gives a reason; they find foreign changes.
+    confirm_s: how long a new config waits to be confirmed before it is taken back; None: it need not be.
+    runtime:   where overrides outlive a restart; None: nowhere.
+    """
 
     resync_s: float = 10.0
+    confirm_s: float | None = None
+    runtime: RuntimeFile | None = None
 
 
 class Agent:
-    """`rounds`, `foreign`: rounds that changed something, and flows of others' making that were put right."""
+    """Its parts are for `look` and for those who show something; to have something done, use its methods."""
 
     def __init__(
-        self, config: ConfigFile, reconciler: Reconciler, *, probe: Probe, clock: Clock, pace: Pace | None = None
+        self,
+        config: ConfigFile,
+        reconciler: Reconciler,
+        *,
+        probe: Probe,
+        clock: Clock,
+        settings: Settings | None = None,
     ) -> None:
-        self._config, self._reconciler, self._probe, self._clock = config, reconciler, probe, clock
-        self._pace = pace or Pace()
-        self._watch = Watch()
+        self._settings = settings or Settings()
+        self.config, self.reconciler, self.clock = config, reconciler, clock
+        self.report, self.events, self.operator = Report(), Events(), Operator(self._settings.runtime)
+        self.workers = Workers(self.stop)
+        self.aim = Aim(Watch(), clock)
+        self.asker = Asker(probe, self.aim.watch, clock, self.workers, changed=self.want_round)
+        self.reloader = Reloader(
+            config, reconciler, aim=self.aim, operator=self.operator, confirm_s=self._settings.confirm_s
+        )
+        self.desired = Desired(config.balancer, config.balancer, {}, {})
+        self.offload: Sighting | None = None
+        self.bridge_watch: BridgeWatch | None = None
+        self.started_s = time.time()
+        self._beside: list[Work] = []
+        self._waiting = Waiting()
+        # One change of what is desired at a time: each is tried against all others.
+        self._changing = asyncio.Lock()
         self._wake = asyncio.Event()
-        self._stopping = False
-        self._reload = False
+        self._stopping = self._reload = False
         self._wanted = True
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._mistake: BaseException | None = None
-        self._complaint = ""
         self._drain_s: float | None = None
-        self.rounds = self.foreign = 0
+
+    @property
+    def bridge(self) -> str:
+        return self.config.balancer.uplinks.bridge
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that changed something."""
+        return self.report.rounds
+
+    @property
+    def foreign(self) -> int:
+        """Flows of others' making that were put right."""
+        return self.report.foreign
+
+    def beside(self, work: Work) -> None:
+        """Register a worker: it runs beside the rounds from the start of `run` to its end."""
+        self._beside.append(work)
+
+    def watch_bridge(self, db: str) -> None:
+        """Follow the ports in the database of Open vSwitch (`db` as of Endpoint) beside the rounds."""
+        self.bridge_watch = BridgeWatch(db, balancer=lambda: self.config.balancer, want_round=self.want_round)
+        self.beside(self.bridge_watch.forever)
+
+    def show_offload(self, sighting: Sighting) -> None:
+        """What a look at the hardware found just now; snapshots have it from here."""
+        self.offload = sighting
+
+    def snapshot(self) -> Snapshot:
+        """All that is known now; within the event loop of the agent."""
+        return snapshot_of(self)
 
     async def run(self, *, once: bool = False) -> None:
         """Work until `stop` or, with `once`, until every backend was asked once and the bridge is right.
@@ -57,22 +128,21 @@ class Agent:
         With `once` raises what kept the bridge from being right. A mistake of ours in a probe ends it: systemd starts
         an agent anew, and none may go on without its eyes.
         """
-        await self._follow()
-        self._start(self._probe_forever())
-        try:
-            while not self._watch.is_settled and not self._stopping:
-                await self._pause(_LOOK_S)
-            if once:
-                self._report(await self._round())
-                return
-            await self._rounds_forever()
-        finally:
-            notify("STOPPING=1")
-            for task in tuple(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._mistake is not None:
-            raise self._mistake
+        with self.events.listening():
+            self.reconciler.is_held = self.operator.runtime.is_paused
+            await self._begin()
+            try:
+                while not self.aim.watch.is_settled and not self._stopping:
+                    await self._pause(_LOOK_S)
+                if once:
+                    self._done(await self._round())
+                    return
+                await self._rounds_forever()
+            finally:
+                notify("STOPPING=1")
+                await self.workers.stop()
+        if self.workers.mistake is not None:
+            raise self.workers.mistake
 
     def stop(self) -> None:
         """End after the round that is under way. The flows stay."""
@@ -84,34 +154,59 @@ class Agent:
         self._reload = True
         self._wake.set()
 
+    def want_round(self) -> None:
+        """Make a round soon."""
+        self._wanted = True
+        self._wake.set()
+
+    async def next_round(self) -> Outcome:
+        """Make a round now and wait for what comes of it."""
+        ticket = self._waiting.ticket()
+        self.want_round()
+        return await ticket
+
+    async def set_weight(self, names: tuple[str, str], weight: Fraction | None) -> Outcome:
+        """Give a backend another weight than the config, 0 to drain it, None to go back; and wait for the round.
+
+        Raises RequestRefused, and CompileError, ToleranceUnreachable where no flows can do that: nothing changes then.
+        """
+        async with self._changing:
+            runtime = self.operator.with_weight(self.config.balancer, names, weight)
+            await asyncio.to_thread(self.aim.check, self.config.balancer, runtime.overrides)
+            self.operator.take(runtime)
+            tell("weight set", backend="/".join(names), weight="config" if weight is None else show_weight(weight))
+            await self._follow()
+        return await self.next_round()
+
+    async def hold(self, *, hold: bool) -> Outcome | None:
+        """Pause or resume. What came of the next round; None: it was so already."""
+        if not self.operator.pause(hold=hold):
+            return None
+        self.reconciler.is_held = hold
+        return await self.next_round()
+
     def handle_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         """SIGTERM and SIGINT stop, SIGHUP reloads."""
         loop.add_signal_handler(signal.SIGTERM, self.stop)
         loop.add_signal_handler(signal.SIGINT, self.stop)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
 
-    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-        return task
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (mistake := task.exception()) is not None:
-            self._mistake = mistake
-            self.stop()
+    async def _begin(self) -> None:
+        self.operator.begin(self.config.balancer)
+        await self._follow()
+        self.workers.start(self.asker.forever())
+        for work in self._beside:
+            self.workers.start(work())
 
     async def _rounds_forever(self) -> None:
-        next_round_s, is_ready = self._clock.now_s(), False
+        next_round_s, is_ready = self.clock.now_s(), False
         while not self._stopping:
-            await self._look_at_config()
-            if self._wanted or self._is_lost() or self._clock.now_s() >= next_round_s:
+            self._look()
+            if self._wanted or self._is_lost() or self.clock.now_s() >= next_round_s:
                 self._wanted = False
                 self._drain_s = None
                 is_good = await self._try_round()
-                pause_s = min(self._pace.resync_s, self._drain_s or self._pace.resync_s) if is_good else _RETRY_S
-                next_round_s = self._clock.now_s() + pause_s
+                next_round_s = self.clock.now_s() + (self._quiet_s() if is_good else _RETRY_S)
                 if is_good and not is_ready:
                     is_ready = True
                     notify("READY=1")
@@ -119,100 +214,61 @@ class Agent:
             await self._pause(_LOOK_S)
         tell("stopping; the flows stay", rounds=self.rounds, foreign=self.foreign)
 
+    def _quiet_s(self) -> float:
+        """Until the next round for which nothing but time gives a reason."""
+        resync_s = self._settings.resync_s
+        return resync_s if self._drain_s is None else min(resync_s, self._drain_s)
+
+    def _look(self) -> None:
+        """Whatever gives a reason for a round besides health."""
+        if self.reloader.look(always=self._reload) or self.reloader.is_due or self.aim.ramps() != self.desired.ramps:
+            self._wanted = True
+        self._reload = False
+
     async def _try_round(self) -> bool:
+        waiting = self._waiting.take()
         try:
-            self._report(await self._round())
+            done = await self._round()
+        except ChangesHeld as held:
+            self.report.hold(held.flow_mods)
+            notify(f"STATUS={held}")
+            settle(waiting, held)
+            return True
         except XenoovsError as problem:
-            self._complain(str(problem))
+            self.report.complain(str(problem), bridge=self.bridge)
+            notify(f"STATUS={str(problem).splitlines()[0]}")
+            settle(waiting, problem)
             return False
-        self._complain("")
+        self._done(done)
+        notify(f"STATUS=bridge {self.bridge} is as config {self.config.digest} says")
+        settle(waiting, done)
         return True
 
     async def _round(self) -> Round:
-        out = self._watch.outages()
-        now_s = self._clock.now_s()
-        done = await asyncio.to_thread(self._reconciler.round, self._config.balancer, out, now_s=now_s)
+        async with self._changing:
+            await self.reloader.take_back_if_due()
+            tried = await self.reloader.try_candidate()
+        self.desired = desired = self.aim.desired(self.config.balancer, self.operator.overrides)
+        if tried is not None:
+            return tried
+        now_s = self.clock.now_s()
+        return await asyncio.to_thread(self.reconciler.round, desired.balancer, desired.out, now_s=now_s)
+
+    def _done(self, done: Round) -> None:
         self._drain_s = done.next_s
-        return done
-
-    def _report(self, done: Round) -> None:
-        if done.lost:
-            warn("the bridge had been made anew", bridge=self._bridge)
-        if done.foreign:
-            self.foreign += done.foreign
-            warn("flows that somebody else had changed are put right", flows=done.foreign, bridge=self._bridge)
-        if done.difference.is_empty:
-            return
-        self.rounds += 1
-        for drain in done.drains:
-            old, new = ",".join(drain.old), ",".join(drain.new)
-            left_s = round(drain.left_s)
-            tell("connections are kept", service=drain.service, old=old, new=new, blocks=drain.blocks, left_s=left_s)
-        tell("flows changed", bridge=self._bridge, flow_mods=done.difference.flow_mods, config=self._config.digest)
-        for change in done.services:
-            moved, least = (f"{float(share):.4f}" for share in (change.moved, change.least_moved))
-            out = ",".join(change.out) or "-"
-            tell("service changed", service=change.name, clients_moved=moved, clients_moved_least=least, out=out)
-
-    def _complain(self, problem: str) -> None:
-        """Once for one problem, and once when it is over."""
-        if problem and problem != self._complaint:
-            warn("the bridge cannot be made right; trying again", reason=problem)
-        if self._complaint and not problem:
-            tell("the bridge is right again", bridge=self._bridge)
-        self._complaint = problem
+        self.report.complain("", bridge=self.bridge)
+        self.report.done(done, bridge=self.bridge, config=self.config.digest, now_s=time.time())
 
     def _is_lost(self) -> bool:
         # While something is wrong anyway, the retry will find out.
-        return not self._complaint and self._reconciler.is_lost(self._bridge)
-
-    @property
-    def _bridge(self) -> str:
-        return self._config.balancer.uplinks.bridge
-
-    async def _look_at_config(self) -> None:
-        changed = self._config.poll(always=self._reload)
-        self._reload = False
-        if not changed:
-            return
-        if self._config.problem is not None:
-            warn(
-                "the config cannot be used; the last good one stays",
-                reason=str(self._config.problem),
-                config=self._config.digest,
-            )
-            return
-        tell("config read", file=self._config.path, config=self._config.digest)
-        await self._follow()
-        self._wanted = True
+        return not self.report.last_error and self.reconciler.is_lost(self.bridge)
 
     async def _follow(self) -> None:
-        balancer: Balancer = self._config.balancer
         try:
-            known = await asyncio.to_thread(self._reconciler.known, balancer)
+            await self.reloader.follow()
         except SwitchError as problem:
-            self._complain(str(problem))
-            known = {}
-        self._watch.follow(balancer, known, now_s=self._clock.now_s())
-
-    async def _probe_forever(self) -> None:
-        while True:
-            for check in self._watch.take_due(self._clock.now_s()):
-                self._start(self._ask(check))
-            due_s = self._watch.next_due_s()
-            pause_s = _LOOK_S if due_s is None else min(_LOOK_S, max(0.0, due_s - self._clock.now_s()))
-            await asyncio.sleep(max(pause_s, 0.001))
-
-    async def _ask(self, check: Check) -> None:
-        asked_s = self._clock.now_s()
-        result = await self._probe(check.target, timeout_s=check.health.timeout_ms / 1000)
-        changed = self._watch.record(check, ok=result.ok, asked_s=asked_s, now_s=self._clock.now_s())
-        if changed is not None:
-            say = tell if changed.is_up else warn
-            state = "up" if changed.is_up else "down"
-            say(f"backend {state}", backends=",".join(changed.names), reason=result.reason)
-            self._wanted = True
-            self._wake.set()
+            self.report.complain(str(problem), bridge=self.bridge)
+            self.aim.follow(self.config.balancer, self.operator.overrides, {})
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):

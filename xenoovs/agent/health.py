@@ -47,7 +47,13 @@ def observe(standing: Standing, health: Health, *, ok: bool, now_s: float) -> St
     return replace(standing, against=against)
 
 
-def pause_s(standing: Standing, health: Health) -> float:
-    """From the start of a probe to the start of the next one: short while results contradict the state."""
-    is_changing = standing.against > 0 or not standing.is_known
-    return (health.fast_interval_ms if is_changing else health.interval_ms) / 1000
+def pause_s(standing: Standing, health: Health, *, first: bool = False, chance: float = 0.0) -> float:
+    """From the start of a probe to the start of the next one: short while results contradict the state.
+
+    chance: 0..1, what part of the jitter shortens it. first: the pause after the first probe, which any part of the
+    interval may be, so that backends that came together are asked apart from then on.
+    """
+    if standing.against > 0 or not standing.is_known:
+        return health.fast_interval_ms / 1000
+    most = 1.0 if first and health.jitter else float(health.jitter)
+    return health.interval_ms / 1000 * (1 - most * chance)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
 
-_LOGGER = "xenoovs.agent"
+LOGGER = "xenoovs.agent"
 
 
 class LogForm(Enum):
@@ -22,7 +23,7 @@ def start_logging(form: LogForm) -> None:
     """Write events to stderr; systemd-journald(8) adds time and unit."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form is LogForm.JSON else _Text())
-    logger = logging.getLogger(_LOGGER)
+    logger = logging.getLogger(LOGGER)
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)
     logger.propagate = False
@@ -30,30 +31,35 @@ def start_logging(form: LogForm) -> None:
 
 def tell(event: str, **facts: object) -> None:
     """Something that was meant to happen, or that was put right."""
-    logging.getLogger(_LOGGER).info(event, extra={"facts": facts})
+    logging.getLogger(LOGGER).info(event, extra={"facts": facts})
 
 
 def warn(event: str, **facts: object) -> None:
     """Something that an operator may want to look at."""
-    logging.getLogger(_LOGGER).warning(event, extra={"facts": facts})
+    logging.getLogger(LOGGER).warning(event, extra={"facts": facts})
 
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        facts = " ".join(f"{key}={_word(value)}" for key, value in _facts(record).items())
-        return f"{record.levelname.lower()} {record.getMessage()} {facts}".rstrip()
+        return f"{record.levelname.lower()} {record.getMessage()} {render_facts(facts_of(record))}".rstrip()
 
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         head = {"time": moment, "level": record.levelname.lower(), "event": record.getMessage()}
-        return json.dumps({**head, **_facts(record)})
+        return json.dumps({**head, **facts_of(record)})
 
 
-def _facts(record: logging.LogRecord) -> dict[str, object]:
+def facts_of(record: logging.LogRecord) -> dict[str, object]:
+    """What an event is about, by name."""
     facts: dict[str, object] = getattr(record, "facts", {})
     return facts
+
+
+def render_facts(facts: Mapping[str, object]) -> str:
+    """`key=value` words; values with blanks or signs in them in quotes."""
+    return " ".join(f"{key}={_word(value)}" for key, value in facts.items())
 
 
 def _word(value: object) -> str:

@@ -6,7 +6,8 @@ twice, does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from xenoovs.agent.drains import Drains, Look
@@ -17,7 +18,7 @@ from xenoovs.compile.movement import Destination, blocks_by_service, pieces, pla
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Outages, Program, compile_program
 from xenoovs.compile.summary import ServiceChange, summarise
-from xenoovs.errors import ReadBackDiffers
+from xenoovs.errors import ChangesHeld, ReadBackDiffers
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.parse import parse_dump
@@ -64,6 +65,23 @@ class Reconciler:
         self._switch = switch
         self._last: _Last | None = None
         self._drains = Drains(switch)
+        self.is_held = False
+        """Whether changes are only counted: a round that would make one raises ChangesHeld."""
+        self.timed: list[Callable[[str, float], None]] = []
+        """Called with `plan` or `apply` and how many seconds that took, in the thread of the round."""
+
+    @property
+    def program(self) -> Program | None:
+        """What the last round left on the bridge."""
+        return None if self._last is None else self._last.program
+
+    @property
+    def switch(self) -> Switch:
+        return self._switch
+
+    def forget(self) -> None:
+        """Take what is on the bridge at the next round as it is found, as after a restart."""
+        self._last = None
 
     def is_lost(self, bridge: str) -> bool:
         """Whether the bridge is not the one of the last round. Costs microseconds. Raises BridgeMissing."""
@@ -83,14 +101,15 @@ class Reconciler:
             for backend in service.backends:
                 place = Destination(backend.mac.value, backend.egress)
                 if place in having | waiting:
-                    found[service.name, backend.name] = place not in waiting
+                    found[service.name, backend.name] = place in having
         return found
 
     def round(self, balancer: Balancer, out: Outages, *, now_s: float = 0.0) -> Round:
         """Make the bridge right. `now_s`: any clock that never goes back, to know since when an old backend rests.
 
-        Raises SwitchError, FlowTaken, CompileError, ToleranceUnreachable.
+        Raises SwitchError, FlowTaken, CompileError, ToleranceUnreachable, ChangesHeld.
         """
+        begun_s = time.perf_counter()
         bridge = balancer.uplinks.bridge
         last = self._last_of(bridge)
         incarnation = self._switch.incarnation(bridge)
@@ -99,6 +118,7 @@ class Reconciler:
         is_known = last is not None and (last.balancer, last.out, last.dump) == (balancer, out, dump)
         if last is not None and is_known and last.program is last.target and not learned:
             self._last = replace(last, incarnation=incarnation)
+            self._time("plan", begun_s)
             return Round(Plan((), (), (), len(last.texts)), lost=lost)
         target = self._target(balancer, out, dump)
         known = last.texts.values() if last is not None and not lost else None
@@ -111,13 +131,22 @@ class Reconciler:
         observed = [*there, *seen.others, *rest]
         foreign = 0 if last is None or lost else _differences(dump, last.texts)
         done = Round(plan(texts.values(), observed), (), foreign, lost, *drains)
+        begun_s = self._time("plan", begun_s)
         if not done.difference.is_empty:
             done = self._change(balancer, program, observed, done)
             dump, _ = split_learned(self._switch.dump_flow_text(bridge))
             if _differences(dump, texts):
                 raise ReadBackDiffers(bridge=bridge, flows=done.difference.flow_mods)
+            self._time("apply", begun_s)
         self._last = _Last(balancer, out, target, program, texts, dump, incarnation)
         return done
+
+    def _time(self, step: str, begun_s: float) -> float:
+        """Tell how long it took; when it ended."""
+        now_s = time.perf_counter()
+        for listener in self.timed:
+            listener(step, now_s - begun_s)
+        return now_s
 
     def _last_of(self, bridge: str) -> _Last | None:
         """What the last round left, if it was on this bridge."""
@@ -138,6 +167,8 @@ class Reconciler:
         require_ports(self._switch, bridge, balancer.ports)
         foreign = (seen.flow for seen in self._switch.dump_foreign_flows(bridge))
         difference = plan(program.flows, (*observed, *foreign))
+        if self.is_held and not difference.is_empty:
+            raise ChangesHeld(flow_mods=difference.flow_mods)
         self._switch.apply(bridge, bundle_of(difference))
         changes = tuple(change for change in summarise(program, observed) if change.fate.value != "same")
         return replace(done, difference=difference, services=changes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
 
 from xenoovs.verify.verdict import Verdict
 
@@ -23,12 +24,21 @@ class BackendState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Packets and bytes of one backend since its megaflows were made, in the NIC and in software."""
+    """Packets and bytes of one backend in the NIC and in software, since the agent started to look; never less."""
 
     hw_packets: int = 0
     hw_bytes: int = 0
     sw_packets: int = 0
     sw_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Of one backend between the last two looks: packets a second, of these in the NIC, and bits a second."""
+
+    pps: float
+    hw_pps: float
+    bps: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,7 @@ class BackendView:
     flows: int
     blocks: Mapping[Verdict, int]
     traffic: Traffic | None = None
+    rate: Rate | None = None
     ramp: float | None = None
     since_s: float | None = None
     reason: str = ""
@@ -69,6 +80,7 @@ class BlockView:
     """One block of a service: clients whose address under `mask` is `value`. `verdict`: None while nobody has looked.
 
     start, size: where it lies when the bits in use are read as one number, 0..1; the blocks of a service fill 0..1.
+                 With strategy lpm a later block covers the part of an earlier one.
     """
 
     value: int
@@ -95,32 +107,47 @@ class ServiceView:
 
 
 @dataclass(frozen=True, slots=True)
+class PortView:
+    """A port of the bridge that the config names. `ofport`: None while it does not work; `link_up`: None: not told."""
+
+    name: str
+    ofport: int | None
+    link_up: bool | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened. `facts`: as the log has them."""
+    """Something that happened. `facts`: as the log has them; `number`: counts from 1 at the start of the agent."""
 
     time_s: float
     level: str
     text: str
     facts: Mapping[str, object]
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
     """What an operator set at run time, which goes before the config until the config changes just that.
 
-    weight: in place of the configured one; 0 is a drain.
+    weight:     in place of the configured one; 0 is a drain.
+    configured: the weight of the config when it was set: another one there ends the override.
     """
 
     service: str
     backend: str
-    weight: float
+    weight: Fraction
     since_s: float
+    configured: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything. Counters (`rounds`, `flow_mods`, `foreign`, `reloads`) count from the start of the agent.
 
+    held:           flow-mods that a pause holds back.
+    ports:          of the bridge, as the database of Open vSwitch tells them; None while it does not answer.
     config_problem: why the newest text of the config is not in use; last_error: why the bridge is not right.
     confirm_by_s:   when the program rolls back unless it is confirmed; None: nothing waits.
     verified_s:     when megaflows were last looked at.
@@ -145,3 +172,5 @@ class Snapshot:
     verified_s: float | None = None
     overrides: tuple[Override, ...] = ()
     events: tuple[Event, ...] = ()
+    held: int = 0
+    ports: tuple[PortView, ...] | None = None

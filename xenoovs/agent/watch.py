@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+from zlib import crc32
 
 from xenoovs.agent.check import Check, uses_of
 from xenoovs.agent.health import Standing, begin, observe, pause_s
@@ -15,13 +17,23 @@ Known = Mapping[tuple[str, str], bool]
 """By names of service and backend: whether the switch gives it clients (False: it remembers that it is out)."""
 
 
+_BATCH, _BATCH_S = 100, 0.1
+"""So many new checks are asked at once, and as many so much later: a burst would be answered late."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """`due_s`: when to ask next; None while a probe is on its way."""
+    """`due_s`: when to ask next; None while a probe is on its way. `seed`: of its jitter."""
 
     standing: Standing
     due_s: float | None
+    seed: int
     results: int = 0
+
+    @property
+    def chance(self) -> float:
+        """0..1, another one for each result, and always the same for the same check."""
+        return crc32(self.results.to_bytes(8, "big"), self.seed) / (1 << 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +50,50 @@ class Watch:
 
     def __init__(self) -> None:
         self._entries: dict[Check, _Entry] = {}
+        self._due: list[tuple[float, int, Check]] = []
+        self._count = 0
         self._balancer: Balancer | None = None
 
+    def copy(self) -> Watch:
+        """The same knowledge, which then goes its own way."""
+        other = Watch()
+        other._entries, other._due, other._count = dict(self._entries), list(self._due), self._count
+        other._balancer = self._balancer
+        return other
+
     def follow(self, balancer: Balancer, known: Known, *, now_s: float) -> None:
-        """Watch another config. Checks that stay keep their state; new ones are asked at once."""
+        """Watch another config. Checks that stay keep their state; new ones are asked soon."""
         facts: dict[Check, bool | None] = {}
         for use in uses_of(balancer):
             told = known.get((use.service.name, use.backend.name))
             before = facts.get(use.check)
             facts[use.check] = told if before is None else before and told is not False
-        self._entries = {
-            check: self._entries.get(check) or _Entry(begin(check.health, known_up=up, now_s=now_s), now_s)
-            for check, up in facts.items()
-        }
+        old = self._entries
+        self._entries = {check: old[check] for check in facts if check in old}
+        for number, check in enumerate(check for check in facts if check not in old):
+            standing = begin(check.health, known_up=facts[check], now_s=now_s)
+            due_s = now_s + number // _BATCH * _BATCH_S
+            self._entries[check] = _Entry(standing, due_s, crc32(repr(check.target).encode()))
+        times = ((check, entry.due_s) for check, entry in self._entries.items())
+        self._due = [(due_s, self._number(), check) for check, due_s in times if due_s is not None]
+        heapify(self._due)
         self._balancer = balancer
 
     def take_due(self, now_s: float) -> tuple[Check, ...]:
         """The checks to be asked now; each is on its way until `record`."""
-        due = [check for check, entry in self._entries.items() if entry.due_s is not None and entry.due_s <= now_s]
-        for check in due:
-            self._entries[check] = replace(self._entries[check], due_s=None)
-        return tuple(due)
+        taken = []
+        while self._due and self._due[0][0] <= now_s:
+            due_s, _, check = heappop(self._due)
+            entry = self._entries[check]
+            # A check that was dropped and came again while its probe was under way stands here twice.
+            if entry.due_s == due_s:
+                self._entries[check] = replace(entry, due_s=None)
+                taken.append(check)
+        return tuple(taken)
 
     def next_due_s(self) -> float | None:
         """When `take_due` will have something; None: not before a result comes."""
-        return min((entry.due_s for entry in self._entries.values() if entry.due_s is not None), default=None)
+        return self._due[0][0] if self._due else None
 
     def record(self, check: Check, *, ok: bool, asked_s: float, now_s: float) -> Transition | None:
         """A result. A check that the config no longer has is ignored."""
@@ -71,25 +102,40 @@ class Watch:
             return None
         standing = observe(entry.standing, check.health, ok=ok, now_s=now_s)
         # A clock that jumps ahead, as after a suspend, must not make up for all probes that were missed.
-        due_s = max(asked_s + pause_s(standing, check.health), now_s)
-        self._entries[check] = _Entry(standing, due_s, entry.results + 1)
+        due_s = max(asked_s + pause_s(standing, check.health, first=not entry.results, chance=entry.chance), now_s)
+        self._entries[check] = _Entry(standing, due_s, entry.seed, entry.results + 1)
+        heappush(self._due, (due_s, self._number(), check))
         changed = standing.is_up != entry.standing.is_up
         return Transition(check, self._names(check), standing.is_up) if changed else None
+
+    @property
+    def checks(self) -> int:
+        """How many checks the config asks for."""
+        return len(self._entries)
 
     @property
     def is_settled(self) -> bool:
         """Whether every backend has been asked at least once."""
         return all(entry.results for entry in self._entries.values())
 
-    def outages(self) -> Outages:
-        """Who gets no clients, for every service of the config."""
-        if self._balancer is None:
+    def standing_of(self, check: Check) -> Standing | None:
+        """What is known of a check; None where it is not of the config."""
+        entry = self._entries.get(check)
+        return None if entry is None else entry.standing
+
+    def outages(self, balancer: Balancer | None = None) -> Outages:
+        """Who gets no clients, for every service of a config; None: of the one that is followed.
+
+        Backends without a weight in `balancer` count neither as up nor as down.
+        """
+        balancer = balancer or self._balancer
+        if balancer is None:
             return {}
-        fallen: dict[str, list[tuple[float, str]]] = {service.name: [] for service in self._balancer.services}
-        drained: dict[str, set[str]] = {service.name: set() for service in self._balancer.services}
-        for use in uses_of(self._balancer):
-            standing = self._entries[use.check].standing
-            if standing.is_up:
+        fallen: dict[str, list[tuple[float, str]]] = {service.name: [] for service in balancer.services}
+        drained: dict[str, set[str]] = {service.name: set() for service in balancer.services}
+        for use in uses_of(balancer):
+            standing = self.standing_of(use.check)
+            if standing is None or standing.is_up:
                 continue
             if use.backend.weight:
                 fallen[use.service.name].append((standing.since_s, use.backend.name))
@@ -104,8 +150,13 @@ class Watch:
                 health=service.health,
             )
             | drained[service.name]
-            for service in self._balancer.services
+            for service in balancer.services
         }
+
+    def _number(self) -> int:
+        """Keeps checks that are due at one time in their order."""
+        self._count += 1
+        return self._count
 
     def _names(self, check: Check) -> tuple[str, ...]:
         uses = uses_of(self._balancer) if self._balancer is not None else ()

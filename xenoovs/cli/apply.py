@@ -4,18 +4,52 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, connect, load, output_option, rebalance_option, switch_options
+from xenoovs.cli.options import (
+    Output,
+    config_argument,
+    connect,
+    duration,
+    load,
+    output_option,
+    rebalance_option,
+    switch_options,
+)
 from xenoovs.cli.output import print_json
 from xenoovs.cli.plan import FLOWS_SHOWN
 
 if TYPE_CHECKING:
     from xenoovs.cli.planning import PlannedChange
+    from xenoovs.model.balancer import Balancer
     from xenoovs.switch.api import Switch
+    from xenoovs.switch.live import LiveSwitch
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one call."""
+
+    config: Path
+    db: str | None
+    lab: str | None
+    yes: bool
+    dry_run: bool
+    rebalance: bool
+    no_drain: bool
+    all_flows: bool
+    output: Output
+    confirm_s: float | None
+    must_offload: bool
+    within_s: float
+
+    @property
+    def has_way_back(self) -> bool:
+        return self.confirm_s is not None or self.must_offload
 
 
 @click.command("apply")
@@ -26,24 +60,38 @@ if TYPE_CHECKING:
 @rebalance_option
 @click.option("--no-drain", is_flag=True, help="Move all clients at once, whatever `drain` of the config says.")
 @click.option("--all-flows", is_flag=True, help=f"Show every flow, not {FLOWS_SHOWN} of each kind.")
+@click.option(
+    "--confirm",
+    "confirm_s",
+    type=duration,
+    metavar="TIME",
+    help="Take the change back unless ENTER or `xenoovs confirm` comes within TIME (30s, 2m).",
+)
+@click.option(
+    "--rollback-unless-offloaded",
+    "must_offload",
+    is_flag=True,
+    help="Take the change back if blocks with traffic are not in hardware; see --within.",
+)
+@click.option(
+    "--within",
+    "within_s",
+    type=duration,
+    default="10s",
+    show_default=True,
+    metavar="TIME",
+    help="How long --rollback-unless-offloaded looks.",
+)
 @output_option
-def command(
-    config: Path,
-    db: str | None,
-    lab: str | None,
-    *,
-    yes: bool,
-    dry_run: bool,
-    rebalance: bool,
-    no_drain: bool,
-    all_flows: bool,
-    output: Output,
-) -> None:
+def command(**given: Any) -> None:
     """Make the bridge do what the config FILE says.
 
     Shows the plan, asks (on a terminal; otherwise --yes is needed), sends only the difference as one atomic OpenFlow
     bundle, reads the flows back and compares. Flows of others are never touched. If anything fails, the bridge has its
     old flows, every one of them.
+
+    With --confirm or --rollback-unless-offloaded the bridge gets exactly its old flows back also when this command is
+    interrupted or killed, or its terminal is lost.
 
     With `drain: {mode: pin}` open connections stay with their backend for a while: the command waits for the end of it
     and sends a second bundle. Interrupted, it can be called again and goes on; a running `xenoovs agent` does it too.
@@ -53,28 +101,55 @@ def command(
     from xenoovs.cli.show_drains import wait_for_drains
     from xenoovs.cli.show_plan import plan_document, show_plan
 
-    balancer, switch = load(config), connect(db, lab)
-    drains = None if no_drain else Drains(switch)
-    change = plan_change(balancer, switch, rebalance=rebalance, drains=drains, now_s=time.monotonic())
-    if output is Output.TEXT:
-        show_plan(change, flows_shown=None if all_flows else FLOWS_SHOWN)
-    applied = not dry_run and not change.difference.is_empty
+    options = Options(**given)
+    balancer, switch = load(options.config), connect(options.db, options.lab)
+    drains = None if options.no_drain else Drains(switch)
+    change = plan_change(balancer, switch, rebalance=options.rebalance, drains=drains, now_s=time.monotonic())
+    if options.output is Output.TEXT:
+        show_plan(change, flows_shown=None if options.all_flows else FLOWS_SHOWN)
+    applied = not options.dry_run and not change.difference.is_empty
     if applied:
-        _confirm(change, yes=yes)
-        _apply(change, switch)
-    if applied and output is Output.TEXT:
+        _confirm(change, yes=options.yes)
+        if options.has_way_back:
+            _apply_with_way_back(balancer, change, switch, options)
+        else:
+            _apply(change, switch)
+    if applied and options.output is Output.TEXT:
         click.echo(f"done: {change.difference.flow_mods} flow-mods in one bundle, read back and found right")
     waited_s = 0.0
-    if change.drains and not dry_run:
+    if change.drains and not options.dry_run:
         waited_s = wait_for_drains(
             change,
             plan_again=lambda: plan_change(balancer, switch, drains=drains, now_s=time.monotonic()),
             apply=lambda again: _apply(again, switch),
         )
-        if output is Output.TEXT:
-            click.echo(f"drained: no connection was cut for {waited_s:.0f} s, and all blocks have moved")
-    if output is Output.JSON:
+        if options.output is Output.TEXT:
+            click.echo(f"drained: all blocks have moved after {waited_s:.0f} s")
+    if options.output is Output.JSON:
         print_json({**plan_document(change), "applied": applied, "drained_s": round(waited_s, 3)})
+
+
+def _apply_with_way_back(balancer: Balancer, change: PlannedChange, switch: LiveSwitch, options: Options) -> None:
+    from xenoovs.agent.confirm import roll_back, take_flows
+    from xenoovs.agent.control.unix import bound_socket
+    from xenoovs.cli.agent_client import Where, find_places, refuse_beside_agent
+    from xenoovs.cli.apply_keep import require_offload, wait_for_confirmation, with_way_back
+    from xenoovs.errors import NotConfirmed
+    from xenoovs.switch.guard import Guard
+
+    places = find_places(Where(None, change.bridge, options.db, options.lab))
+    refuse_beside_agent(places, change.bridge)
+    before = take_flows(switch, change.bridge)
+    with bound_socket(places.waiting(change.bridge)) as sock:
+        guard = Guard(lambda: roll_back(switch, before))
+        with with_way_back(guard):
+            _apply(change, switch)
+            if options.must_offload:
+                click.echo(require_offload(balancer, switch, guard, within_s=options.within_s), err=True)
+            if options.confirm_s is not None:
+                wait_for_confirmation(guard, sock, within_s=options.confirm_s)
+            elif not guard.keep():
+                raise NotConfirmed(after_s=options.within_s)
 
 
 def _confirm(change: PlannedChange, *, yes: bool) -> None:

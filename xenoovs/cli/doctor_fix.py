@@ -25,7 +25,7 @@ def confirm(prompt: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("Nobody can be asked here: add --yes to mend, or leave --fix out to look.")
+        raise click.UsageError("Nobody can be asked here: add --yes.")
     click.confirm(prompt, abort=True)
 
 
@@ -65,11 +65,15 @@ def restart(question: Question, order: Callable[[], None]) -> dict[str, object]:
     """Restart Open vSwitch by `order` and put our flows back. Raises SwitchError."""
     from xenoovs.switch.restart import restart_with_flows
 
-    lab = question.lab
-    directory = lab.directory if lab is not None else _STATE_DIRECTORY
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    done = restart_with_flows(question.switch, order, directory=directory)
+    done = restart_with_flows(question.switch, order, directory=restart_directory(question))
     return {"gap_s": round(done.gap_s, 3), "flows": dict(done.flows)}
+
+
+def restart_directory(question: Question) -> Path:
+    """Where flows lie while they are not on their bridges."""
+    directory = question.lab.directory if question.lab is not None else _STATE_DIRECTORY
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory
 
 
 def restart_order(question: Question) -> Callable[[], None]:

@@ -42,6 +42,16 @@ COMMANDS = {
     "doctor": "Check what hardware offload needs, and mend it.",
     "trace": "Show which backend and flow a client's packet meets.",
     "agent": "Check the health of backends and keep the bridge right.",
+    "controller": "Be the OpenFlow controller of the bridge and keep it right.",
+    "top": "Show live who gets what; drain and undrain by key.",
+    "drain": "Give a backend no clients, for now.",
+    "undrain": "Give a backend its weight of the config again.",
+    "weight": "Give a backend another weight than the config, for now.",
+    "pause": "Let the agent look on and change nothing.",
+    "resume": "End a pause.",
+    "confirm": "Keep a change that waits to be confirmed.",
+    "logs": "Show what the agent said.",
+    "restart-ovs": "Restart Open vSwitch and put all flows back.",
     "remove": "Take our flows off the bridge; those of others stay.",
     "lab": "A whole test network on this machine, no NIC needed.",
     "schema": "Print the JSON Schema of the config, for editors.",
@@ -92,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit status."""
     try:
-        status = cli.main(args=arguments, prog_name="xenoovs", standalone_mode=False)
+        status = cli.main(args=arguments, prog_name="xenoovs", standalone_mode=False, obj=tuple(arguments))
         sys.stdout.flush()
     except ConfigError as error:
         for finding in error.findings:

@@ -183,11 +183,9 @@ def _show_ignored(findings: OffloadFindings) -> None:
 
 
 def _show_surplus(total: OffloadRow, findings: OffloadFindings) -> None:
-    why = (
-        ""
-        if findings.widenings
-        else ": each MAC that clients come from takes entries of its own, and so does each PMD thread"
-    )
+    why = ": each MAC that clients come from takes entries of its own, and so does each PMD thread"
+    if findings.widenings or any(oddity is Oddity.DRAINED for oddity, _ in total.oddities):
+        why = ""  # Told below.
     click.echo(f"megaflows ({total.megaflows}): {total.predicted} were predicted{why}")
 
 

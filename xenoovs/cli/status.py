@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, connect, load, output_option, switch_options
+from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
+from xenoovs.cli.options import Output, connect, load, output_option
 from xenoovs.cli.output import is_terminal, percent, print_json, print_table, quantity
 from xenoovs.model.drain import DrainMode
 
 if TYPE_CHECKING:
+    from xenoovs.agent.control.client import Client
     from xenoovs.model.balancer import Balancer
     from xenoovs.switch.api import Switch
     from xenoovs.verify.traffic import BackendTraffic, TrafficReport
@@ -21,9 +24,22 @@ if TYPE_CHECKING:
 _HEADERS = ["SERVICE", "BACKEND", "WANTED", "SPACE", "BLOCKS", "PACKETS", "SEEN", "BYTES", "PPS", "BPS"]
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one call."""
+
+    config: Path | None
+    where: Where
+    from_bridge: bool
+    watch: bool
+    interval_s: float
+    output: Output
+
+
 @click.command("status")
-@config_argument
-@switch_options
+@click.argument("config", metavar="[FILE]", required=False, type=click.Path(allow_dash=True, path_type=Path))
+@agent_options
+@click.option("--from-bridge", is_flag=True, help="Read the bridge although an agent runs; needs FILE.")
 @click.option("--watch", is_flag=True, help="Show it again and again until interrupted.")
 @click.option(
     "--interval",
@@ -32,39 +48,85 @@ _HEADERS = ["SERVICE", "BACKEND", "WANTED", "SPACE", "BLOCKS", "PACKETS", "SEEN"
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between the two looks that rates are made from; 0: one look, no rates.",
+    help="Between two looks. Of the bridge, rates are made from two; 0: one look, no rates.",
 )
 @output_option
 @click.pass_context
 def command(
     context: click.Context,
-    config: Path,
-    db: str | None,
-    lab: str | None,
+    /,
+    config: Path | None,
     *,
+    from_bridge: bool,
     watch: bool,
     interval_s: float,
     output: Output,
+    **given: Any,
 ) -> None:
-    """Show the backends of the config FILE with their shares, packets and rates, from the counters of the flows.
+    """Show who gets what, and what is wrong: from the agent where one runs, else from the bridge and the config FILE.
 
-    WANTED: share by weight. SPACE: share of the client addresses. SEEN: share of the packets. Open vSwitch brings the
-    counters of flows up to date about twice a second, those of hardware every 2 s. Exit status 2: the bridge is not as
-    the config says.
+    From the agent: state of each backend, and for how long; its weight in use; WANTED, its share by weight; SPACE, its
+    share of the client addresses; rates as the datapath counts them.
+
+    From the bridge: WANTED and SPACE, and SEEN, the share of the packets, from the counters of the flows. Open vSwitch
+    brings those up to date about twice a second, those of hardware every 2 s.
+
+    Exit status 2: the bridge is not as it should be, or the newest config is not in use.
     """
-    from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-
-    balancer, switch = load(config), connect(db, lab)
     if watch and interval_s == 0:
         raise click.UsageError("--watch needs an --interval above 0.")
-    report = None
-    for report, before in _looks(balancer, switch, interval_s=interval_s):
-        if watch and is_terminal():
+    if from_bridge and config is None:
+        raise click.UsageError("--from-bridge needs the config FILE.")
+    options = Options(config, Where(**given), from_bridge, watch, interval_s, output)
+    balancer = None if config is None else load(config)
+    client = _agent(balancer, options)
+    if client is not None:
+        context.exit(_from_agent(client, options))
+    if balancer is not None:
+        context.exit(_from_bridge(balancer, options))
+
+
+def _agent(balancer: Balancer | None, options: Options) -> Client | None:
+    """Whom to ask; None: the bridge. Raises AgentMissing where only an agent could tell."""
+    if balancer is None:
+        return find_client(options.where)
+    return None if options.from_bridge else agent_of(options.where, balancer.uplinks.bridge)
+
+
+def _from_agent(client: Client, options: Options) -> int:
+    from xenoovs.agent.document import from_document
+    from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
+    from xenoovs.cli.show_status import is_as_desired, show_snapshot
+
+    while True:
+        document = client.ask("status")
+        snapshot = from_document(document["snapshot"])
+        if options.watch and is_terminal():
             click.clear()
-        _show(report, before, interval_s, output=output)
-        if not watch:
+        if options.output is Output.JSON:
+            print_json({"from": "agent", **document})
+        else:
+            show_snapshot(snapshot)
+        if not options.watch:
+            return EXIT_OK if is_as_desired(snapshot) else EXIT_DIFFERS
+        time.sleep(options.interval_s)
+
+
+def _from_bridge(balancer: Balancer, options: Options) -> int:
+    from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
+
+    switch, bridge = connect(options.where.db, options.where.lab), balancer.uplinks.bridge
+    source = f"from the flows of bridge {bridge}" + ("" if options.from_bridge else ", which no agent keeps")
+    report = None
+    for report, before in _looks(balancer, switch, interval_s=options.interval_s):
+        if options.watch and is_terminal():
+            click.clear()
+        if options.output is Output.TEXT:
+            click.echo(f"{source}:\n")
+        _show(report, before, options.interval_s, output=options.output)
+        if not options.watch:
             break
-    context.exit(EXIT_OK if report is not None and report.is_as_configured else EXIT_DIFFERS)
+    return EXIT_OK if report is not None and report.is_as_configured else EXIT_DIFFERS
 
 
 def _looks(
@@ -99,7 +161,7 @@ def _show(report: TrafficReport, before: TrafficReport | None, interval_s: float
         rows = [_document(now, then, interval_s) for now, then in pairs]
         drains = [drain_document(drain) for drain in report.drains]
         counts = {"missing_flows": report.missing, "foreign_flows": report.foreign}
-        print_json({**counts, "backends": rows, "drains": drains})
+        print_json({"from": "bridge", **counts, "backends": rows, "drains": drains})
         return
     print_table(_HEADERS, [_row(now, then, interval_s) for now, then in pairs], right=range(2, 10))
     for drain in report.drains:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -12,6 +12,7 @@ from xenoovs.model.service import Churn, Service, SourceBits, Strategy
 from xenoovs.partition.bits import spread, unspread
 from xenoovs.partition.block import MAX_WIDTH, Assignment, Block
 from xenoovs.partition.choose import Partition, partition
+from xenoovs.partition.ease import ease, part_of
 from xenoovs.partition.lpm_choose import LpmPartition, lpm_partition
 from xenoovs.partition.overlay import overlay
 from xenoovs.partition.update import Goal, start, update
@@ -91,24 +92,50 @@ def assign_near(service: Service, installed: InstalledAssignment) -> ServiceAssi
 
 
 def assign_without(
-    service: Service, plan: ServiceAssignment, *, live: InstalledAssignment | None, out: Collection[int]
+    service: Service,
+    plan: ServiceAssignment,
+    *,
+    live: InstalledAssignment | None,
+    out: Collection[int],
+    parts: Mapping[int, Fraction] | None = None,
 ) -> ServiceAssignment:
     """The plan while the backends `out` (by index) serve nothing: their clients are lent to others, nobody else moves.
 
-    `live`: what is in use now; None: the plan. With strategy lpm all rules are made anew. Without any backend left the
-    result has no rules.
+    `live`: what is in use now; None: the plan. `parts`: of which backends only a part of the clients is lent, by the
+    part that they have; somebody else is left then. With strategy lpm all rules are made anew. Without any backend left
+    the result has no rules.
     """
+    easing = parts or {}
     if not any(weight for index, weight in enumerate(service.weights) if index not in out):
         return ServiceAssignment((), plan.width, (0,) * len(service.backends), plan.tolerance)
+    if not out and not easing:
+        return plan
     if service.strategy is Strategy.LPM:
-        return _lpm_without(service, out)
+        return _lpm_without(service, out, easing)
     planned = _blocks_of(service, plan)
     goal = goal_of(service, plan.tolerance)
+    down = {*out, *easing}
     if live is None or live.assignment.width > goal.max_width:
-        lent = overlay(planned, planned, goal=goal, down=out)
+        lent = overlay(planned, planned, goal=goal, down=down)
     else:
-        lent = overlay(planned, live.assignment, goal=goal, down=out, owners=live.same_owners(service))
-    return _of_blocks(service, lent, plan.tolerance)
+        lent = overlay(planned, live.assignment, goal=goal, down=down, owners=live.same_owners(service))
+    eased = ease(planned, lent, parts=easing, max_width=goal.max_width) if easing else lent
+    return _of_blocks(service, eased, plan.tolerance)
+
+
+def parts_held(
+    service: Service, plan: ServiceAssignment, live: InstalledAssignment, *, out: Collection[int]
+) -> dict[int, Fraction]:
+    """Of the backends `out` those that have a part of their clients, as in a slow start, and which part."""
+    if service.strategy is Strategy.LPM:
+        return {}
+    planned, owners = _blocks_of(service, plan), live.same_owners(service)
+    held = {
+        index: part_of(planned, live.assignment, index, live_owner=owners.index(index))
+        for index in sorted(out)
+        if index in owners
+    }
+    return {index: part for index, part in held.items() if part}
 
 
 def goal_of(service: Service, tolerance: Fraction) -> Goal:
@@ -116,9 +143,9 @@ def goal_of(service: Service, tolerance: Fraction) -> Goal:
     return Goal(service.weights, tolerance, _most_bits(service.source_bits), _BLOCK_PRICE[service.churn])
 
 
-def _lpm_without(service: Service, out: Collection[int]) -> ServiceAssignment:
+def _lpm_without(service: Service, out: Collection[int], parts: Mapping[int, Fraction]) -> ServiceAssignment:
     left = tuple(
-        replace(backend, weight=Fraction(0)) if index in out else backend
+        replace(backend, weight=Fraction(0) if index in out else backend.weight * parts.get(index, 1))
         for index, backend in enumerate(service.backends)
     )
     try:

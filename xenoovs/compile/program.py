@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
-from xenoovs.compile.assign import ServiceAssignment, SourceRule, assign, assign_near, assign_without
+from xenoovs.compile.assign import ServiceAssignment, SourceRule, assign, assign_near, assign_without, parts_held
 from xenoovs.compile.ids import service_ids
 from xenoovs.compile.installed import installed_assignment
 from xenoovs.compile.movement import Destination, blocks_by_service, pieces, planned_by_service
@@ -14,7 +15,7 @@ from xenoovs.compile.stages.classify import arp_flows, neighbour_discovery_flows
 from xenoovs.compile.stages.pin import Pin, pin_flows
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.service import Service
+from xenoovs.model.service import Service, Strategy
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.render import render_flow
 
@@ -52,7 +53,7 @@ class BlockFlow:
 class ServiceProgram:
     """The flows of one service: `classify` finds its packets, `blocks` split them.
 
-    out:     indices of the backends that are out.
+    out:     indices of the backends that are out, or that have only a part of their clients (slow start).
     planned: what remembers the blocks that they get back; no packet meets these flows.
     pins:    which of the blocks are on their way (`xenoovs.compile.drain`).
     """
@@ -113,7 +114,7 @@ def keep_installed(program: Program, installed: Iterable[Flow], *, out: Outages 
     """
     flows = tuple(installed)
     blocks, planned = blocks_by_service(flows), planned_by_service(flows)
-    if not blocks and not planned and not out:
+    if not blocks and not planned and not out and not _is_easing(program):
         return program
     services = (
         _keep_blocks(
@@ -150,13 +151,16 @@ def _compile_service(service: Service, *, service_id: int, ingress: tuple[str, .
 
 def _keep_blocks(program: ServiceProgram, installed: Installed, names: frozenset[str] | None) -> ServiceProgram:
     service = program.service
-    out = installed.out_of(service) if names is None else _indices(service, names)
+    waiting = installed.out_of(service) if names is None else _indices(service, names)
     is_as_compiled = {block.flow for block in program.blocks} == set(installed.blocks) and not installed.planned
     plan = program.assignment if is_as_compiled else _plan(program, installed)
-    live = plan
-    if out:
-        in_use = installed_assignment(installed.blocks, service.source_bits.positions)
-        live = assign_without(service, plan, live=in_use, out=out)
+    in_use = installed_assignment(installed.blocks, service.source_bits.positions)
+    parts = _ramps(service, but=waiting)
+    if names is None and in_use is not None:
+        parts |= parts_held(service, plan, in_use, out=waiting)
+    live = assign_without(service, plan, live=in_use, out=waiting - parts.keys(), parts=parts)
+    # Strategy lpm lays out all anew: nothing is lent, and nothing is to be remembered of a slow start.
+    out = waiting | parts.keys() if service.strategy is Strategy.DISJOINT else waiting
     if live is program.assignment:
         return program
     service_id = program.service_id
@@ -170,6 +174,17 @@ def _plan(program: ServiceProgram, installed: Installed) -> ServiceAssignment:
     found = installed_assignment(installed.blocks, service.source_bits.positions, planned=installed.planned)
     kept = assign_near(service, found) if found else None
     return kept or program.assignment
+
+
+def _is_easing(program: Program) -> bool:
+    return any(backend.ramp < 1 for service in program.services for backend in service.service.backends)
+
+
+def _ramps(service: Service, *, but: frozenset[int]) -> dict[int, Fraction]:
+    """The parts of backends that start slowly, by index; none when nobody could have the rest. `but`: who is out."""
+    serving = [i for i, backend in enumerate(service.backends) if backend.weight and i not in but]
+    parts = {i: service.backends[i].ramp for i in serving if service.backends[i].ramp < 1}
+    return parts if len(parts) < len(serving) else {}
 
 
 def _indices(service: Service, names: frozenset[str]) -> frozenset[int]:

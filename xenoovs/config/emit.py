@@ -80,14 +80,30 @@ def _health(health: Health) -> Iterator[str]:
     if health.netns is not None:
         yield f"  netns: {_text(health.netns)}"
     yield from (f"  {key}: {_quoted(getattr(health, key))}" for key in ("path", "query", "send", "expect"))
+    yield from _http(health)
+    if health.command:
+        yield f"  command: {_list(map(_quoted, health.command))}"
     yield f"  interval: {health.interval_ms}ms"
     yield f"  fast_interval: {health.fast_interval_ms}ms"
     yield f"  timeout: {health.timeout_ms}ms"
     yield f"  rise: {health.rise}"
     yield f"  fall: {health.fall}"
+    yield f"  jitter: {_decimal(health.jitter * 100)}%"
+    if health.ramp_ms is not None:
+        yield f"  ramp: {health.ramp_ms}ms"
     yield f"  initial: {health.initial.value}"
     yield f"  max_down: {_decimal(health.max_down * 100)}%"
     yield f"  on_all_down: {health.on_all_down.value}"
+
+
+def _http(health: Health) -> Iterator[str]:
+    first, last = health.status
+    yield f"  status: {first}-{last}"
+    yield f"  body: {_quoted(health.body)}"
+    texts = ((key, getattr(health, key)) for key in ("host", "ca_file", "server_name"))
+    yield from (f"  {key}: {_quoted(text)}" for key, text in texts if text is not None)
+    if health.insecure:
+        yield "  insecure: true"
 
 
 def _drain(drain: Drain) -> str:

@@ -11,7 +11,7 @@ from xenoovs.config.schema import ServiceConfig
 from xenoovs.config.tree import Path
 from xenoovs.model.health import Health, ProbeKind
 
-_TIMES = {"interval": "interval_ms", "fast_interval": "fast_interval_ms", "timeout": "timeout_ms"}
+_TIMES = {"interval": "interval_ms", "fast_interval": "fast_interval_ms", "timeout": "timeout_ms", "ramp": "ramp_ms"}
 # What follows from `interval` alone: detection within seconds, a probe that ends before the next one starts.
 _FAST_PART, _TIMEOUT_PART = 4, 2
 _NO_QUERY = Health(ProbeKind.DNS).query
@@ -27,7 +27,7 @@ def health_of(service: ServiceConfig, defaults: HealthConfig) -> Health | None:
     if "interval_ms" in given:
         given.setdefault("fast_interval_ms", max(1, given["interval_ms"] // _FAST_PART))
         given.setdefault("timeout_ms", max(1, given["interval_ms"] // _TIMEOUT_PART))
-    return Health(probe, port if probe.has_port else None, **given)
+    return Health(probe, port if probe.has_port or probe is ProbeKind.EXEC else None, **given)
 
 
 def check_health(service: ServiceConfig, path: Path, *, defaults: HealthConfig) -> Iterator[Remark]:
@@ -55,10 +55,16 @@ def check_health(service: ServiceConfig, path: Path, *, defaults: HealthConfig) 
         yield Remark(here, "probe arp needs the device to ask by; add `interface:`")
     if health.probe is ProbeKind.DNS and health.query == _NO_QUERY:
         yield Remark(here, "probe dns needs a name to ask for; add `query: example.org`")
+    if health.probe is ProbeKind.EXEC and not health.command:
+        yield Remark(here, "probe exec needs a program; add `command: [/usr/bin/check]`")
+    if health.insecure and health.ca_file is not None:
+        yield Remark((*here, "insecure"), "any certificate will do, so ca_file has no use; leave out one of them")
     yield from _check_addresses(service, path, health.probe)
 
 
 def _check_addresses(service: ServiceConfig, path: Path, probe: ProbeKind) -> Iterator[Remark]:
+    if probe is ProbeKind.EXEC:
+        return
     asks_vip = probe is ProbeKind.ARP and any(vip.version == 4 for vip in service.vip)
     for index, backend in enumerate(service.backends):
         here = (*path, "backends", index)

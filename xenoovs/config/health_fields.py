@@ -15,7 +15,12 @@ PATH_PATTERN = r"^/[!-~]{0,1023}$"
 # Labels of letters, digits, hyphens and underscores (RFC 1035, 2.3.1; RFC 2782 for underscores), or the root.
 QUERY_PATTERN = r"^(\.|([A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?)$"
 TEXT_PATTERN = r"^[\t\n\r -~]{0,1000}$"
+STATUS_PATTERN = r"^([1-5][0-9]{2})(?: ?- ?([1-5][0-9]{2}))?$"
+# A name or an address, with a port where it is not the usual one (RFC 9110, 7.2).
+HOST_PATTERN = r"^[A-Za-z0-9._:\[\]-]{1,253}$"
+FILE_PATTERN = r"^/[^\x00-\x1f\x7f]{1,4095}$"
 MAX_COUNT = 100
+MAX_WORDS = 100
 _MAX_QUERY = 253
 
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
@@ -58,6 +63,47 @@ def path(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(PATH_PATTERN, value, re.ASCII):
         raise ValueError(f"{show(value)} is not a path; write one such as /health")
     return value
+
+
+def host(value: object) -> str:
+    """Of a Host header, or in a certificate."""
+    if not isinstance(value, str) or not re.fullmatch(HOST_PATTERN, value, re.ASCII):
+        raise ValueError(f"{show(value)} is not the name of a host; write one such as www.example.org")
+    return value
+
+
+def status(value: object) -> tuple[int, int]:
+    """`200` or `200-299`: HTTP statuses (RFC 9110, 15)."""
+    text = str(value) if is_int(value) else value
+    found = re.fullmatch(STATUS_PATTERN, text, re.ASCII) if isinstance(text, str) else None
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    if first > last:
+        raise ValueError(f"{show(value)} is not an HTTP status or a range of them; write one such as 200 or 200-299")
+    return first, last
+
+
+def file(value: object) -> str:
+    """The whole path of a file."""
+    if not isinstance(value, str) or not re.fullmatch(FILE_PATTERN, value):
+        raise ValueError(f"{show(value)} is not the whole path of a file; write one such as /etc/ssl/ca.pem")
+    return value
+
+
+def flag(value: object) -> bool:
+    """Yes or no."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{show(value)} is neither true nor false")
+    return value
+
+
+def command(value: object) -> tuple[str, ...]:
+    """A program by its whole path, and its arguments: no shell reads them."""
+    words = value if isinstance(value, list) else []
+    if not words or len(words) > MAX_WORDS or not all(isinstance(word, str) and "\0" not in word for word in words):
+        raise ValueError(f"{show(value)} is not a list of a program and its arguments; write [/usr/bin/check, -v]")
+    if not words[0].startswith("/"):
+        raise ValueError(f"{show(words[0])} is not the whole path of a program; write one such as /usr/bin/check")
+    return tuple(words)
 
 
 def query(value: object) -> str:

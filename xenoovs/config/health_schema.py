@@ -19,6 +19,15 @@ _NAME = {"type": "string", "pattern": fields.NAME_PATTERN}
 _PERCENT = {"type": "string", "pattern": fields.PERCENT_PATTERN}
 _PATH = {"type": "string", "pattern": health_fields.PATH_PATTERN}
 _QUERY = {"type": "string", "pattern": health_fields.QUERY_PATTERN}
+_HOST = {"type": "string", "pattern": health_fields.HOST_PATTERN}
+_FILE = {"type": "string", "pattern": health_fields.FILE_PATTERN}
+_STATUS = {
+    "anyOf": [
+        {"type": "integer", "minimum": 100, "maximum": 599},
+        {"type": "string", "pattern": health_fields.STATUS_PATTERN},
+    ]
+}
+_COMMAND = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": health_fields.MAX_WORDS}
 _TEXT = {"type": "string", "pattern": health_fields.TEXT_PATTERN}
 
 
@@ -33,6 +42,11 @@ Part = Annotated[Fraction | None, PlainValidator(health_fields.part), WithJsonSc
 Device = Annotated[str | None, PlainValidator(fields.port_name), WithJsonSchema(_DEVICE)]
 Namespace = Annotated[str | None, PlainValidator(fields.name), WithJsonSchema(_NAME)]
 Path = Annotated[str | None, PlainValidator(health_fields.path), WithJsonSchema(_PATH)]
+Host = Annotated[str | None, PlainValidator(health_fields.host), WithJsonSchema(_HOST)]
+File = Annotated[str | None, PlainValidator(health_fields.file), WithJsonSchema(_FILE)]
+Status = Annotated[tuple[int, int] | None, PlainValidator(health_fields.status), WithJsonSchema(_STATUS)]
+Flag = Annotated[bool | None, PlainValidator(health_fields.flag), WithJsonSchema({"type": "boolean"})]
+Command = Annotated[tuple[str, ...] | None, PlainValidator(health_fields.command), WithJsonSchema(_COMMAND)]
 Query = Annotated[str | None, PlainValidator(health_fields.query), WithJsonSchema(_QUERY)]
 Text = Annotated[str | None, PlainValidator(health_fields.text), WithJsonSchema(_TEXT)]
 Probe = Annotated[ProbeKind | None, PlainValidator(partial(fields.choice, kinds=ProbeKind)), _words(ProbeKind)]
@@ -51,7 +65,7 @@ class HealthConfig(BaseModel):
     port: Port = Field(
         default=None,
         examples=[8080],
-        description="Of tcp, http, dns and udp probes; left out: the first port of the service.",
+        description="Of tcp, http, https, dns and udp probes; left out: the first port of the service.",
     )
     interface: Device = Field(
         default=None, examples=["en3f0pf0sf0"], description="Device to ask by; an arp probe needs one."
@@ -59,7 +73,45 @@ class HealthConfig(BaseModel):
     netns: Namespace = Field(
         default=None, examples=["probes"], description="Network namespace to ask from (see ip-netns(8))."
     )
-    path: Path = Field(default=None, json_schema_extra={"default": "/"}, description="Asked for by an http probe.")
+    path: Path = Field(
+        default=None, json_schema_extra={"default": "/"}, description="Asked for by an http or https probe."
+    )
+    host: Host = Field(
+        default=None,
+        examples=["www.example.org"],
+        description="Host header of an http or https probe; left out: the address.",
+    )
+    status: Status = Field(
+        default=None,
+        json_schema_extra={"default": "200-399"},
+        examples=[204],
+        description="Status, or range of them, with which an http or https probe is answered. Redirections are not "
+        "followed.",
+    )
+    body: Text = Field(
+        default=None,
+        json_schema_extra={"default": ""},
+        description="What the body of the answer must hold, within its first MiB.",
+    )
+    ca_file: File = Field(
+        default=None,
+        examples=["/etc/ssl/ca.pem"],
+        description="Authorities that an https probe trusts (PEM); left out: those of the system.",
+    )
+    server_name: Host = Field(
+        default=None,
+        examples=["www.example.org"],
+        description="Name in the certificate, also sent as SNI; left out: `host`, else the address.",
+    )
+    insecure: Flag = Field(
+        default=None, json_schema_extra={"default": False}, description="An https probe takes any certificate."
+    )
+    command: Command = Field(
+        default=None,
+        examples=[["/usr/local/bin/check-web", "--quick"]],
+        description="Of an exec probe: program and arguments, no shell; status 0 is good. It finds XENOOVS_ADDRESS, "
+        "XENOOVS_MAC and XENOOVS_PORT in its environment. The agent runs programs only with --allow-exec.",
+    )
     query: Query = Field(default=None, examples=["example.org"], description="Name whose address a dns probe asks for.")
     send: Text = Field(default=None, json_schema_extra={"default": ""}, description="Text of a udp probe.")
     expect: Text = Field(
@@ -83,6 +135,17 @@ class HealthConfig(BaseModel):
     )
     fall: Count = Field(
         default=None, json_schema_extra={"default": 3}, description="So many failures in a row take a backend out."
+    )
+    jitter: Part = Field(
+        default=None,
+        json_schema_extra={"default": "10%"},
+        description="Each interval is shorter by up to this part, by chance, so that probes do not go all at once.",
+    )
+    ramp: Duration = Field(
+        default=None,
+        examples=["30s"],
+        description="Slow start: a backend that comes or comes back gets its clients in eight steps during this time; "
+        "left out: all at once.",
     )
     initial: FirstState = Field(
         default=None,

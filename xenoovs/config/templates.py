@@ -7,12 +7,14 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 _SUFFIX = ".yaml"
+_NO_CONFIGS = frozenset({"prometheus-alerts"})
 
 
 def template_names() -> tuple[str, ...]:
     """Names for `read_template`, sorted."""
     entries = (entry.name for entry in _folder().iterdir())
-    return tuple(sorted(name.removesuffix(_SUFFIX) for name in entries if name.endswith(_SUFFIX)))
+    names = {name.removesuffix(_SUFFIX) for name in entries if name.endswith(_SUFFIX)}
+    return tuple(sorted(names - _NO_CONFIGS))
 
 
 def read_template(name: str) -> str:

@@ -13,6 +13,7 @@ class Backend:
     """One server, reached by its MAC through the port `egress` of the bridge. Weight 0: configured, gets nothing.
 
     address: its own, at which health probes ask; no packet of a client is sent there.
+    ramp:    0 < ramp <= 1, the part of its clients that it has by now, while it starts slowly; no config says this.
     """
 
     name: str
@@ -20,3 +21,4 @@ class Backend:
     weight: Fraction
     egress: str
     address: IPAddress | None = None
+    ramp: Fraction = Fraction(1)

@@ -6,6 +6,8 @@ import json
 import re
 
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
+_NUMBERED = re.compile(r"ofport ([0-9]+)", re.ASCII)
+"""What the number of a port that is not there is called: no device of Linux has a blank in its name."""
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _QUOTED_NAME = re.compile(_QUOTED)
 _SYNTAX = re.compile(rf"{_QUOTED}|[(),\"]")
@@ -37,8 +39,11 @@ def split_list(text: str) -> list[str]:
 def render_name(name: str) -> str:
     """A name of a port or table, quoted as a JSON string unless it is a letter and then letters and digits.
 
-    So `namemap_put` of lib/ofp-util.c writes it, with the escapes of lib/json.c: non-ASCII characters stay.
+    So `namemap_put` of lib/ofp-util.c writes it, with the escapes of lib/json.c: non-ASCII characters stay. A port that
+    was taken off the bridge has no name any more and stands by its number; here it is called `ofport 2`.
     """
+    if numbered := _NUMBERED.fullmatch(name):
+        return numbered[1]
     return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
@@ -47,7 +52,7 @@ def parse_name(text: str) -> str:
     if not text.startswith('"'):
         if not text or '"' in text:
             raise ValueError(f"{text!r} is not a name")
-        return text
+        return f"ofport {text}" if text.isascii() and text.isdigit() else text
     if not _QUOTED_NAME.fullmatch(text):
         raise ValueError(f"{text!r} is not a quoted name")
     name = json.loads(text, strict=False)

@@ -52,6 +52,10 @@ class FakeSwitch:
         """Put flows there, of any owner, unseen by `applied`."""
         self._tables[bridge] |= {flow.key: ObservedFlow(flow, 0, 0, 0.0) for flow in flows}
 
+    def set_ports(self, state: BridgeState) -> None:
+        """Let a bridge that is there have other ports."""
+        self._states[state.name] = state
+
     def restart(self, bridge: str) -> None:
         """Lose all flows, as a restart of ovs-vswitchd does."""
         self._tables[bridge] = {}

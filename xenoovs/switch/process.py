@@ -1,11 +1,14 @@
-"""The only place that starts other programs: argument lists, never a shell, always a time limit."""
+"""The only place that starts other programs: argument lists, never a shell. `start` alone sets no time limit."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import environ
+from typing import IO
 
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout
 
@@ -22,6 +25,9 @@ _PACKAGES = {
     "ip": "iproute2",
     "tc": "iproute2",
     "ethtool": "ethtool",
+    "qemu-system-x86_64": "qemu-system-x86",
+    "busybox": "busybox-static",
+    "modprobe": "kmod",
 }
 
 
@@ -76,3 +82,35 @@ def try_run(
     except subprocess.TimeoutExpired:
         raise CommandTimeout(argv=argv, timeout_s=timeout_s) from None
     return Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
+
+
+async def start(argv: Sequence[str], *, output: int, env: Mapping[str, str]) -> asyncio.subprocess.Process:
+    """Start a program as leader of a session of its own, with nothing to read; the caller ends it.
+
+    `output`: descriptor for stdout and stderr. `env`: its whole environment. Raises OSError.
+    """
+    return await asyncio.create_subprocess_exec(
+        *argv, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=env
+    )
+
+
+@contextmanager
+def open_pipe_to(argv: Sequence[str]) -> Iterator[IO[bytes]]:
+    """A program in a session of its own, and the pipe that it reads; it is waited for at the end.
+
+    It outlives this process where that is killed: its pipe ends then. Raises CommandMissing.
+    """
+    try:
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise CommandMissing(program=argv[0], package=_PACKAGES.get(argv[0], argv[0])) from None
+    with child:
+        if child.stdin is None:
+            raise RuntimeError("Popen gave no pipe")
+        yield child.stdin

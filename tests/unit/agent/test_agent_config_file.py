@@ -49,7 +49,10 @@ def test_the_last_good_one_is_kept_and_a_better_one_is_taken(
     path.write_text(SMALL_CONFIG.replace("70", "60"))
     assert config.poll()
     assert config.problem is None
+    assert config.balancer == good
+    config.accept()
     assert config.balancer != good
+    assert config.candidate is None
 
 
 def test_the_same_text_written_again_is_no_change(path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from ipaddress import IPv4Address
+from itertools import pairwise
 
 from tests.unit import balancer as small
 from xenoovs.agent.check import uses_of
@@ -12,7 +14,7 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.health import Health, ProbeKind
 from xenoovs.model.service import Protocol, Service
 
-HEALTH = Health(ProbeKind.ICMP, fall=1)
+HEALTH = Health(ProbeKind.ICMP, fall=1, jitter=Fraction(0))
 VIP = IPv4Address("192.0.2.1")
 
 
@@ -78,3 +80,60 @@ def test_a_result_for_a_check_that_is_gone_is_ignored() -> None:
     one.follow(small.balancer(), {}, now_s=0.1)
     assert one.record(check, ok=False, asked_s=0.0, now_s=0.2) is None
     assert one.outages() == {}
+
+
+def crowd(backends: int, *, jitter: Fraction) -> Watch:
+    return watch(small.balancer(service("a", *[1] * backends, port=80, health=replace(HEALTH, jitter=jitter))))
+
+
+def busiest(one: Watch, *, seconds: int, apart_ms: int = 10) -> int:
+    """The most probes that are due within so many milliseconds, after the first ones."""
+    counts = []
+    for moment in range(0, 1000 * seconds, apart_ms):
+        due = one.take_due(moment / 1000)
+        for check in due:
+            one.record(check, ok=True, asked_s=moment / 1000, now_s=moment / 1000)
+        counts.append(len(due))
+    return max(counts[1000 // apart_ms :])
+
+
+def test_probes_of_many_backends_do_not_go_in_bursts() -> None:
+    assert busiest(crowd(500, jitter=Fraction(1, 10)), seconds=10) < 25
+    assert busiest(crowd(50, jitter=Fraction(0)), seconds=10) == 50
+
+
+def test_jitter_only_shortens_and_is_the_same_in_every_run() -> None:
+    pauses = []
+    for _ in range(2):
+        one, asked = crowd(1, jitter=Fraction(1, 10)), []
+        for _ in range(50):
+            due_s = one.next_due_s()
+            assert due_s is not None
+            (check,) = one.take_due(due_s)
+            one.record(check, ok=True, asked_s=due_s, now_s=due_s)
+            asked.append(due_s)
+        pauses.append([round(later - earlier, 9) for earlier, later in pairwise(asked)])
+    assert pauses[0] == pauses[1]
+    assert len(set(pauses[0])) == 49
+    assert 0.9 <= min(pauses[0][1:]) < 0.92
+    assert 0.98 < max(pauses[0][1:]) <= 1.0
+
+
+def test_more_than_a_hundred_new_backends_are_asked_one_hundred_after_the_other() -> None:
+    one = crowd(250, jitter=Fraction(0))
+    assert [len(one.take_due(moment)) for moment in (0.0, 0.05, 0.1, 0.2, 0.3)] == [100, 0, 100, 50, 0]
+
+
+def test_a_check_that_comes_again_while_its_probe_is_under_way_is_not_asked_twice() -> None:
+    one, none = crowd(1, jitter=Fraction(0)), small.balancer(service("a", 1, port=80, health=None))
+    with_check = small.balancer(service("a", 1, port=80))
+    (check,) = one.take_due(0.0)
+    one.follow(none, {}, now_s=0.1)
+    one.follow(with_check, {}, now_s=0.2)
+    one.record(check, ok=True, asked_s=0.0, now_s=0.3)
+    asked = 0
+    for moment in range(100):
+        for due in one.take_due(moment / 10):
+            asked += 1
+            one.record(due, ok=True, asked_s=moment / 10, now_s=moment / 10)
+    assert asked == 9

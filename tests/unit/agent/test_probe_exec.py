@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.probe_support import ask
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import ExecTarget
@@ -43,3 +45,11 @@ def test_deadline_kills_the_children_too(tmp_path: Path) -> None:
     assert result.reason == "sh did not end within 0.5 s"
     stat = Path(f"/proc/{pid.read_text().strip()}/stat")
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_it_finds_what_it_asks_and_nothing_else_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "s")
+    code = "import os; raise SystemExit(' '.join(sorted(k for k in os.environ if k != 'LC_CTYPE')))"
+    target = ExecTarget((sys.executable, "-c", code), environment=(("XENOOVS_ADDRESS", "192.0.2.1"),))
+    said = ask(target, timeout_s=5, exec_allowed=True).reason
+    assert said == "ended with status 1: 'LC_ALL PATH XENOOVS_ADDRESS'"

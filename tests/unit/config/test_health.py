@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from fractions import Fraction
+
 import pytest
 
 from xenoovs.config.load import parse_config
+from xenoovs.errors import ConfigError
 from xenoovs.model.health import AllDown, Health, ProbeKind
 
 CONFIG = """\
@@ -60,3 +64,49 @@ def test_times(text: str, milliseconds: int) -> None:
     found = health(f"health: {{probe: icmp, interval: {text}, timeout: 1ms, fast_interval: 1ms}}")
     assert found is not None
     assert found.interval_ms == milliseconds
+
+
+def test_https() -> None:
+    keys = "path: /ok, host: www.example.org, status: 200-204, body: fine, ca_file: /etc/ca.pem, server_name: a.example"
+    assert health(f"health: {{probe: https, {keys}}}") == Health(
+        ProbeKind.HTTPS,
+        8080,
+        path="/ok",
+        host="www.example.org",
+        status=(200, 204),
+        body="fine",
+        ca_file="/etc/ca.pem",
+        server_name="a.example",
+    )
+
+
+def test_a_program_is_told_the_port_of_the_service() -> None:
+    assert health("health: {probe: exec, command: [/bin/check, -q]}") == Health(
+        ProbeKind.EXEC, 8080, command=("/bin/check", "-q")
+    )
+
+
+def test_ramp_and_jitter() -> None:
+    found = health("health: {probe: tcp, ramp: 30s, jitter: 0%}")
+    assert found is not None
+    assert (found.ramp_ms, found.jitter) == (30_000, Fraction(0))
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("probe: exec", "probe exec needs a program; add `command: [/usr/bin/check]`"),
+        ("probe: exec, command: check", "'check' is not a list of a program and its arguments"),
+        ("probe: exec, command: [check]", "'check' is not the whole path of a program"),
+        ("probe: exec, command: [/bin/check, 7]", "is not a list of a program and its arguments"),
+        ("probe: https, status: 404-200", "'404-200' is not an HTTP status or a range of them"),
+        ("probe: https, status: 99", "99 is not an HTTP status or a range of them"),
+        ("probe: https, ca_file: ca.pem", "'ca.pem' is not the whole path of a file"),
+        ("probe: https, insecure: 1", "1 is neither true nor false"),
+        ("probe: https, insecure: true, ca_file: /c.pem", "any certificate will do, so ca_file has no use"),
+        ("probe: https, host: 'a b'", "'a b' is not the name of a host"),
+    ],
+)
+def test_what_is_said_of_mistakes(keys: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        health(f"health: {{{keys}}}")

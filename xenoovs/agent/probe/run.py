@@ -7,6 +7,7 @@ from typing import assert_never
 
 from xenoovs.agent.probe.all_nodes import probe_all_nodes
 from xenoovs.agent.probe.arp import ArpChannel, probe_arp
+from xenoovs.agent.probe.deadline import Deadline
 from xenoovs.agent.probe.dns import probe_dns
 from xenoovs.agent.probe.http import TlsContexts, probe_http
 from xenoovs.agent.probe.icmp import IcmpChannel, probe_icmp
@@ -45,10 +46,10 @@ class Prober:
         started = clock()
         waiting = Waiting()
         try:
-            async with asyncio.timeout_at(started + timeout_s) as deadline:
+            async with Deadline(timeout_s) as deadline:
                 fault = await self._ask(target, waiting)
         except OSError as error:
-            overdue = isinstance(error, TimeoutError) and deadline.expired()
+            overdue = isinstance(error, TimeoutError) and deadline.is_over
             fault = waiting.overdue(timeout_s) if overdue else reason_of(error)
         return ProbeResult(fault is None, clock() - started, fault or "answered")
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from xenoovs.agent.probe.namespace import namespace_identity, namespace_path
 from xenoovs.agent.probe.result import quoted
 from xenoovs.agent.probe.target import ExecTarget
+from xenoovs.switch.process import start
 
 _KEPT_BYTES = 4096
 
@@ -33,16 +34,11 @@ async def probe_exec(target: ExecTarget) -> str | None:
 
 
 async def _start(target: ExecTarget, output: _Output) -> asyncio.subprocess.Process:
+    # No more of our environment: it may hold what is nobody else's business.
+    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", **dict(target.environment)}
     enter = [] if target.netns is None else ["nsenter", f"--net={namespace_path(target.netns)}", "--"]
     try:
-        return await asyncio.create_subprocess_exec(
-            *enter,
-            *target.argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output.writer,
-            stderr=output.writer,
-            start_new_session=True,
-        )
+        return await start([*enter, *target.argv], output=output.writer, env=env)
     finally:
         output.close_writer()
 

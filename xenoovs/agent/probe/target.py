@@ -135,10 +135,14 @@ class HttpTarget:
 
 @dataclass(frozen=True, slots=True)
 class ExecTarget:
-    """A program ends with status 0. Raises ValueError for an empty argument list."""
+    """A program ends with status 0. Raises ValueError for an empty argument list.
+
+    environment: names and values that it finds beside PATH, the only variable of ours that it gets.
+    """
 
     argv: tuple[str, ...]
     netns: str | None = None
+    environment: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:

@@ -1,0 +1,96 @@
+"""An agent on a switch in memory, in a thread of this process, with its control socket."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Thread
+
+from tests.command_line import SMALL_CONFIG
+from xenoovs.agent.clock import MonotonicClock
+from xenoovs.agent.config_file import ConfigFile
+from xenoovs.agent.control.client import Client
+from xenoovs.agent.control.serve import Opened, open_local, serve
+from xenoovs.agent.control.unix import bound_socket
+from xenoovs.agent.daemon import Agent, Settings
+from xenoovs.agent.overrides import RuntimeFile
+from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.probe.target import Target
+from xenoovs.agent.reconcile import Reconciler
+from xenoovs.openflow.flow import Flow
+from xenoovs.switch.fake import FakeSwitch, fake_bridge
+
+_PATIENCE_S = 20.0
+
+
+async def everybody_answers(target: Target, *, timeout_s: float) -> ProbeResult:
+    return ProbeResult(ok=True, latency_s=0.0, reason="answered")
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Wait until it holds; fail after long."""
+    begun_s = time.monotonic()
+    while not condition():
+        assert time.monotonic() < begun_s + _PATIENCE_S, f"this never came about: {what}"
+        time.sleep(0.01)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A directory with my.yaml and the state of the agent, and a switch that has the bridge ovsbr1."""
+
+    directory: Path
+    switch: FakeSwitch
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "my.yaml"
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "state.json"
+
+    @property
+    def flows(self) -> set[Flow]:
+        return {seen.flow for seen in self.switch.dump_flows("ovsbr1")}
+
+    def edit(self, old: str, new: str) -> None:
+        text = self.config.read_text()
+        assert old in text
+        self.config.write_text(text.replace(old, new))
+
+    @contextmanager
+    def agent(self, *, confirm_s: float | None = None, also: Iterable[Opened] = ()) -> Iterator[tuple[Agent, Client]]:
+        """An agent that has made its first round, and a client of it; `also`: where else it listens."""
+        settings = Settings(resync_s=0.3, confirm_s=confirm_s, runtime=RuntimeFile(self.state))
+        reconciler = Reconciler(self.switch)
+        agent = Agent(
+            ConfigFile(self.config), reconciler, probe=everybody_answers, clock=MonotonicClock(), settings=settings
+        )
+        path = self.directory / "agent.sock"
+        with bound_socket(path) as sock:
+            for opened in (open_local(sock), *also):
+                agent.beside(partial(serve, agent, opened))
+            loop = asyncio.new_event_loop()
+            thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
+            thread.start()
+            try:
+                eventually(lambda: agent.report.last_round_s is not None or bool(agent.report.held), "a first round")
+                yield agent, Client(path)
+            finally:
+                loop.call_soon_threadsafe(agent.stop)
+                thread.join(_PATIENCE_S)
+                assert not thread.is_alive()
+                loop.close()
+
+
+def make_scene(directory: Path) -> Scene:
+    """With SMALL_CONFIG."""
+    scene = Scene(directory, FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"])))
+    scene.config.write_text(SMALL_CONFIG)
+    return scene

@@ -1,0 +1,134 @@
+"""A headless Chromium for tests, driven by its DevTools protocol (https://chromedevtools.github.io/devtools-protocol/)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+_PATIENCE_S = 20.0
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",  # Chromium does not run as root with one; it sees no page but ours
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--remote-debugging-port=0",
+)
+
+
+@contextmanager
+def running_chromium(profile: Path) -> Iterator[str]:
+    """A browser for the time of a `with`; where its DevTools listen. Fails the test where Chromium is missing."""
+    if shutil.which("chromium") is None:
+        pytest.fail("this test needs Chromium: scripts/setup-browser installs it")
+    argv = ["chromium", *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield _address(process, profile)
+        finally:
+            process.terminate()
+            try:
+                process.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+class Tab:
+    """One page. `complaints`: console messages, exceptions and what the browser refused; `requests`: their URLs."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self._socket, self._numbers = socket, itertools.count(1)
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+
+    async def ask(self, method: str, **parameters: object) -> dict[str, Any]:
+        number = next(self._numbers)
+        self._answers[number] = asyncio.get_running_loop().create_future()
+        await self._socket.send_json({"id": number, "method": method, "params": parameters})
+        answer = await asyncio.wait_for(self._answers[number], _PATIENCE_S)
+        assert "error" not in answer, (method, answer["error"])
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    async def evaluate(self, expression: str) -> Any:
+        """The value of a JavaScript expression, from outside of what the page's policy allows."""
+        answer = await self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    async def open(self, url: str) -> None:
+        await self.ask("Page.navigate", url=url)
+        await self.until("document.readyState === 'complete'")
+
+    async def until(self, condition: str) -> None:
+        """Wait until a JavaScript expression holds."""
+        for _ in range(int(_PATIENCE_S * 10)):
+            if await self.evaluate(condition):
+                return
+            await asyncio.sleep(0.1)
+        pytest.fail(f"this never came about: {condition}")
+
+    async def screenshot(self) -> bytes:
+        """The whole page as PNG."""
+        answer = await self.ask("Page.captureScreenshot", captureBeyondViewport=True)
+        return base64.b64decode(answer["data"])
+
+    async def look(self, *, width: int, scheme: str = "light") -> None:
+        """As in a window of that width, with that colour scheme."""
+        await self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        await self.ask("Emulation.setEmulatedMedia", features=[feature])
+
+    async def listen(self) -> None:
+        async for message in self._socket:
+            told = json.loads(message.data)
+            if "id" in told:
+                self._answers.pop(told["id"]).set_result(told)
+            elif told["method"] == "Network.requestWillBeSent":
+                self.requests.append(told["params"]["request"]["url"])
+            elif told["method"] in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
+                self.complaints.append(json.dumps(told["params"]))
+
+
+@asynccontextmanager
+async def new_tab(address: str) -> AsyncIterator[Tab]:
+    """A page of its own in a running browser."""
+    async with aiohttp.ClientSession() as session:
+        async with session.put(f"http://{address}/json/new?about:blank") as answer:
+            told = await answer.json()
+        async with session.ws_connect(told["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+            tab = Tab(socket)
+            listening = asyncio.create_task(tab.listen())
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                await tab.ask(f"{domain}.enable")
+            try:
+                yield tab
+            finally:
+                listening.cancel()
+        async with session.get(f"http://{address}/json/close/{told['id']}"):
+            pass
+
+
+def _address(process: subprocess.Popen[bytes], profile: Path) -> str:
+    told = profile / "DevToolsActivePort"
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while not told.exists() or not (lines := told.read_text().splitlines()):
+        assert process.poll() is None, "Chromium has ended"
+        assert time.monotonic() < deadline_s, "Chromium does not listen"
+        time.sleep(0.05)
+    return f"127.0.0.1:{lines[0]}"

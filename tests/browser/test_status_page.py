@@ -1,0 +1,191 @@
+"""The status page in a real browser: it shows what the snapshot says, complains of nothing, asks nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from aiohttp import web
+
+from tests.browser.chromium import Tab, new_tab, running_chromium
+from tests.snapshots import snapshot
+from xenoovs.agent.snapshot import Snapshot
+from xenoovs.agent.web.mount import mount_page
+
+Scenario = Callable[[Tab, "Served"], Awaitable[None]]
+
+
+class Served:
+    """A page that is served; `shown` may be set to another snapshot while it is, and `is_broken` to give none."""
+
+    def __init__(self) -> None:
+        self.url, self.shown, self.is_broken = "", snapshot(), False
+
+    def snapshot(self) -> Snapshot:
+        if self.is_broken:
+            raise web.HTTPServiceUnavailable
+        return self.shown
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_chromium(tmp_path_factory.mktemp("chromium")) as address:
+        yield address
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[Served]:
+    app = web.Application()
+    served = Served()
+    mount_page(served.snapshot)(app)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    served.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    try:
+        yield served
+    finally:
+        await runner.cleanup()
+
+
+def play(browser: str, scenario: Scenario) -> None:
+    async def run() -> None:
+        async with serving() as served, new_tab(browser) as tab:
+            await scenario(tab, served)
+
+    asyncio.run(run())
+
+
+async def texts(tab: Tab, selector: str) -> list[str]:
+    found = await tab.evaluate(f"[...document.querySelectorAll({selector!r})].map(e => e.textContent)")
+    assert isinstance(found, list)
+    return found
+
+
+def test_it_shows_what_the_snapshot_says(browser: str) -> None:
+    async def scenario(tab: Tab, served: Served) -> None:
+        await tab.open(served.url)
+        assert await texts(tab, ".pill") == ["as configured"]
+        assert await texts(tab, ".facts dd:nth-of-type(1)") == ["75 %", "180 k", "1.44 G", "2 of 3", "25", "4 s"]
+        assert await texts(tab, "section:first-of-type tbody th") == ["b0", "b1", "b2", "b3"]
+        assert (await texts(tab, "td.down span")) == ["down 95 s"]
+
+    play(browser, scenario)
+
+
+def test_the_strip_has_the_blocks_in_their_places(browser: str) -> None:
+    async def scenario(tab: Tab, served: Served) -> None:
+        await tab.look(width=1280)
+        await tab.open(served.url)
+        drawn = await tab.evaluate(
+            "(() => { const strip = document.querySelector('.strip'); const all = strip.getBoundingClientRect();"
+            " return [...strip.querySelectorAll('rect')].map(r => { const b = r.getBoundingClientRect();"
+            " return [(b.x - all.x) / all.width, b.width / all.width, r.getAttribute('class')]; }); })()"
+        )
+        wanted = [[block.start, block.size, f"c{block.backend[1:]}"] for block in served.shown.services[0].blocks]
+        assert [row[2] for row in drawn] == [row[2] for row in wanted]
+        for (x, width, _), (start, size, _) in zip(drawn, wanted, strict=True):
+            assert abs(x - start) < 0.002
+            assert abs(width - size) < 0.002
+
+    play(browser, scenario)
+
+
+def test_it_is_made_anew_by_itself_and_asks_only_the_agent(browser: str) -> None:
+    async def scenario(tab: Tab, served: Served) -> None:
+        await tab.open(served.url)
+        served.shown = replace(snapshot(), is_paused=True)
+        await tab.until("document.querySelector('.pill').textContent === 'paused'")
+        assert tab.complaints == []
+        assert {url for url in tab.requests if not url.startswith("data:")} == {served.url, f"{served.url}now"}
+
+    play(browser, scenario)
+
+
+def test_it_says_so_when_the_agent_is_silent(browser: str) -> None:
+    async def scenario(tab: Tab, served: Served) -> None:
+        await tab.open(served.url)
+        served.is_broken = True
+        await tab.until("!document.getElementById('silent').hidden")
+        assert await texts(tab, ".pill") == ["as configured"]
+        served.is_broken = False
+        await tab.until("document.getElementById('silent').hidden")
+
+    play(browser, scenario)
+
+
+def test_names_of_users_are_text(browser: str) -> None:
+    async def scenario(tab: Tab, served: Served) -> None:
+        await tab.open(served.url)
+        names = await texts(tab, "h2")
+        assert any("<script>alert(1)</script>" in name for name in names)
+        assert await tab.evaluate("document.scripts.length") == 1
+
+    play(browser, scenario)
+
+
+def test_the_policy_stops_a_foreign_script(browser: str) -> None:
+    async def scenario(tab: Tab, served: Served) -> None:
+        await tab.open(served.url)
+        await tab.evaluate(
+            "(() => { const s = document.createElement('script'); s.textContent = 'window.was = 1';"
+            " document.body.append(s); })()"
+        )
+        assert await tab.evaluate("typeof window.was") == "undefined"
+        await tab.until("true")
+        assert any("Content Security Policy" in complaint for complaint in tab.complaints)
+
+    play(browser, scenario)
+
+
+def test_without_javascript_it_can_be_read(browser: str) -> None:
+    async def scenario(tab: Tab, served: Served) -> None:
+        await tab.ask("Emulation.setScriptExecutionDisabled", value=True)
+        await tab.open(served.url)
+        assert await texts(tab, ".pill") == ["as configured"]
+        assert await texts(tab, ".events b") == ["flows changed", "backend down", "override set"]
+
+    play(browser, scenario)
+
+
+def test_a_block_tells_mask_backend_and_verdict_under_the_pointer(browser: str) -> None:
+    async def scenario(tab: Tab, served: Served) -> None:
+        await tab.look(width=1280)
+        await tab.open(served.url)
+        x, y = await tab.evaluate(
+            "(() => { const b = document.querySelector('.strip rect:nth-child(10)').getBoundingClientRect();"
+            " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+        )
+        await tab.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        await tab.until("!document.getElementById('tip').hidden")
+        assert await texts(tab, "#tip") == ["b1 · TC_SW · nw_src=0.0.0.9/0.0.0.15"]
+
+    play(browser, scenario)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 700, 1280])
+def test_it_fits_the_window_and_can_be_read_in_both_schemes(browser: str, width: int, scheme: str) -> None:
+    async def scenario(tab: Tab, served: Served) -> None:
+        await tab.look(width=width, scheme=scheme)
+        await tab.open(served.url)
+        assert await tab.evaluate("document.documentElement.scrollWidth") == width
+        ground = _luminance(await tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+        ink = _luminance(await tab.evaluate("getComputedStyle(document.body).color"))
+        assert (ground > ink) == (scheme == "light")
+        # WCAG 2.2, 1.4.6: contrast of 7:1.
+        assert (max(ground, ink) + 0.05) / (min(ground, ink) + 0.05) >= 7
+        assert (await tab.screenshot()).startswith(b"\x89PNG")
+
+    play(browser, scenario)
+
+
+def _luminance(text: str) -> float:
+    """Relative luminance of `rgb(r, g, b)` (WCAG 2.2)."""
+    parts = [int(part) / 255 for part in text.removeprefix("rgb(").removesuffix(")").split(",")]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

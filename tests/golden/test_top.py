@@ -1,0 +1,54 @@
+"""Frames of `xenoovs top`: at 80x24, wide, with a question, sorted, in trouble, piped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.snapshots import NOW_S, snapshot
+from xenoovs.agent.snapshot import Snapshot
+from xenoovs.cli.top_frame import Size, frame
+from xenoovs.cli.top_line import text_of
+from xenoovs.cli.top_view import Order, Sort, Task, View
+
+HERE = Path(__file__).parent / "top"
+
+TROUBLE = replace(
+    snapshot(),
+    is_paused=True,
+    last_error="bridge ovsbr1 is not there; the switch has br-int",
+    config_problem="config.yaml:3:1: services: is missing",
+    confirm_by_s=NOW_S + 20,
+)
+EMPTY = replace(snapshot(), services=(), last_round_s=None, verified_s=None)
+
+CASES: dict[str, tuple[Snapshot, View, Size]] = {
+    "standard": (snapshot(), View(), Size(80, 24)),
+    "wide": (snapshot(), View(("web", "b2")), Size(150, 16)),
+    "low": (snapshot(), View(("dns<script>alert(1)</script>", "b1")), Size(80, 8)),
+    "question": (snapshot(), View(("web", "b1"), question=Order(Task.DRAIN, ("web", "b1"))), Size(80, 12)),
+    "by_state": (snapshot(), View(("web", "b2"), Sort.STATE), Size(80, 12)),
+    "by_packets": (snapshot(), View(None, Sort.PPS, message="web/b3 is drained already"), Size(100, 12)),
+    "trouble": (TROUBLE, View(), Size(80, 20)),
+    "empty": (EMPTY, View(), Size(80, 6)),
+    "piped": (snapshot(), View(), Size(120)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_frame(name: str, update_golden: bool) -> None:
+    text = "".join(f"{text_of(line)}\n" for line in frame(*CASES[name]))
+    golden = HERE / f"{name}.txt"
+    if update_golden:
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_frame_fits(name: str) -> None:
+    size = CASES[name][2]
+    lines = frame(*CASES[name])
+    assert all(len(text_of(line)) <= size.width for line in lines)
+    assert size.height in (None, len(lines))

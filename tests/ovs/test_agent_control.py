@@ -1,0 +1,144 @@
+"""Agents as processes on a real ovs-vswitchd: their socket, their lock, what a kill leaves, what systemd hears."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import SMALL_CONFIG, CommandLine, Said, finish, start
+from tests.ovs.agents import eventually
+from tests.ovs.dummy import DummyBridge
+from xenoovs.agent.control.unix import answers
+
+pytestmark = pytest.mark.ovs
+
+
+@contextmanager
+def agent(bridge: DummyBridge, config: Path, *options: str, **env: str) -> Iterator[subprocess.Popen[str]]:
+    """An agent that answers at its socket."""
+    process = start("agent", config, "--db", bridge.ovs.db, *options, env=env)
+    try:
+        eventually(lambda: answers(socket_of(bridge)), "its socket")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def socket_of(bridge: DummyBridge) -> Path:
+    return bridge.ovs.directory / "xenoovs" / f"{bridge.name}.sock"
+
+
+def share_of_fips2(xenoovs: CommandLine, bridge: DummyBridge) -> str:
+    said = xenoovs("weight", "dns", "fips2", "--db", bridge.ovs.db)
+    assert said.status == 0, said.err
+    return said.out.rpartition(", ")[2].strip()
+
+
+def end(process: subprocess.Popen[str]) -> Said:
+    process.send_signal(signal.SIGTERM)
+    return finish(process)
+
+
+def test_a_second_agent_is_told_of_the_first(bridge: DummyBridge, config: Path) -> None:
+    with agent(bridge, config) as first:
+        said = finish(start("agent", config, "--db", bridge.ovs.db))
+        assert said.status == 1
+        assert "another agent keeps bridge ovsbr1 already" in said.err
+        assert end(first).status == 0
+    assert not socket_of(bridge).parent.exists()
+
+
+def test_a_drain_outlives_a_kill(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+    with agent(bridge, config) as first:
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75 % of the address space", "flows")
+        assert xenoovs("drain", "dns", "fips2", "--db", bridge.ovs.db).status == 0
+        first.kill()
+        first.wait()
+        assert socket_of(bridge).exists()
+        said = xenoovs("status", "--db", bridge.ovs.db)
+        assert said.status == 1
+        assert "nobody listens, as after a kill" in said.err
+    with agent(bridge, config) as second:
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "0 % of the address space", "the drain")
+        said = xenoovs("status", config, "--db", bridge.ovs.db)
+        assert said.status == 0
+        assert "dns/fips2: drained for" in said.out
+        assert xenoovs("undrain", "dns", "fips2", "--db", bridge.ovs.db).status == 0
+        assert end(second).status == 0
+
+
+def test_apply_with_a_way_back_keeps_out_of_its_way(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+    with agent(bridge, config):
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75 % of the address space", "flows")
+        config.write_text(SMALL_CONFIG.replace("p1", "p7"))
+        config.with_name("other.yaml").write_text(SMALL_CONFIG.replace("30", "50"))
+        said = xenoovs("apply", config.with_name("other.yaml"), "--db", bridge.ovs.db, "--yes", "--confirm", "5s")
+        assert said.status == 64
+        assert "An agent keeps bridge ovsbr1" in said.err
+
+
+def test_without_an_agent_it_is_said_how_to_start_one(xenoovs: CommandLine, bridge: DummyBridge) -> None:
+    for arguments in (("drain", "dns", "fips2"), ("pause",), ("logs",), ("status",), ("confirm",)):
+        said = xenoovs(*arguments, "--db", bridge.ovs.db)
+        assert said.status == 1
+        assert "start one with `xenoovs agent FILE`" in said.err
+
+
+def test_status_says_from_where_it_knows(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+    assert "which no agent keeps" in xenoovs("status", config, "--db", bridge.ovs.db, "--interval", "0").out
+    with agent(bridge, config):
+        assert xenoovs("status", config, "--db", bridge.ovs.db).out.startswith("agent of bridge ovsbr1, for ")
+        said = xenoovs("status", config, "--db", bridge.ovs.db, "--interval", "0", "--from-bridge")
+        assert said.out.startswith("from the flows of bridge ovsbr1:")
+
+
+def test_logs_are_followed_over_a_restart(bridge: DummyBridge, config: Path) -> None:
+    with agent(bridge, config):
+        follower = start("logs", "-f", "--db", bridge.ovs.db, "-o", "json")
+        assert follower.stdout is not None
+        assert '"listening"' in follower.stdout.readline()
+    with agent(bridge, config):
+        while '"listening"' not in (line := follower.stdout.readline()):
+            assert line
+    follower.send_signal(signal.SIGINT)
+    assert finish(follower).status == 130
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_what_systemd_hears(bridge: DummyBridge, config: Path, tmp_path: Path, is_abstract: bool) -> None:
+    name = f"@{tmp_path}" if is_abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind("\0" + name[1:] if is_abstract else name)
+        systemd.settimeout(20)
+        with agent(bridge, config, NOTIFY_SOCKET=name) as process:
+            heard = [systemd.recv(4096).decode()]
+            while heard.count("WATCHDOG=1") < 3:
+                heard.append(systemd.recv(4096).decode())
+            assert len(bridge.dump_flows()) == 8
+            assert heard.index("READY=1") < heard.index("WATCHDOG=1")
+            assert any(line.startswith("STATUS=bridge ovsbr1 is as config ") for line in heard)
+            assert end(process).status == 0
+            while heard[-1] != "STOPPING=1":
+                heard.append(systemd.recv(4096).decode())
+
+
+def test_it_is_not_ready_before_the_bridge_is_right(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
+    config.write_text(SMALL_CONFIG.replace("p1", "p7"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(20)
+        with agent(bridge, config, NOTIFY_SOCKET=str(tmp_path / "notify")):
+            heard = [systemd.recv(4096).decode() for _ in range(4)]
+            assert "READY=1" not in heard
+            assert "WATCHDOG=1" in heard
+            assert any(line.startswith("STATUS=port p7 is on no bridge") for line in heard)
+            config.write_text(SMALL_CONFIG)
+            while "READY=1" not in heard:
+                heard.append(systemd.recv(4096).decode())

@@ -1,0 +1,112 @@
+"""`apply` with a way back: confirmed it stays; in every other case the bridge has its old flows, byte for byte."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import SMALL_CONFIG, CommandLine, finish, start
+from tests.ovs.agents import eventually
+from tests.ovs.dummy import DummyBridge
+
+pytestmark = pytest.mark.ovs
+
+FOREIGN = "cookie=0x5,table=0,priority=5000,arp actions=NORMAL\n"
+
+
+@pytest.fixture
+def before(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> list[str]:
+    """The flows of the first config and one of somebody else; the file has another weight then."""
+    assert xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").status == 0
+    bridge.add_flows(FOREIGN)
+    config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50"))
+    return sorted(bridge.dump_flows())
+
+
+def begin(bridge: DummyBridge, config: Path, before: list[str], time_limit: str = "60s") -> subprocess.Popen[str]:
+    """An apply that has changed the flows and waits."""
+    process = start("apply", config, "--db", bridge.ovs.db, "--yes", "--confirm", time_limit)
+    eventually(lambda: sorted(bridge.dump_flows()) != before, "the change")
+    return process
+
+
+def confirm(xenoovs: CommandLine, bridge: DummyBridge) -> int:
+    return xenoovs("confirm", "--db", bridge.ovs.db, "--bridge", bridge.name).status
+
+
+def test_confirmed_it_stays(xenoovs: CommandLine, bridge: DummyBridge, config: Path, before: list[str]) -> None:
+    process = begin(bridge, config, before)
+    eventually(lambda: confirm(xenoovs, bridge) == 0, "somebody who waits for it")
+    said = finish(process)
+    assert (said.status, "done:" in said.out) == (0, True), said.err
+    assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
+    assert confirm(xenoovs, bridge) == 1
+
+
+def test_nobody_confirms(bridge: DummyBridge, config: Path, before: list[str]) -> None:
+    said = finish(begin(bridge, config, before, "1s"))
+    assert said.status == 1
+    assert "nobody confirmed the change within 1 s" in said.err
+    assert sorted(bridge.dump_flows()) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted(bridge: DummyBridge, config: Path, before: list[str], number: signal.Signals) -> None:
+    process = begin(bridge, config, before)
+    process.send_signal(number)
+    said = finish(process)
+    assert said.status == 1
+    assert f"interrupted by {number.name}: the change was taken back" in said.err
+    assert sorted(bridge.dump_flows()) == before
+
+
+def test_killed_outright(bridge: DummyBridge, config: Path, before: list[str]) -> None:
+    process = begin(bridge, config, before)
+    process.kill()
+    eventually(lambda: sorted(bridge.dump_flows()) == before, "the old flows")
+    process.communicate(timeout=20)
+
+
+def test_stopped_it_is_taken_back_in_time(bridge: DummyBridge, config: Path, before: list[str]) -> None:
+    process = begin(bridge, config, before, "2s")
+    time.sleep(0.5)
+    process.send_signal(signal.SIGSTOP)
+    eventually(lambda: sorted(bridge.dump_flows()) == before, "the old flows")
+    process.send_signal(signal.SIGCONT)
+    assert finish(process).status == 1
+
+
+def test_a_lost_guard_is_made_up_for(bridge: DummyBridge, config: Path, before: list[str]) -> None:
+    process = begin(bridge, config, before)
+    (guard,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(guard), signal.SIGKILL)
+    assert finish(process).status == 1
+    assert sorted(bridge.dump_flows()) == before
+
+
+def test_software_is_not_hardware(bridge: DummyBridge, config: Path, before: list[str]) -> None:
+    """The dummy datapath offloads nothing; a block that has traffic shows it."""
+    process = start("apply", config, "--db", bridge.ovs.db, "--yes", "--rollback-unless-offloaded", "--within", "3s")
+    eventually(lambda: sorted(bridge.dump_flows()) != before, "the change")
+    packet = (
+        "in_port(1),eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),eth_type(0x0800),"
+        "ipv4(src=192.0.2.7,dst=10.3.10.45,proto=17,tos=0,ttl=64,frag=no),udp(src=1234,dst=53)"
+    )
+    bridge.send(bridge.ports[0], [packet])
+    said = finish(process)
+    assert said.status == 1
+    assert "1 of 1 blocks with traffic are not in hardware" in said.err
+    assert sorted(bridge.dump_flows()) == before
+
+
+def test_without_traffic_there_is_nothing_to_judge(bridge: DummyBridge, config: Path, before: list[str]) -> None:
+    argv = ["apply", config, "--db", bridge.ovs.db, "--yes", "--rollback-unless-offloaded", "--within", "100ms"]
+    said = finish(start(*argv))
+    assert said.status == 0
+    assert "neither good nor bad" in said.err
+    assert sorted(bridge.dump_flows()) != before

@@ -1,0 +1,185 @@
+"""Hand-made snapshots: an agent with two services, one backend down, one drained, one on a slow start."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from xenoovs.agent.snapshot import (
+    BackendState,
+    BackendView,
+    BlockView,
+    Event,
+    Override,
+    Rate,
+    ServiceView,
+    Snapshot,
+    Traffic,
+)
+from xenoovs.verify.verdict import Verdict
+
+NOW_S = 1_790_000_000.0
+"""2026-09-21 14:13:20 UTC."""
+
+
+def blocks(owners: str, verdicts: str) -> tuple[BlockView, ...]:
+    """Equal blocks in order: `owners` as digits of the backends b0, b1 ...; `verdicts`: h, p, t, s, a or - (none)."""
+    letters = dict(zip("hptsa", Verdict, strict=True))
+    depth = len(owners).bit_length() - 1
+    return tuple(
+        BlockView(
+            value=int(f"{number:0{depth}b}"[::-1], 2),
+            mask=len(owners) - 1,
+            start=number / len(owners),
+            size=1 / len(owners),
+            backend=f"b{owner}",
+            verdict=letters.get(verdict),
+        )
+        for number, (owner, verdict) in enumerate(zip(owners, verdicts, strict=True))
+    )
+
+
+def web() -> ServiceView:
+    made = blocks("0000000011112233", "hhhhhhhhhttth-sa")
+    return ServiceView(
+        name="web",
+        service_id=7,
+        vips=("192.0.2.80",),
+        backends=(
+            BackendView(
+                name="b0",
+                mac="02:00:5e:10:00:02",
+                egress="p1",
+                address="198.51.100.2",
+                state=BackendState.UP,
+                is_out=False,
+                weight=4,
+                weight_in_use=4,
+                share_wanted=0.5,
+                share_installed=0.5,
+                flows=8,
+                blocks={Verdict.HW: 8},
+                traffic=Traffic(9_000_000, 9_000_000_000, 1_000, 1_000_000),
+                rate=Rate(120_000.0, 120_000.0, 960e6),
+                since_s=NOW_S - 7_200,
+                reason="HTTP 200 in 1.2 ms",
+                probe_latency_s=0.0012,
+                transitions=1,
+            ),
+            BackendView(
+                name="b1",
+                mac="02:00:5e:10:00:03",
+                egress="p1",
+                address="198.51.100.3",
+                state=BackendState.UP,
+                is_out=False,
+                weight=2,
+                weight_in_use=2,
+                share_wanted=0.25,
+                share_installed=0.25,
+                flows=4,
+                blocks={Verdict.HW: 1, Verdict.TC_SW: 3},
+                traffic=Traffic(1_000_000, 1_000_000_000, 3_000_000, 3_000_000_000),
+                rate=Rate(60_000.0, 15_000.0, 480e6),
+                ramp=0.5,
+                since_s=NOW_S - 15,
+                reason="HTTP 200 in 3.4 ms",
+                probe_latency_s=0.0034,
+                transitions=5,
+            ),
+            BackendView(
+                name="b2",
+                mac="02:00:5e:10:00:04",
+                egress="p1",
+                address="198.51.100.4",
+                state=BackendState.DOWN,
+                is_out=True,
+                weight=1,
+                weight_in_use=1,
+                share_wanted=0.125,
+                share_installed=0.125,
+                flows=2,
+                blocks={Verdict.HW: 1, Verdict.SW: 1},
+                traffic=Traffic(0, 0, 500, 50_000),
+                rate=Rate(0.0, 0.0, 0.0),
+                since_s=NOW_S - 95,
+                reason="connection refused",
+                probe_latency_s=0.0005,
+                transitions=2,
+            ),
+            BackendView(
+                name="b3",
+                mac="02:00:5e:10:00:05",
+                egress="p1",
+                address=None,
+                state=BackendState.DRAINED,
+                is_out=False,
+                weight=1,
+                weight_in_use=0,
+                share_wanted=0.0,
+                share_installed=0.125,
+                flows=2,
+                blocks={Verdict.ABSENT: 2},
+                traffic=Traffic(),
+                rate=Rate(0.0, 0.0, 0.0),
+                since_s=NOW_S - 300,
+                transitions=0,
+            ),
+        ),
+        blocks=made,
+        megaflows_predicted=16,
+        megaflows_seen=14,
+        clients_moved=0.1875,
+        draining=2,
+    )
+
+
+def dns() -> ServiceView:
+    """A service that nobody has looked at, with a name that a page must escape."""
+    return ServiceView(
+        name="dns<script>alert(1)</script>",
+        service_id=9,
+        vips=("192.0.2.53", "2001:db8::53"),
+        backends=tuple(
+            BackendView(
+                name=f"b{number}",
+                mac=f"02:00:5e:20:00:0{number}",
+                egress="p1",
+                address=None,
+                state=BackendState.UNCHECKED,
+                is_out=False,
+                weight=1,
+                weight_in_use=1,
+                share_wanted=0.5,
+                share_installed=0.5,
+                flows=1,
+                blocks={},
+            )
+            for number in range(2)
+        ),
+        blocks=blocks("01", "--"),
+        megaflows_predicted=2,
+    )
+
+
+def snapshot() -> Snapshot:
+    return Snapshot(
+        bridge="ovsbr1",
+        config_path="/etc/xenoovs/config.yaml",
+        config_digest="0123456789ab",
+        started_s=NOW_S - 86_400 * 3,
+        now_s=NOW_S,
+        services=(web(), dns()),
+        flows=25,
+        rounds=12,
+        flow_mods=140,
+        foreign=3,
+        reloads=2,
+        last_round_s=NOW_S - 4,
+        verified_s=NOW_S - 6,
+        overrides=(Override("web", "b3", Fraction(0), NOW_S - 300, Fraction(1)),),
+        events=(
+            Event(NOW_S - 300, "info", "override set", {"service": "web", "backend": "b3", "weight": 0}, 1),
+            Event(NOW_S - 95, "warning", "backend down", {"backends": "web/b2", "reason": "connection refused"}, 2),
+            Event(NOW_S - 94, "info", "flows changed", {"bridge": "ovsbr1", "flow_mods": 4}, 3),
+        ),
+    )

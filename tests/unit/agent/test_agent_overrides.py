@@ -1,0 +1,87 @@
+"""The file of overrides."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from xenoovs.agent.overrides import Runtime, RuntimeFile, parse_runtime, render_runtime, show_weight
+from xenoovs.agent.snapshot import Override
+from xenoovs.errors import StateUnusable
+
+SAVED = Runtime((Override("dns", "fips2", Fraction(1, 2), 1.5, Fraction(70)),), is_paused=True)
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    file = RuntimeFile(tmp_path / "state" / "br.json")
+    assert file.load() == Runtime()
+    file.save(SAVED)
+    assert file.load() == SAVED
+    assert file.path.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in file.path.parent.iterdir()] == ["br.json"]
+
+
+def test_nothing_set_is_no_file(tmp_path: Path) -> None:
+    file = RuntimeFile(tmp_path / "br.json")
+    file.save(SAVED)
+    file.save(Runtime())
+    assert not file.path.exists()
+
+
+def test_a_failed_save_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = RuntimeFile(tmp_path / "br.json")
+    file.save(SAVED)
+
+    def full(_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        file.save(Runtime(is_paused=True))
+    assert file.load() == SAVED
+    assert [path.name for path in tmp_path.iterdir()] == ["br.json"]
+
+
+TEXT = render_runtime(SAVED)
+BROKEN = [
+    b"",
+    b"{}",
+    b"[1]",
+    b"\xff",
+    b"[" * 5000,
+    TEXT.replace('"version": 1', '"version": 2').encode(),
+    TEXT.replace("true", "1").encode(),
+    TEXT.replace('"0.5"', "0.5").encode(),
+    TEXT.replace('"0.5"', '"1e999999999"').encode(),
+    TEXT.replace('"0.5"', '"1/0"').encode(),
+    TEXT.replace('"0.5"', '"-1"').encode(),
+    TEXT.replace('"70"', '"99999999999"').encode(),
+    TEXT.replace("1.5", "NaN").encode(),
+    TEXT.replace('"fips2"', '""').encode(),
+    TEXT.replace('"backend"', '"server"').encode(),
+    TEXT.replace(
+        "[", '[{"service": "dns", "backend": "fips2", "weight": "1", "configured": "1", "since_s": 1},'
+    ).encode(),
+]
+
+
+@pytest.mark.parametrize("data", BROKEN)
+def test_a_broken_file_is_set_aside(tmp_path: Path, data: bytes) -> None:
+    file = RuntimeFile(tmp_path / "br.json")
+    file.path.write_bytes(data)
+    with pytest.raises(StateUnusable, match="cannot be used"):
+        file.load()
+    assert (tmp_path / "br.json.broken").read_bytes() == data
+    assert file.load() == Runtime()
+
+
+@pytest.mark.parametrize("text", ["70", "0.5", "0.000000001", "1000000000", "0", "1/3"])
+def test_weights_are_shown_exactly(text: str) -> None:
+    assert show_weight(Fraction(text)) == text
+
+
+def test_one_third_comes_back() -> None:
+    third = Runtime((Override("s", "b", Fraction(1, 3), 0.0, Fraction(2, 7)),))
+    assert parse_runtime(render_runtime(third).encode()) == third

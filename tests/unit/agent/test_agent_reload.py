@@ -1,0 +1,108 @@
+"""A config is accepted when the bridge has taken it; until then the last good one holds, and is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.agent_support import Scene, eventually, make_scene
+from tests.command_line import SMALL_CONFIG
+from xenoovs.agent.daemon import Agent
+from xenoovs.openflow.parse import parse_dump
+from xenoovs.switch.fake import fake_bridge
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return make_scene(tmp_path)
+
+
+def problem(agent: Agent) -> str:
+    return str(agent.config.problem or "")
+
+
+CANNOT_BE = [
+    ("a port that is not there", ("egress: p1", "egress: p7"), "port p7 is on no bridge"),
+    ("a weight that no split meets", ("weight: 70", "weight: 0.00001"), "5% cannot be met with 16 bits"),
+    ("a bridge that is not there", ("bridge: ovsbr1", "bridge: ovsbr9"), "bridge ovsbr9 does not exist"),
+    ("no YAML", ("version: 1", "version: ["), "my.yaml:"),
+]
+
+
+@pytest.mark.parametrize(("edit", "told"), [case[1:] for case in CANNOT_BE], ids=[case[0] for case in CANNOT_BE])
+def test_what_cannot_be_applied_does_not_replace_what_can(scene: Scene, edit: tuple[str, str], told: str) -> None:
+    with scene.agent() as (agent, _):
+        before, digest = scene.flows, agent.config.digest
+        scene.edit(*edit)
+        eventually(lambda: told in problem(agent), "the refusal")
+        # Several rounds with the last good one.
+        done_s = agent.report.last_round_s or 0.0
+        eventually(lambda: (agent.report.last_round_s or 0.0) > done_s, "another round")
+        assert (scene.flows, agent.config.digest, agent.rounds) == (before, digest, 1)
+        assert agent.snapshot().config_problem == problem(agent)
+        refusals = [event for event in agent.events.since(0) if "the last good one stays" in event.text]
+        assert len(refusals) == 1
+
+
+def test_a_flow_of_somebody_else_in_the_way(scene: Scene) -> None:
+    """The new service's flow has the table, priority and match of a foreign one."""
+    with scene.agent() as (agent, _):
+        before = scene.flows
+        (entry,) = (flow for flow in before if flow.table == 0 and "nw_dst=10.3.10.45" in str(render(flow)))
+        foreign = render(entry).replace("10.3.10.45", "10.3.10.46")
+        text = f" cookie=0x5, {foreign.partition(', ')[2]}"
+        scene.switch.install("ovsbr1", (seen.flow for seen in parse_dump(text)))
+        scene.edit("vip: 10.3.10.45", "vip: 10.3.10.46")
+        eventually(lambda: "stands where one of xenoovs has to be" in problem(agent), "the refusal")
+        assert scene.flows == before
+
+
+def render(flow: object) -> str:
+    from xenoovs.openflow.flow import Flow
+    from xenoovs.openflow.render import render_flow
+
+    assert isinstance(flow, Flow)
+    return render_flow(flow)
+
+
+def test_a_refused_config_is_taken_when_it_can_be(scene: Scene) -> None:
+    with scene.agent() as (agent, _):
+        scene.edit("egress: p1", "egress: p7")
+        eventually(lambda: "p7" in problem(agent), "the refusal")
+        scene.switch.set_ports(fake_bridge("ovsbr1", ["p0", "p1", "p7"]))
+        eventually(lambda: problem(agent) == "", "the port, and then the config")
+        assert agent.config.balancer.uplinks.egress == "p7"
+
+
+def test_a_comment_is_accepted_without_a_change(scene: Scene) -> None:
+    with scene.agent() as (agent, _):
+        digest = agent.config.digest
+        scene.config.write_text(f"# by hand\n{SMALL_CONFIG}")
+        eventually(lambda: agent.config.digest != digest, "the new text")
+        assert (agent.rounds, len(scene.switch.applied)) == (1, 1)
+
+
+def test_unconfirmed_it_is_taken_back_exactly(scene: Scene) -> None:
+    with scene.agent(confirm_s=0.5) as (agent, client):
+        before, digest = scene.flows, agent.config.digest
+        client.ask("weight", {"service": "dns", "backend": "fips3", "weight": 40})
+        weighted = scene.flows
+        scene.edit("weight: 30", "weight: 300")
+        eventually(lambda: scene.flows != weighted, "the new weights")
+        assert agent.snapshot().confirm_by_s is not None
+        eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
+        assert scene.flows == weighted != before
+        assert agent.config.digest == digest
+        assert [override.weight for override in agent.operator.overrides] == [40]
+
+
+def test_confirmed_it_stays(scene: Scene) -> None:
+    with scene.agent(confirm_s=60) as (agent, client):
+        before = scene.flows
+        scene.edit("weight: 30", "weight: 300")
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
+        client.ask("confirm")
+        assert agent.snapshot().confirm_by_s is None
+        assert scene.flows != before
+        assert problem(agent) == ""

@@ -1,0 +1,55 @@
+"""What is said of changes of the bridge and its ports, and which of them are a reason for a round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit import balancer as small
+from xenoovs.agent.bridge_watch import PortNews, news_of
+from xenoovs.switch.api import PortState
+from xenoovs.switch.ovsdb_feed import Ports
+
+BALANCER = small.balancer(small.service(small.claim(), 1, 1))
+P0, P1 = PortState("p0", 1, "system", link_up=True), PortState("p1", 2, "system", link_up=True)
+BRIDGE = BALANCER.uplinks.bridge
+ALL: Ports = {BRIDGE: {"p0": P0, "p1": P1}, "other": {}}
+
+
+def with_p1(port: PortState | None) -> Ports:
+    return {BRIDGE: {"p0": P0, **({} if port is None else {"p1": port})}}
+
+
+def test_at_first_only_what_is_bad_is_told() -> None:
+    assert news_of(None, ALL, BALANCER) == ()
+    assert [n.text for n in news_of(None, with_p1(replace(P1, link_up=False)), BALANCER)] == ["link down"]
+
+
+@pytest.mark.parametrize(
+    ("after", "text", "is_bad", "needs_round"),
+    [
+        (replace(P1, link_up=False), "link down", True, False),
+        (replace(P1, ofport=7), "a port has another number", False, True),
+        (replace(P1, ofport=None, error="no device"), "a port does not work: no device", True, True),
+        (None, "a port was taken off the bridge", True, True),
+    ],
+)
+def test_changes_of_a_port(after: PortState | None, text: str, is_bad: bool, needs_round: bool) -> None:
+    assert news_of(ALL, with_p1(after), BALANCER) == (PortNews(text, "p1", is_bad, needs_round),)
+
+
+def test_a_port_comes_back() -> None:
+    assert news_of(with_p1(None), ALL, BALANCER)[0].text == "a port is on the bridge again"
+    assert news_of(with_p1(replace(P1, link_up=False)), ALL, BALANCER)[0].text == "link up"
+
+
+def test_the_bridge_goes_and_comes() -> None:
+    assert news_of(ALL, {}, BALANCER) == (PortNews("the bridge is gone", "", is_bad=True, needs_round=False),)
+    assert news_of({}, ALL, BALANCER) == (PortNews("the bridge is there again", "", is_bad=False, needs_round=True),)
+    assert news_of({}, {}, BALANCER) == ()
+
+
+def test_ports_of_others_are_nobody_s_business() -> None:
+    more: Ports = {**ALL, BRIDGE: {**ALL[BRIDGE], "vnet9": PortState("vnet9", 9, "system", link_up=False)}}
+    assert news_of(ALL, more, BALANCER) == ()

@@ -1,0 +1,164 @@
+"""What people ask of a running agent, through its socket."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent_support import Scene, eventually, make_scene
+from xenoovs.agent.document import from_document
+from xenoovs.agent.snapshot import BackendState, Snapshot
+from xenoovs.errors import AgentRefused
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return make_scene(tmp_path)
+
+
+def backend(name: str, **more: object) -> dict[str, Any]:
+    return {"service": "dns", "backend": name, **more}
+
+
+def seen(client: Any) -> Snapshot:
+    return from_document(client.ask("status")["snapshot"])
+
+
+def share(client: Any, name: str) -> float:
+    (service,) = seen(client).services
+    return next(one.share_installed for one in service.backends if one.name == name)
+
+
+def test_a_drained_backend_has_no_clients_until_undrain(scene: Scene) -> None:
+    with scene.agent() as (_, client):
+        before = scene.flows
+        done = client.ask("drain", backend("fips2"))
+        assert (done["is_applied"], done["clients_moved"]) == (True, {"dns": 0.6875})
+        assert share(client, "fips2") == 0
+        (service,) = seen(client).services
+        assert service.backends[0].state is BackendState.DRAINED
+        client.ask("undrain", backend("fips2"))
+        assert share(client, "fips2") == 0.6875
+        assert len(scene.flows) == len(before)
+
+
+def test_a_weight_is_in_use_and_shown_beside_that_of_the_config(scene: Scene) -> None:
+    with scene.agent() as (_, client):
+        client.ask("weight", backend("fips2", weight=30))
+        (service,) = seen(client).services
+        assert (service.backends[0].weight, service.backends[0].weight_in_use) == (70, 30)
+        assert share(client, "fips2") == 0.5
+        (override,) = seen(client).overrides
+        assert (override.weight, override.configured) == (Fraction(30), Fraction(70))
+
+
+def test_the_weight_of_the_config_is_no_override(scene: Scene) -> None:
+    with scene.agent() as (_, client):
+        client.ask("weight", backend("fips2", weight=30))
+        client.ask("weight", backend("fips2", weight=70))
+        assert seen(client).overrides == ()
+        assert not scene.state.exists()
+
+
+REFUSED = [
+    ("drain", {"service": "dnss", "backend": "fips2"}, 404, "did you mean dns?"),
+    ("drain", {"service": "dns", "backend": "fips22"}, 404, "did you mean fips2"),
+    ("weight", {"service": "dns", "backend": "fips2", "weight": 0.00001}, 409, "tolerance"),
+    ("weight", {"service": "dns", "backend": "fips2", "weight": -1}, 400, "below 0"),
+    ("confirm", {}, 409, "no change waits"),
+]
+
+
+@pytest.mark.parametrize(("route", "request_", "status", "message"), REFUSED)
+def test_what_cannot_be_is_refused(
+    scene: Scene, route: str, request_: dict[str, Any], status: int, message: str
+) -> None:
+    with scene.agent() as (_, client):
+        before = scene.flows
+        with pytest.raises(AgentRefused, match=message) as refused:
+            client.ask(route, request_)
+        assert refused.value.status == status
+        assert (seen(client).overrides, scene.flows) == ((), before)
+
+
+def test_the_last_backend_is_not_drained(scene: Scene) -> None:
+    with scene.agent() as (_, client):
+        client.ask("drain", backend("fips2"))
+        with pytest.raises(AgentRefused, match="every backend with a weight is drained"):
+            client.ask("drain", backend("fips3"))
+        assert share(client, "fips3") == 1
+
+
+def test_paused_it_tells_and_changes_nothing(scene: Scene) -> None:
+    with scene.agent() as (_, client):
+        before = scene.flows
+        client.ask("pause")
+        done = client.ask("drain", backend("fips2"))
+        assert not done["is_applied"]
+        scene.edit("weight: 30", "weight: 60")
+        eventually(lambda: seen(client).reloads == 1, "the config read")
+        victim = next(iter(scene.flows))
+        scene.switch.remove_flow("ovsbr1", victim.key)
+        eventually(lambda: seen(client).held > 0, "a round that finds it")
+        assert scene.flows == before - {victim}
+        client.ask("resume")
+        assert (share(client, "fips2"), seen(client).held, seen(client).is_paused) == (0, 0, False)
+
+
+def test_overrides_and_a_pause_outlive_a_restart(scene: Scene) -> None:
+    with scene.agent() as (_, client):
+        client.ask("drain", backend("fips2"))
+        since_s = seen(client).overrides[0].since_s
+        client.ask("pause")
+    assert scene.state.stat().st_mode & 0o777 == 0o600
+    with scene.agent() as (_, client):
+        assert seen(client).is_paused
+        (override,) = seen(client).overrides
+        assert (override.weight, override.since_s) == (Fraction(0), since_s)
+        assert share(client, "fips2") == 0
+
+
+def test_a_broken_state_is_told_and_set_aside(scene: Scene) -> None:
+    scene.state.write_text('{"version": 1, "overrides": 7}')
+    with scene.agent() as (agent, client):
+        assert seen(client).overrides == ()
+        assert agent.rounds == 1
+    assert not scene.state.exists()
+    assert scene.state.with_name("state.json.broken").read_text() == '{"version": 1, "overrides": 7}'
+
+
+def test_an_edit_of_the_file_ends_the_override_of_its_backend_alone(scene: Scene) -> None:
+    with scene.agent() as (_, client):
+        client.ask("weight", backend("fips2", weight=50))
+        client.ask("weight", backend("fips3", weight=10))
+        scene.edit("weight: 30", "weight: 40")
+        eventually(lambda: len(seen(client).overrides) == 1, "the end of one override")
+        (override,) = seen(client).overrides
+        assert override.backend == "fips2"
+        (service,) = seen(client).services
+        assert [one.weight_in_use for one in service.backends] == [50, 40]
+
+
+def test_a_new_name_moves_nobody_and_keeps_the_override(scene: Scene) -> None:
+    with scene.agent() as (agent, client):
+        client.ask("drain", backend("fips2"))
+        before, rounds = scene.flows, agent.rounds
+        scene.edit("name: dns", "name: resolvers")
+        scene.edit("name: fips2", "name: first")
+        eventually(lambda: seen(client).services[0].name == "resolvers", "the new name")
+        (override,) = seen(client).overrides
+        assert (override.service, override.backend) == ("resolvers", "first")
+        assert (scene.flows, agent.rounds) == (before, rounds)
+
+
+def test_events_are_numbered_and_followed(scene: Scene) -> None:
+    with scene.agent() as (_, client):
+        first = client.ask("events")
+        assert [event["number"] for event in first["events"]] == list(range(1, first["last"] + 1))
+        client.ask("pause")
+        assert next(client.events(first["last"]))["text"].startswith("paused")
+        later = client.ask("events", since=first["last"])
+        assert [event["level"] for event in later["events"]] == ["info"]

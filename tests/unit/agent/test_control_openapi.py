@@ -1,0 +1,84 @@
+"""The OpenAPI document: complete, consistent in itself, and true to what a running agent answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+
+from tests.agent_support import make_scene
+from xenoovs.agent.control.handlers import HANDLERS
+from xenoovs.agent.control.openapi import openapi_document
+from xenoovs.agent.control.routes import ROUTES
+
+DOCUMENT = openapi_document()
+SCHEMAS = DOCUMENT["components"]["schemas"]
+
+
+def values(node: Any, key: str) -> Iterator[Any]:
+    if isinstance(node, dict):
+        if key in node:
+            yield node[key]
+        node = list(node.values())
+    if isinstance(node, list):
+        for item in node:
+            yield from values(item, key)
+
+
+def schema(name: str) -> dict[str, Any]:
+    """With everything it refers to, for jsonschema."""
+    text = json.dumps({"$ref": f"#/components/schemas/{name}", "components": {"schemas": SCHEMAS}})
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_every_route_is_in_it_with_answers_and_handlers() -> None:
+    described = {
+        (method.upper(), path): operation
+        for path, operations in DOCUMENT["paths"].items()
+        for method, operation in operations.items()
+    }
+    assert set(described) == {(route.method, route.path) for route in ROUTES}
+    names = [operation["operationId"] for operation in described.values()]
+    assert len(set(names)) == len(ROUTES)
+    assert all({"200", "400", "401", "403"} <= set(operation["responses"]) for operation in described.values())
+    assert set(HANDLERS) == {route.name for route in ROUTES if not route.is_stream}
+
+
+def test_its_form_is_that_of_openapi() -> None:
+    """The required keys of OpenAPI 3.1.0, sections 4.8.1, 4.8.10, 4.8.12 and 4.8.17."""
+    assert DOCUMENT["openapi"] == "3.1.0"
+    assert {"title", "version"} <= set(DOCUMENT["info"])
+    for parameter in (one for found in values(DOCUMENT["paths"], "parameters") for one in found):
+        assert {"name", "in", "schema"} <= set(parameter)
+    for responses in values(DOCUMENT["paths"], "responses"):
+        assert all("description" in response for response in responses.values())
+    for body in values(DOCUMENT["paths"], "requestBody"):
+        assert list(body["content"]) == ["application/json"]
+
+
+def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:
+    for reference in values(DOCUMENT, "$ref"):
+        assert reference.removeprefix("#/components/schemas/") in SCHEMAS
+    for one in SCHEMAS.values():
+        jsonschema.Draft202012Validator.check_schema(one)
+        assert one["description"]
+
+
+def test_the_answers_of_an_agent_are_as_described(tmp_path: Path) -> None:
+    scene = make_scene(tmp_path)
+    with scene.agent() as (_, client):
+        done = client.ask("drain", {"service": "dns", "backend": "fips2"})
+        jsonschema.validate(done, schema("Done"))
+        jsonschema.validate(client.ask("status"), schema("Status"))
+        jsonschema.validate(client.ask("events"), schema("EventList"))
+
+
+@pytest.mark.parametrize("request_", [{"service": "dns"}, {"service": "dns", "backend": "b", "more": 1}])
+def test_what_it_forbids_is_refused(request_: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(request_, schema("BackendRequest"))

@@ -1,0 +1,101 @@
+"""The unix socket of the agent, and the lock of its bridge."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from xenoovs.agent.control.places import places_of
+from xenoovs.agent.control.unix import answers, bound_socket, lock_bridge
+from xenoovs.errors import AgentRuns, ListenError
+from xenoovs.switch.endpoint import find_endpoint
+
+
+def test_only_its_owner_gets_in_and_nothing_stays(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "a.sock"
+    umask = os.umask(0)
+    try:
+        with bound_socket(path):
+            assert path.stat().st_mode & 0o777 == 0o600
+            assert path.parent.stat().st_mode & 0o777 == 0o700
+            assert answers(path)
+    finally:
+        os.umask(umask)
+    assert not path.parent.exists()
+
+
+def test_a_stale_socket_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(path))
+    left.close()
+    assert not answers(path)
+    with bound_socket(path):
+        assert answers(path)
+
+
+def test_a_live_socket_and_other_files_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    with bound_socket(path), pytest.raises(ListenError, match="Address already in use"), bound_socket(path):
+        pass
+    path.write_text("something")
+    with pytest.raises(ListenError, match="Address already in use"), bound_socket(path):
+        pass
+    assert path.read_text() == "something"
+
+
+def test_a_name_too_long_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ListenError, match="longer than the 107 bytes"), bound_socket(tmp_path / ("a" * 120)):
+        pass
+
+
+def test_one_agent_for_one_bridge(tmp_path: Path) -> None:
+    path = tmp_path / "br.lock"
+    with lock_bridge(path, bridge="br"):
+        with pytest.raises(AgentRuns, match="another agent keeps bridge br"), lock_bridge(path, bridge="br"):
+            pass
+        assert path.exists()
+    with lock_bridge(path, bridge="br"):
+        pass
+    assert not path.exists()
+
+
+def hold(path: Path, ready: socket.socket) -> None:
+    with lock_bridge(path, bridge="br"):
+        ready.send(b"x")
+        signal.pause()
+
+
+def test_the_lock_of_a_killed_agent_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "br.lock"
+    ours, theirs = socket.socketpair()
+    process = get_context("fork").Process(target=hold, args=(path, theirs))
+    process.start()
+    assert ours.recv(1) == b"x"
+    with pytest.raises(AgentRuns), lock_bridge(path, bridge="br"):
+        pass
+    process.kill()
+    process.join()
+    assert path.exists()
+    with lock_bridge(path, bridge="br"):
+        pass
+
+
+def test_places() -> None:
+    host = find_endpoint(db=None, env={})
+    lab = find_endpoint(db="unix:/run/xenoovs/lab/x/ovs/db.sock", env={})
+    remote = find_endpoint(db="tcp:192.0.2.1:6640", env={})
+    assert places_of(host, env={}, is_root=True).socket("br") == Path("/run/xenoovs/br.sock")
+    assert places_of(host, env={}, is_root=True).runtime("br") == Path("/var/lib/xenoovs/br.json")
+    assert places_of(lab, env={}, is_root=True).socket("br") == Path("/run/xenoovs/lab/x/ovs/xenoovs/br.sock")
+    env = {"XDG_RUNTIME_DIR": "/run/user/7", "HOME": "/home/me"}
+    assert places_of(host, env=env, is_root=False).socket("br") == Path("/run/user/7/xenoovs/br.sock")
+    assert places_of(host, env=env, is_root=False).runtime("br") == Path("/home/me/.local/state/xenoovs/br.json")
+    assert places_of(remote, env=env, is_root=True).run.parent == Path("/run/xenoovs")
+    with pytest.raises(ListenError, match="XDG_RUNTIME_DIR"):
+        places_of(host, env={}, is_root=False)

@@ -1,0 +1,113 @@
+"""The exposition is what Prometheus reads, and has every metric of the table."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from prometheus_client.core import Metric as Family
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.snapshots import snapshot
+from xenoovs.agent.metrics.exposition import Timings, exposition
+from xenoovs.agent.metrics.metric import Detail, Kind, Metric
+from xenoovs.agent.metrics.table import METRICS
+from xenoovs.agent.snapshot import Snapshot
+
+BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+def in_trouble() -> Snapshot:
+    """A snapshot in which also what is rare has a value."""
+    return replace(snapshot(), confirm_by_s=1.0, last_error='it is\nnot "there"', config_problem="bad")
+
+
+def fed() -> Timings:
+    timings = Timings()
+    timings.probe("http", ok=True, seconds=0.002)
+    timings.plan(0.01)
+    timings.apply(0.2)
+    return timings
+
+
+def families(shown: Snapshot, detail: Detail = Detail.ALWAYS) -> dict[str, Family]:
+    text = exposition(shown, fed(), detail=detail).decode()
+    return {
+        family.name + ("_total" if family.type == "counter" else ""): family
+        for family in text_string_to_metric_families(text)
+    }
+
+
+def values(name: str, shown: Snapshot) -> dict[tuple[str, ...], float]:
+    labels = BY_NAME[name].labels
+    return {tuple(sample.labels[label] for label in labels): sample.value for sample in families(shown)[name].samples}
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_a_declared_metric_is_there_with_its_type_help_and_labels(metric: Metric) -> None:
+    family = families(in_trouble(), Detail.BLOCKS)[metric.name]
+    assert family.type == metric.kind.value
+    assert family.documentation == metric.help
+    assert family.samples
+    allowed = {*metric.labels, "le"} if metric.kind is Kind.HISTOGRAM else {*metric.labels}
+    assert all(set(sample.labels) <= allowed >= set(metric.labels) for sample in family.samples)
+
+
+def test_nothing_is_there_that_is_not_declared() -> None:
+    assert {name for name in families(in_trouble(), Detail.BLOCKS) if not name.endswith("_created")} == set(BY_NAME)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_names_tell_kind_and_unit(metric: Metric) -> None:
+    assert re.fullmatch(r"xenoovs_[a-z0-9_]+", metric.name)
+    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+    if metric.unit:
+        assert {"s": "_seconds", "B": "_bytes"}[metric.unit] in metric.name
+    assert metric.help.endswith(".")
+    assert (metric.read is None) == (metric.kind is Kind.HISTOGRAM) == bool(metric.buckets)
+
+
+def test_names_are_given_once() -> None:
+    assert len(BY_NAME) == len(METRICS)
+
+
+def test_blocks_are_shown_only_when_asked_for() -> None:
+    assert "xenoovs_block_verdict" not in families(snapshot())
+    assert len(families(snapshot(), Detail.BLOCKS)["xenoovs_block_verdict"].samples) == 15
+
+
+def test_names_of_users_are_escaped() -> None:
+    assert values("xenoovs_error_info", in_trouble()) == {('it is\nnot "there"',): 1}
+
+
+def test_what_is_not_known_is_not_shown() -> None:
+    early = replace(snapshot(), services=snapshot().services[1:], verified_s=None, last_round_s=None)
+    for name in ("xenoovs_last_round_timestamp_seconds", "xenoovs_service_offload_ratio", "xenoovs_backend_blocks"):
+        assert values(name, early) == {}
+
+
+def test_the_offload_ratio_is_of_packets_between_two_looks() -> None:
+    assert values("xenoovs_service_offload_ratio", snapshot()) == {("web",): 0.75}
+
+
+def test_packets_go_by_path() -> None:
+    found = values("xenoovs_backend_packets_total", snapshot())
+    assert (found["web", "b1", "hardware"], found["web", "b1", "software"]) == (1_000_000, 3_000_000)
+
+
+def test_exactly_one_state_is_on() -> None:
+    found = values("xenoovs_backend_state", snapshot())
+    on = {labels for labels, value in found.items() if value}
+    assert {labels for labels in on if labels[0] == "web"} == {
+        ("web", "b0", "up"),
+        ("web", "b1", "up"),
+        ("web", "b2", "down"),
+        ("web", "b3", "drained"),
+    }
+
+
+def test_histograms_count_what_they_were_fed() -> None:
+    samples = families(snapshot())["xenoovs_probe_duration_seconds"].samples
+    buckets = {s.labels["le"]: s.value for s in samples if s.name.endswith("_bucket")}
+    assert (buckets["0.001"], buckets["0.002"], buckets["+Inf"]) == (0, 1, 1)

@@ -1,0 +1,132 @@
+"""`xenoovs top`: keys, sizes, and what is shown of text that comes from elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.snapshots import snapshot
+from xenoovs.cli.top_frame import Size, frame
+from xenoovs.cli.top_line import cut, fit, printable, text_of
+from xenoovs.cli.top_terminal import painted
+from xenoovs.cli.top_view import Order, Quit, Sort, Task, View, chosen_index, pressed, rows
+
+DNS = "dns<script>alert(1)</script>"
+KEYS = ("up", "down", "j", "k", "page-up", "page-down", "home", "end", "d", "u", "s", "y", "n", "x", "escape")
+
+
+def after(*keys: str, view: View | None = None) -> tuple[View, Order | Quit | None]:
+    wanted: Order | Quit | None = None
+    made = view or View()
+    for key in keys:
+        made, wanted = pressed(made, key, snapshot())
+    return made, wanted
+
+
+@pytest.mark.parametrize(
+    ("keys", "chosen"),
+    [
+        (("down",), ("web", "b1")),
+        (("j", "j"), ("web", "b2")),
+        (("down", "up"), ("web", "b0")),
+        (("up",), ("web", "b0")),
+        (("end",), (DNS, "b1")),
+        (("page-down",), (DNS, "b1")),
+        (("end", "home"), ("web", "b0")),
+    ],
+)
+def test_arrows_choose_and_stay_within(keys: tuple[str, ...], chosen: tuple[str, str]) -> None:
+    assert after(*keys)[0].chosen == chosen
+
+
+def test_nothing_is_drained_before_it_is_confirmed() -> None:
+    view, wanted = after("down", "d")
+    assert wanted is None
+    assert view.question == Order(Task.DRAIN, ("web", "b1"))
+    assert after("down", "d", "y") == (View(("web", "b1")), Order(Task.DRAIN, ("web", "b1")))
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key != "y"])
+def test_every_key_but_y_means_no(key: str) -> None:
+    view, wanted = after("d", key)
+    assert (wanted, view.question, view.message) == (None, None, "nothing was changed")
+
+
+def test_what_is_drained_is_not_drained_again() -> None:
+    view, _ = after("d", view=View(("web", "b3")))
+    assert (view.question, view.message) == (None, "web/b3 is drained already")
+
+
+def test_undrain_is_for_backends_with_another_weight() -> None:
+    assert after("u", "y", view=View(("web", "b3")))[1] == Order(Task.UNDRAIN, ("web", "b3"))
+    assert after("u", view=View(("web", "b0")))[0].question is None
+
+
+@pytest.mark.parametrize("key", ["q", "Q", "ctrl-c"])
+def test_q_ends(key: str) -> None:
+    assert after(key)[1] is Quit.QUIT
+
+
+def test_ctrl_c_ends_from_a_question_too() -> None:
+    assert after("d", "ctrl-c")[1] is Quit.QUIT
+
+
+def test_s_goes_through_all_orders() -> None:
+    views = accumulate(range(len(Sort)), lambda view, _: pressed(view, "s", snapshot())[0], initial=View())
+    assert [view.sort for view in views] == [*Sort, Sort.CONFIG]
+
+
+def test_rows_by_packets() -> None:
+    assert [row.backend.name for row in rows(snapshot(), Sort.PPS)[:2]] == ["b0", "b1"]
+    assert rows(snapshot(), Sort.SOFTWARE)[0].names == ("web", "b1")
+    assert rows(snapshot(), Sort.STATE)[0].names == ("web", "b2")
+
+
+def test_the_cursor_stays_on_its_backend_when_the_order_changes() -> None:
+    view = View(("web", "b2"), Sort.STATE)
+    assert chosen_index(view, rows(snapshot(), view.sort)) == 0
+
+
+def test_a_backend_that_is_gone_leaves_the_cursor_at_the_first() -> None:
+    assert chosen_index(View(("web", "gone")), rows(snapshot(), Sort.CONFIG)) == 0
+
+
+@given(st.lists(st.sampled_from(KEYS), max_size=30), st.integers(20, 200), st.integers(6, 60))
+def test_any_keys_and_any_window_give_a_frame_that_fits(keys: list[str], width: int, height: int) -> None:
+    lines = frame(snapshot(), after(*keys)[0], Size(width, height))
+    assert len(lines) == height
+    assert all(len(text_of(line)) <= width for line in lines)
+
+
+@given(st.lists(st.sampled_from(KEYS), max_size=30), st.integers(8, 30))
+def test_the_chosen_row_can_always_be_seen(keys: list[str], height: int) -> None:
+    texts = [text_of(line) for line in frame(snapshot(), after(*keys)[0], Size(80, height))]
+    assert sum(text.startswith("▸ ") for text in texts) == 1
+
+
+def test_an_answer_cannot_move_the_cursor() -> None:
+    first = snapshot().services[0]
+    rude = replace(first, backends=(replace(first.backends[0], reason="\x1b[2J\x07漢\n"), *first.backends[1:]))
+    told = "".join(text_of(line) for line in frame(replace(snapshot(), services=(rude,)), View(), Size(160, 20)))
+    assert "?[2J???" in told
+    assert "\x1b" not in told
+
+
+@given(st.text())
+def test_printable_keeps_the_length(text: str) -> None:
+    assert len(printable(text)) == len(text)
+    assert printable(text).isprintable()
+
+
+def test_fit_and_cut() -> None:
+    assert (fit("backend", 7), fit("backend", 4), fit("b", 0)) == ("backend", "bac…", "…")
+    assert cut((("ab", "bold"), ("cd  ", "plain")), 3) == (("ab", "bold"), ("c", "plain"))
+    assert cut((("a ", "bold"), ("  ", "plain")), 9) == (("a", "bold"),)
+
+
+def test_looks_become_colours() -> None:
+    assert painted((("up", "good"), (" 4", "plain"))) == "\x1b[32mup\x1b[0m 4"

@@ -1,0 +1,162 @@
+"""`xenoovs top` in a real pseudo-terminal, at an agent that only answers."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from aiohttp import web
+
+from tests.snapshots import snapshot
+from xenoovs.agent.document import to_document
+from xenoovs.agent.snapshot import Snapshot
+
+_PATIENCE_S = 20.0
+_TOP = (sys.executable, "-c", "from xenoovs.cli.main import main; main()", "top", "--interval", "100ms", "--control")
+
+
+class Stub:
+    """An agent that answers status and drain. `drained`: whom it was asked to drain."""
+
+    def __init__(self) -> None:
+        self.shown: Snapshot = snapshot()
+        self.drained: list[object] = []
+
+    async def status(self, _: web.Request) -> web.Response:
+        return web.json_response({"snapshot": to_document(self.shown)})
+
+    async def drain(self, request: web.Request) -> web.Response:
+        self.drained.append(await request.json())
+        return web.json_response({"message": "it is drained", "is_applied": True, "flow_mods": 0, "clients_moved": {}})
+
+
+@contextmanager
+def served(stub: Stub, path: Path) -> Iterator[None]:
+    loop = asyncio.new_event_loop()
+    app = web.Application()
+    app.router.add_get("/v1/status", stub.status)
+    app.router.add_post("/v1/drain", stub.drain)
+    runner = web.AppRunner(app, access_log=None)
+    loop.run_until_complete(runner.setup())
+    loop.run_until_complete(web.UnixSite(runner, str(path)).start())
+    thread = Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(_PATIENCE_S)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(_PATIENCE_S)
+        loop.close()
+
+
+class Window:
+    """The side of a pseudo-terminal where the person sits."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor, self.seen = descriptor, ""
+
+    def wait_for(self, text: str) -> None:
+        """Read until the text is on the screen, since the last thing that was waited for."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while text not in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen):
+            assert time.monotonic() < deadline_s, f"never seen: {text!r} in {self.seen!r}"
+            if select.select([self.descriptor], [], [], 0.1)[0]:
+                self.seen += os.read(self.descriptor, 65536).decode(errors="replace")
+
+    def press(self, keys: bytes) -> None:
+        self.seen = ""
+        os.write(self.descriptor, keys)
+
+
+@contextmanager
+def top(path: Path) -> Iterator[tuple[Window, subprocess.Popen[bytes]]]:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    environment.pop("COLUMNS", None)
+    with subprocess.Popen([*_TOP, str(path)], stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        try:
+            yield Window(ours), process
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+@pytest.fixture
+def stub() -> Stub:
+    return Stub()
+
+
+@pytest.fixture
+def control(stub: Stub, tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "agent.sock"
+    with served(stub, path):
+        yield path
+
+
+def test_a_drain_is_asked_confirmed_and_done(stub: Stub, control: Path) -> None:
+    with top(control) as (window, process):
+        window.wait_for("▸ b0")
+        window.press(b"\x1b[B")
+        window.wait_for("▸ b1")
+        window.press(b"d")
+        window.wait_for("drain web/b1 and move its 25 % of the clients?")
+        assert stub.drained == []
+        window.press(b"y")
+        window.wait_for("it is drained")
+        assert stub.drained == [{"service": "web", "backend": "b1"}]
+        window.press(b"q")
+        assert process.wait(_PATIENCE_S) == 0
+
+
+def test_what_changes_is_shown(stub: Stub, control: Path) -> None:
+    with top(control) as (window, _):
+        window.wait_for("as configured")
+        stub.shown = replace(snapshot(), is_paused=True)
+        window.wait_for("paused")
+
+
+@pytest.mark.parametrize("ending", ["q", "ctrl-c", "terminate"])
+def test_the_terminal_is_left_as_it_was(control: Path, ending: str) -> None:
+    with top(control) as (window, process):
+        window.wait_for("quit")
+        if ending == "terminate":
+            process.terminate()
+        else:
+            window.press(b"q" if ending == "q" else b"\x03")
+        process.wait(_PATIENCE_S)
+        while select.select([window.descriptor], [], [], 0.1)[0]:
+            try:
+                window.seen += os.read(window.descriptor, 65536).decode(errors="replace")
+            except OSError:
+                break
+        assert window.seen.count("\x1b[?25h\x1b[?1049l") == 1
+
+
+def test_without_a_terminal_one_frame_is_printed(control: Path) -> None:
+    done = subprocess.run([*_TOP, str(control)], capture_output=True, text=True, check=True, timeout=_PATIENCE_S)
+    assert "web  192.0.2.80  megaflows 14/16" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_without_an_agent_it_says_so(tmp_path: Path) -> None:
+    done = subprocess.run([*_TOP, str(tmp_path / "x")], capture_output=True, text=True, check=False, timeout=20)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no such socket" in done.stderr

@@ -1,0 +1,80 @@
+"""What the bridge shall be now: config, run-time overrides, health and slow starts taken together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from xenoovs.agent.clock import Clock
+from xenoovs.agent.desired import Ramps, effective
+from xenoovs.agent.ramp import SlowStarts, observe, parts
+from xenoovs.agent.snapshot import Override
+from xenoovs.agent.watch import Known, Watch
+from xenoovs.compile.program import Outages, compile_program
+from xenoovs.model.balancer import Balancer
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What a round aims at. `balancer`: with the weights in use; `config`: as the file says."""
+
+    config: Balancer
+    balancer: Balancer
+    out: Outages
+    ramps: Ramps
+
+
+def watched(balancer: Balancer, overrides: Iterable[Override]) -> Balancer:
+    """The balancer whose backends are asked: those with a weight in the config or at run time.
+
+    A drained backend goes on being asked, so that it is known whether it may come back.
+    """
+    raised = tuple(override for override in overrides if override.weight)
+    return effective(balancer, raised, {})
+
+
+class Aim:
+    """Knows whom to ask and what follows from the answers."""
+
+    def __init__(self, watch: Watch, clock: Clock) -> None:
+        self.watch = watch
+        self._clock = clock
+        self._slow = SlowStarts()
+        self._used: Balancer | None = None
+        self._known: Known = {}
+
+    def follow(self, balancer: Balancer, overrides: Iterable[Override], known: Known) -> None:
+        """Ask the backends of this config from now on. `known`: which of them have clients on the bridge."""
+        self._known = known
+        self.watch.follow(watched(balancer, overrides), known, now_s=self._clock.now_s())
+
+    def check(self, balancer: Balancer, overrides: tuple[Override, ...]) -> None:
+        """Whether any flows can do that. Raises CompileError, ToleranceUnreachable, BudgetUnreachable."""
+        used = effective(balancer, overrides, {})
+        if used is not balancer:
+            compile_program(used)
+
+    def trial(self, balancer: Balancer, overrides: tuple[Override, ...], known: Known) -> Desired:
+        """What would be desired with this config, without following it. Raises CompileError."""
+        aim = Aim(self.watch.copy(), self._clock)
+        aim._slow = self._slow
+        aim.follow(balancer, overrides, known)
+        return aim.desired(balancer, overrides)
+
+    def desired(self, balancer: Balancer, overrides: tuple[Override, ...]) -> Desired:
+        """Of a config that is followed. Raises CompileError where a service was left without any weight."""
+        used = effective(balancer, overrides, {})
+        out = self.watch.outages(used)
+        self._slow = observe(self._slow, used, out, known=self._known, now_s=self._clock.now_s())
+        self._used = used
+        ramps = self.ramps()
+        return Desired(balancer, effective(used, (), ramps), out, ramps)
+
+    def ramps(self) -> Ramps:
+        """How far slow starts have come now. The loop makes a round when this changes."""
+        return {} if self._used is None else parts(self._slow, self._used, now_s=self._clock.now_s())
+
+
+def without(overrides: Iterable[Override], names: tuple[str, str]) -> tuple[Override, ...]:
+    """All overrides but that of one backend."""
+    return tuple(override for override in overrides if (override.service, override.backend) != names)

@@ -1,0 +1,98 @@
+"""Asks an agent at its unix socket. Blocking, for commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+from xenoovs.agent.control.routes import ROUTES, Route
+from xenoovs.errors import AgentMissing, AgentRefused
+
+_TIMEOUT_S = 90.0
+"""A change is answered after its round, and a round takes as long as Open vSwitch does."""
+
+
+class Client:
+    """One agent. Every call opens a connection of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def ask(self, name: str, request: Mapping[str, object] | None = None, *, since: int | None = None) -> Any:
+        """The answer of a route, by its name. Raises AgentMissing, AgentRefused."""
+        route = next(route for route in ROUTES if route.name == name)
+        path = route.path if since is None else f"{route.path}?since={since}"
+        try:
+            connection, response = self._send(route, path, request)
+            with connection:
+                data = response.read()
+        except (OSError, HTTPException) as error:
+            raise self._missing(error) from None
+        return self._document(response.status, data)
+
+    def events(self, since: int) -> Iterator[dict[str, Any]]:
+        """Events as they happen, until the agent ends. Raises AgentMissing, AgentRefused."""
+        route = next(route for route in ROUTES if route.is_stream)
+        try:
+            connection, response = self._send(route, f"{route.path}?since={since}", None)
+            with connection:
+                if response.status != 200:
+                    self._document(response.status, response.read())
+                while line := response.readline():
+                    if line.strip():
+                        yield json.loads(line)
+        except (OSError, HTTPException) as error:
+            raise self._missing(error) from None
+
+    def _send(self, route: Route, path: str, request: Mapping[str, object] | None) -> tuple[_Connection, Any]:
+        connection = _Connection(self.path)
+        body = None if route.request is None else json.dumps(request or {}, default=float).encode()
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        try:
+            connection.request(route.method, path, body, headers)
+            return connection, connection.getresponse()
+        except BaseException:
+            connection.close()
+            raise
+
+    def _document(self, status: int, data: bytes) -> Any:
+        try:
+            document = json.loads(data)
+            if status == 200:
+                return document
+            raise AgentRefused(document["error"]["message"], status=status, code=document["error"]["code"])
+        except (ValueError, KeyError, TypeError):
+            raise AgentMissing(where=str(self.path), reason=f"what answers there is no agent ({status})") from None
+
+    def _missing(self, error: Exception) -> AgentMissing:
+        reasons: dict[type[Exception], str] = {
+            FileNotFoundError: "there is no such socket",
+            ConnectionRefusedError: "nobody listens, as after a kill",
+            PermissionError: "you may not use it; try as root",
+            TimeoutError: f"no answer within {_TIMEOUT_S:g} s",
+        }
+        return AgentMissing(where=str(self.path), reason=reasons.get(type(error), str(error) or type(error).__name__))
+
+
+class _Connection(HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=_TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(os.fspath(self._path))
+
+    def __enter__(self) -> _Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,103 @@
+"""What each route does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from xenoovs import __version__
+from xenoovs.agent.control.messages import (
+    API_VERSION,
+    BackendRequest,
+    Done,
+    EmptyRequest,
+    EventList,
+    Status,
+    WeightRequest,
+)
+from xenoovs.agent.operate import find_backend
+from xenoovs.agent.overrides import show_weight
+from xenoovs.agent.waiting import Outcome
+from xenoovs.errors import BudgetUnreachable, CompileError, RequestRefused, ToleranceUnreachable, XenoovsError
+
+if TYPE_CHECKING:
+    from xenoovs.agent.daemon import Agent
+
+Handler = Callable[["Agent", Any], Awaitable[object]]
+
+
+async def status(agent: Agent, _: object) -> Status:
+    """Without events: those have a route of their own."""
+    return Status(API_VERSION, __version__, replace(agent.snapshot(), events=()))
+
+
+async def events(agent: Agent, since: int) -> EventList:
+    return EventList(agent.events.since(since), agent.events.last, agent.started_s)
+
+
+async def drain(agent: Agent, asked: BackendRequest) -> Done:
+    return await _set(agent, (asked.service, asked.backend), Fraction(0))
+
+
+async def weight(agent: Agent, asked: WeightRequest) -> Done:
+    return await _set(agent, (asked.service, asked.backend), asked.weight)
+
+
+async def undrain(agent: Agent, asked: BackendRequest) -> Done:
+    return await _set(agent, (asked.service, asked.backend), None)
+
+
+async def pause(agent: Agent, _: EmptyRequest) -> Done:
+    is_news = await agent.hold(hold=True) is not None
+    told = "paused" if is_news else "paused already"
+    return Done(f"{told}: the agent looks on and changes nothing until `xenoovs resume`")
+
+
+async def resume(agent: Agent, _: EmptyRequest) -> Done:
+    outcome = await agent.hold(hold=False)
+    return Done("the agent is not paused") if outcome is None else _done("resumed", outcome)
+
+
+async def confirm(agent: Agent, _: EmptyRequest) -> Done:
+    if not agent.reloader.confirm():
+        raise RequestRefused("no change waits to be confirmed", status=409, code="nothing_waits")
+    return Done(f"confirmed: config {agent.config.digest} stays")
+
+
+HANDLERS: dict[str, Handler] = {
+    "status": status,
+    "events": events,
+    "drain": drain,
+    "undrain": undrain,
+    "weight": weight,
+    "pause": pause,
+    "resume": resume,
+    "confirm": confirm,
+}
+
+
+async def _set(agent: Agent, names: tuple[str, str], wanted: Fraction | None) -> Done:
+    configured = find_backend(agent.config.balancer, names).weight
+    try:
+        outcome = await agent.set_weight(names, wanted)
+    except (CompileError, ToleranceUnreachable, BudgetUnreachable) as problem:
+        raise RequestRefused(f"{problem}; nothing was changed", status=409, code="impossible") from None
+    used = configured if wanted is None else wanted
+    if wanted is not None and not used:
+        told = f"{'/'.join(names)} is drained"
+    else:
+        told = f"{'/'.join(names)} has the weight {show_weight(used)}"
+    config = "as the config says" if used == configured else f"the config says {show_weight(configured)}"
+    return _done(f"{told} ({config})", outcome)
+
+
+def _done(told: str, outcome: Outcome) -> Done:
+    if isinstance(outcome, XenoovsError):
+        return Done(f"{told}, but the bridge is not so yet: {outcome}", is_applied=False)
+    moved = {change.name: float(change.moved) for change in outcome.services if change.moved}
+    mods = outcome.difference.flow_mods
+    shares = ", ".join(f"{share:.2%} of the clients of {name}" for name, share in moved.items()) or "no client"
+    what = f"{shares} moved by {mods} flow-mods" if mods else "no flow had to change"
+    return Done(f"{told}: {what}", flow_mods=mods, clients_moved=moved)

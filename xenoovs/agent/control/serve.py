@@ -1,0 +1,114 @@
+"""Serves the API at the unix socket and, where it was asked for, at a TCP port."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from socket import AF_INET, AF_INET6, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, socket
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from xenoovs.agent.control.app import Mount, make_app
+from xenoovs.agent.control.guard import Guard, LocalGuard, LoopbackGuard, TokenGuard, is_loopback, read_token
+from xenoovs.agent.log import tell
+from xenoovs.errors import ListenError
+
+if TYPE_CHECKING:
+    from xenoovs.agent.daemon import Agent
+
+_GRACE_S = 0.5
+"""For answers under way when the agent ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """A TCP port to listen at. `tls`: certificate chain and key. `token_file`: who may do everything.
+
+    option: by which it was asked for.
+    """
+
+    host: str
+    port: int
+    tls: tuple[Path, Path] | None = None
+    token_file: Path | None = None
+    option: str = "--api"
+
+    def check(self) -> None:
+        """Raises ListenError for what would be open to a network."""
+        if is_loopback(self.host):
+            return
+        missing = [
+            option
+            for option, given in (("--tls-cert and --tls-key", self.tls), ("--token-file", self.token_file))
+            if given is None
+        ]
+        if missing:
+            raise ListenError(
+                f"{self.option} {self.host}:{self.port} is reached from other machines, so it needs "
+                f"{' and '.join(missing)}; or listen at 127.0.0.1"
+            )
+
+    def guard(self) -> Guard:
+        """Raises ListenError."""
+        return LoopbackGuard() if self.token_file is None else TokenGuard(read_token(self.token_file))
+
+    def context(self) -> ssl.SSLContext | None:
+        """Raises ListenError."""
+        if self.tls is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(*self.tls)
+        except (OSError, ssl.SSLError) as error:
+            raise ListenError(f"--tls-cert {self.tls[0]}, --tls-key {self.tls[1]}: {error}") from None
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A socket that listens, and who may ask what there. `url`: how it is reached."""
+
+    socket: socket
+    guard: Guard
+    url: str
+    context: ssl.SSLContext | None = None
+
+
+def open_local(sock: socket) -> Opened:
+    """The unix socket."""
+    return Opened(sock, LocalGuard(), f"unix:{sock.getsockname()}")
+
+
+def open_port(listen: Listen) -> Opened:
+    """A TCP port. Raises ListenError."""
+    listen.check()
+    guard, context = listen.guard(), listen.context()
+    host = "127.0.0.1" if listen.host == "localhost" else listen.host
+    sock = socket(AF_INET6 if ":" in host else AF_INET, SOCK_STREAM)
+    try:
+        sock.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+        sock.bind((host, listen.port))
+        sock.listen()
+        sock.settimeout(0)
+    except OSError as error:
+        sock.close()
+        raise ListenError(f"cannot listen at {listen.host}:{listen.port}: {error.strerror or error}") from None
+    name = f"[{host}]" if ":" in host else host
+    return Opened(sock, guard, f"{'http' if context is None else 'https'}://{name}:{sock.getsockname()[1]}", context)
+
+
+async def serve(agent: Agent, opened: Opened, mounts: Iterable[Mount] = ()) -> None:
+    """Answer until cancelled."""
+    runner = web.AppRunner(make_app(agent, opened.guard, mounts), access_log=None, shutdown_timeout=_GRACE_S)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, opened.socket, ssl_context=opened.context).start()
+        tell("listening", at=opened.url)
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,63 @@
+"""The last events of the log, kept in memory for `xenoovs logs`, the API and the page."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from xenoovs.agent.log import LOGGER, facts_of
+from xenoovs.agent.snapshot import Event
+
+KEPT = 1_000
+
+
+class Events(logging.Handler):
+    """Numbered from 1 at the start of the agent; the oldest are dropped when there are more than `KEPT`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._events: deque[Event] = deque(maxlen=KEPT)
+        self._count = 0
+        self._arrival: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Keep what is logged meanwhile; within the event loop of the agent."""
+        logger = logging.getLogger(LOGGER)
+        self._loop, self._arrival = asyncio.get_running_loop(), asyncio.Event()
+        logger.addHandler(self)
+        logger.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._count += 1
+        level = record.levelname.lower()
+        self._events.append(Event(record.created, level, record.getMessage(), facts_of(record), self._count))
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake)
+
+    @property
+    def last(self) -> int:
+        """The number of the newest event; 0: there is none."""
+        return self._count
+
+    def since(self, number: int) -> tuple[Event, ...]:
+        """The events kept whose number is above `number`, oldest first."""
+        return tuple(event for event in tuple(self._events) if event.number > number)
+
+    async def wait_after(self, number: int) -> None:
+        """Until there is an event whose number is above `number`."""
+        while self._count <= number and self._arrival is not None:
+            await self._arrival.wait()
+
+    def _wake(self) -> None:
+        if self._arrival is not None:
+            self._arrival.set()
+            self._arrival = asyncio.Event()

@@ -1,0 +1,55 @@
+"""What makes an agent seen: looks at the hardware, metrics and the status page, put onto an agent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from xenoovs.agent.metrics.exposition import Timings
+from xenoovs.agent.metrics.metric import Detail
+from xenoovs.agent.metrics.mount import mount_metrics
+from xenoovs.agent.offload_watch import OffloadWatch, WatchPace
+from xenoovs.agent.web.mount import mount_page
+
+if TYPE_CHECKING:
+    from xenoovs.agent.check import Check
+    from xenoovs.agent.control.app import Mount
+    from xenoovs.agent.daemon import Agent
+
+_LOOKED_AT = frozenset(("/", "/now", "/v1/status"))
+"""Who asks for these looks on, so that numbers shall be fresh; a scrape comes by itself."""
+
+
+class Eyes:
+    """To be made before the agent runs. `is_always`: look at the hardware although nobody asks."""
+
+    def __init__(self, agent: Agent, *, interval_s: float, detail: Detail, is_always: bool) -> None:
+        reconciler = agent.reconciler
+        self.watch = OffloadWatch(
+            reconciler.switch, program=lambda: reconciler.program, clock=agent.clock, pace=WatchPace(interval_s)
+        )
+        self.watch.is_always = is_always
+        self.timings = Timings()
+        self._agent, self._detail = agent, detail
+        reconciler.timed.append(self._time)
+        agent.asker.heard.append(self._hear)
+        agent.beside(lambda: self.watch.forever(agent.show_offload))
+
+    def mounts(self) -> tuple[Mount, ...]:
+        """What is served beside the API."""
+        snapshot = self._agent.snapshot
+        return (self._mount_asked, mount_metrics(snapshot, self.timings, detail=self._detail), mount_page(snapshot))
+
+    def _mount_asked(self, app: web.Application) -> None:
+        async def prepared(request: web.Request, _: web.StreamResponse) -> None:
+            if request.path in _LOOKED_AT:
+                self.watch.asked()
+
+        app.on_response_prepare.append(prepared)
+
+    def _time(self, step: str, seconds: float) -> None:
+        (self.timings.plan if step == "plan" else self.timings.apply)(seconds)
+
+    def _hear(self, check: Check, ok: bool, seconds: float) -> None:  # noqa: FBT001 - as the asker calls its listeners
+        self.timings.probe(check.health.probe.value, ok=ok, seconds=seconds)

@@ -1,0 +1,103 @@
+"""Samples of the metrics, read off a snapshot. Each function is the reader of the metrics that name it in `table`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from xenoovs import __version__
+from xenoovs.agent.metrics.metric import Reader, Sample
+from xenoovs.agent.snapshot import BackendState, BackendView, ServiceView, Snapshot, Traffic
+from xenoovs.verify.verdict import Verdict
+
+
+def whole(number: Callable[[Snapshot], float | None]) -> Reader:
+    """One number of the agent as a whole; none is no sample."""
+
+    def read(snapshot: Snapshot) -> Iterator[Sample]:
+        value = number(snapshot)
+        if value is not None:
+            yield (), float(value)
+
+    return read
+
+
+def per_service(number: Callable[[ServiceView], float | None]) -> Reader:
+    """One number of each service."""
+
+    def read(snapshot: Snapshot) -> Iterator[Sample]:
+        for service in snapshot.services:
+            value = number(service)
+            if value is not None:
+                yield (service.name,), float(value)
+
+    return read
+
+
+def per_backend(number: Callable[[BackendView], float | None]) -> Reader:
+    """One number of each backend of each service."""
+
+    def read(snapshot: Snapshot) -> Iterator[Sample]:
+        for service in snapshot.services:
+            for backend in service.backends:
+                value = number(backend)
+                if value is not None:
+                    yield (service.name, backend.name), float(value)
+
+    return read
+
+
+def per_path(hardware: Callable[[Traffic], int], software: Callable[[Traffic], int]) -> Reader:
+    """Two numbers of each backend: what the NIC forwarded, and what software did."""
+
+    def read(snapshot: Snapshot) -> Iterator[Sample]:
+        for service in snapshot.services:
+            for backend in service.backends:
+                if backend.traffic is not None:
+                    yield (service.name, backend.name, "hardware"), hardware(backend.traffic)
+                    yield (service.name, backend.name, "software"), software(backend.traffic)
+
+    return read
+
+
+def build_info(_: Snapshot) -> Iterator[Sample]:
+    yield (__version__,), 1.0
+
+
+def config_info(snapshot: Snapshot) -> Iterator[Sample]:
+    yield (snapshot.config_digest, snapshot.config_path, snapshot.bridge), 1.0
+
+
+def error_info(snapshot: Snapshot) -> Iterator[Sample]:
+    if snapshot.last_error:
+        yield (snapshot.last_error,), 1.0
+
+
+def states(snapshot: Snapshot) -> Iterator[Sample]:
+    for service in snapshot.services:
+        for backend in service.backends:
+            for state in BackendState:
+                yield (service.name, backend.name, state.value), float(backend.state is state)
+
+
+def blocks_by_verdict(snapshot: Snapshot) -> Iterator[Sample]:
+    if snapshot.verified_s is None:
+        return
+    for service in snapshot.services:
+        for backend in service.backends:
+            for verdict in Verdict:
+                yield (service.name, backend.name, verdict.value), backend.blocks.get(verdict, 0)
+
+
+def offload_ratio(service: ServiceView) -> float | None:
+    """Of the packets between the last two looks, 0..1, those that the NIC forwarded."""
+    rates = [backend.rate for backend in service.backends if backend.rate is not None]
+    packets = sum(rate.pps for rate in rates)
+    return sum(rate.hw_pps for rate in rates) / packets if packets else None
+
+
+def block_verdicts(snapshot: Snapshot) -> Iterator[Sample]:
+    for service in snapshot.services:
+        for block in service.blocks:
+            if block.verdict is not None:
+                labels = (service.name, block.backend, f"{block.value:#x}", f"{block.mask:#x}", block.verdict.value)
+                yield labels, 1.0

@@ -1,0 +1,87 @@
+"""From counters of megaflows, which begin anew whenever a megaflow is made anew, to totals that only grow."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from xenoovs.agent.desired import Names
+from xenoovs.agent.snapshot import Rate, Traffic
+from xenoovs.verify.findings import OffloadFindings
+
+Counters = dict[str, tuple[int, int]]
+"""Packets and bytes of the megaflows of one dump, by ufid, or by the match where a datapath has no ufids."""
+
+_LINE = re.compile(r"(?:ufid:([0-9a-f-]{36}), )?(.*?), packets:([0-9]{1,20}), bytes:([0-9]{1,20})(.*)", re.ASCII)
+_BITS = 8
+
+
+def grown(lines: Iterable[str], counters: Counters) -> Iterator[str]:
+    """The lines of a dump with what their counters have grown by; `counters` is made that of this dump at the end.
+
+    A counter that is less than before belongs to a megaflow that was made anew since.
+    """
+    now = Counters()
+    for line in lines:
+        found = _LINE.fullmatch(line)
+        if found is None:
+            yield line
+            continue
+        key, packets, size = found[1] or found[2], int(found[3]), int(found[4])
+        before = counters.get(key, (0, 0))
+        now[key] = packets, size
+        if packets < before[0] or size < before[1]:
+            before = 0, 0
+        more = f", packets:{packets - before[0]}, bytes:{size - before[1]}"
+        yield f"{line[: found.end(2)]}{more}{found[5]}"
+    counters.clear()
+    counters.update(now)
+
+
+class Totals:
+    """Packets and bytes of each backend since the first look. Bounded by the megaflows and backends that there are."""
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+        self._traffic: dict[Names, Traffic] = {}
+        self._last_s: float | None = None
+
+    def forget(self) -> None:
+        """There is no megaflow."""
+        self.counters.clear()
+
+    def add(self, findings: OffloadFindings, *, now_s: float) -> tuple[Mapping[Names, Traffic], Mapping[Names, Rate]]:
+        """Findings whose counters are what has been added since the last look. Returns totals and rates by backend."""
+        added = _by_backend(findings)
+        past_s = None if self._last_s is None else now_s - self._last_s
+        self._last_s = now_s
+        # Backends that are no more are left out, and begin anew should they come back.
+        self._traffic = {names: _sum(self._traffic.get(names, Traffic()), more) for names, more in added.items()}
+        return dict(self._traffic), {} if not past_s else {n: _rate(more, past_s) for n, more in added.items()}
+
+
+def _by_backend(findings: OffloadFindings) -> dict[Names, Traffic]:
+    counts = defaultdict[Names, list[int]](lambda: [0, 0, 0, 0])
+    for block in findings.blocks:
+        count = counts[block.block.service, block.block.backend]
+        if block.packets or block.bytes:
+            count[0] += block.hw_packets
+            count[1] += block.hw_bytes
+            count[2] += block.packets - block.hw_packets
+            count[3] += block.bytes - block.hw_bytes
+    return {names: Traffic(*count) for names, count in counts.items()}
+
+
+def _sum(one: Traffic, other: Traffic) -> Traffic:
+    return Traffic(
+        one.hw_packets + other.hw_packets,
+        one.hw_bytes + other.hw_bytes,
+        one.sw_packets + other.sw_packets,
+        one.sw_bytes + other.sw_bytes,
+    )
+
+
+def _rate(more: Traffic, past_s: float) -> Rate:
+    packets, size = more.hw_packets + more.sw_packets, more.hw_bytes + more.sw_bytes
+    return Rate(packets / past_s, more.hw_packets / past_s, size * _BITS / past_s)

@@ -1,0 +1,124 @@
+"""Looks at the hardware every now and then, and keeps counters that never fall although megaflows come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from xenoovs.agent.clock import Clock
+from xenoovs.agent.offload_totals import Totals, grown
+from xenoovs.agent.sighting import Sighting
+from xenoovs.compile.program import Program
+from xenoovs.errors import SwitchError
+from xenoovs.switch.api import Switch
+from xenoovs.verify.expected import ExpectedService, expected_services
+from xenoovs.verify.findings import OffloadFindings
+from xenoovs.verify.offload import check_dump
+
+_WATCHED_S = 5.0
+"""For how long after a question somebody is taken to be looking."""
+
+_IN_PORT = re.compile(r"in_port\(([^)]+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchPace:
+    """Seconds between two looks, and the part of the time, 0..1, that looks may take at most.
+
+    Open vSwitch reads the counters of hardware every 2 s (offloaded-stats-delay): more looks than that show nothing.
+    """
+
+    interval_s: float = 10.0
+    watched_interval_s: float = 2.0
+    share: float = 0.005
+    watched_share: float = 0.05
+
+
+class OffloadWatch:
+    """Judges megaflows as `verify-offload` does, less its cross-check with traffic control, which costs too much.
+
+    is_always: look although nobody asks, because something reads the counters.
+    """
+
+    def __init__(self, switch: Switch, *, program: Callable[[], Program | None], clock: Clock, pace: WatchPace) -> None:
+        self._switch, self._program, self._clock, self._pace = switch, program, clock, pace
+        self.is_always = False
+        self._asked_s: float | None = None
+        self._question = asyncio.Event()
+        self._totals = Totals()
+        self._expected: tuple[Program, tuple[ExpectedService, ...]] | None = None
+        self._empty: OffloadFindings | None = None
+
+    def asked(self) -> None:
+        """Somebody looks at what is shown: look more often for a while. To be called in the event loop of `forever`."""
+        self._asked_s = self._clock.now_s()
+        self._question.set()
+
+    async def forever(self, show: Callable[[Sighting], None]) -> None:
+        """Look again and again, until cancelled. A switch that cannot be asked is for the rounds to complain about."""
+        while True:
+            if not (self.is_always or self._is_watched()):
+                self._question.clear()
+                await self._question.wait()
+            begun_s = self._clock.now_s()
+            with suppress(SwitchError):
+                sighting = await asyncio.to_thread(self.look)
+                if sighting is not None:
+                    show(sighting)
+            await self._pause(self._clock.now_s() - begun_s)
+
+    def look(self) -> Sighting | None:
+        """Look once; it blocks. None: there is nothing to look for. Raises SwitchError."""
+        program = self._program()
+        if program is None or not program.services:
+            return None
+        services = self._services(program)
+        lines = list(_entering(self._switch.dump_megaflows(), services))
+        now_s = self._clock.now_s()
+        findings = self._judge(services, lines)
+        traffic, rates = self._totals.add(findings, now_s=now_s)
+        return Sighting(findings, time.time(), traffic, rates)
+
+    def _judge(self, services: tuple[ExpectedService, ...], lines: list[str]) -> OffloadFindings:
+        """Without any megaflow the answer is always the same, and thousands of blocks need not be gone through."""
+        if not lines and self._empty is not None:
+            self._totals.forget()
+            return self._empty
+        findings = check_dump(services, grown(lines, self._totals.counters))
+        self._empty = None if lines else findings
+        return findings
+
+    def _services(self, program: Program) -> tuple[ExpectedService, ...]:
+        if self._expected is None or self._expected[0] is not program:
+            self._expected, self._empty = (program, expected_services(program)), None
+        return self._expected[1]
+
+    def _is_watched(self) -> bool:
+        return self._asked_s is not None and self._clock.now_s() < self._asked_s + _WATCHED_S
+
+    async def _pause(self, cost_s: float) -> None:
+        """A look that took long is made up for by a long pause; a question may shorten it."""
+        begun_s = self._clock.now_s()
+        while (left_s := begun_s + self._interval_s(cost_s) - self._clock.now_s()) > 0:
+            self._question.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._question.wait(), left_s)
+
+    def _interval_s(self, cost_s: float) -> float:
+        pace = self._pace
+        if self._is_watched():
+            return max(min(pace.interval_s, pace.watched_interval_s), cost_s / pace.watched_share)
+        return max(pace.interval_s, cost_s / pace.share)
+
+
+def _entering(dump: str, services: Iterable[ExpectedService]) -> Iterable[str]:
+    """The megaflows of packets that enter where a service has its entries: one datapath serves all bridges."""
+    ports = {match.in_port for service in services for match in service.entries}
+    for line in dump.splitlines():
+        found = _IN_PORT.search(line)
+        if found is not None and (found[1] in ports or None in ports):
+            yield line

@@ -1,0 +1,147 @@
+"""Another config while the agent runs: tried on the bridge first, then accepted; taken back if nobody confirms it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from xenoovs.agent.aim import Aim
+from xenoovs.agent.config_file import Candidate, ConfigFile
+from xenoovs.agent.confirm import Before, roll_back, take_flows
+from xenoovs.agent.log import tell, warn
+from xenoovs.agent.merge import Merged, merge
+from xenoovs.agent.operate import Operator
+from xenoovs.agent.overrides import Runtime
+from xenoovs.agent.reconcile import Reconciler, Round
+from xenoovs.errors import ChangesHeld, NotConfirmed, XenoovsError
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A change that waits to be confirmed, and what to go back to. `by_s`: on the clock that never goes back."""
+
+    before: Before
+    good: Candidate
+    runtime: Runtime
+    by_s: float
+
+
+class Reloader:
+    """Looks after the config file. `reloads`: how many texts were accepted."""
+
+    def __init__(
+        self, config: ConfigFile, reconciler: Reconciler, *, aim: Aim, operator: Operator, confirm_s: float | None
+    ) -> None:
+        """`confirm_s`: how long a change waits to be confirmed before it is taken back; None: it need not be."""
+        self.config, self.reloads = config, 0
+        self._reconciler, self._aim, self._operator, self._confirm_s = reconciler, aim, operator, confirm_s
+        self._pending: _Pending | None = None
+
+    def look(self, *, always: bool) -> bool:
+        """Look at the file. Whether it has another text that may be good."""
+        if not self.config.poll(always=always):
+            return False
+        if self.config.problem is not None:
+            self._tell_refused("the config cannot be used; the last good one stays", self.config.problem)
+            return False
+        return True
+
+    async def try_candidate(self) -> Round | None:
+        """Make the bridge as the newest text says, and accept that text if it can be so.
+
+        None: there is none, it was refused, or its changes are held back. Raises XenoovsError where it may work later.
+        """
+        candidate = self.config.candidate
+        if candidate is None:
+            return None
+        merged = merge(self._operator.overrides, candidate.balancer, old=self.config.balancer)
+        if candidate.balancer == self.config.balancer:
+            self._accept(merged)
+            return None
+        try:
+            return await self._try(candidate, merged)
+        except XenoovsError as problem:
+            if problem.retryable:
+                raise
+            if self.config.refuse(problem):
+                self._tell_refused("the config cannot be applied; the last good one stays", problem)
+            return None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a change was not confirmed in time."""
+        return self._pending is not None and time.monotonic() >= self._pending.by_s
+
+    async def take_back_if_due(self) -> bool:
+        """Go back to the last confirmed program when time is up. Raises XenoovsError where it must be tried again."""
+        pending = self._pending
+        if pending is None or not self.is_due:
+            return False
+        if not self._reconciler.is_held:
+            await asyncio.to_thread(roll_back, self._reconciler.switch, pending.before)
+        self._pending = None
+        self._reconciler.forget()
+        problem = NotConfirmed(after_s=self._confirm_s or 0.0)
+        self.config.go_back(pending.good, problem)
+        self._operator.take(pending.runtime)
+        await self.follow()
+        self._tell_refused("the config was taken back", problem)
+        return True
+
+    def confirm(self) -> bool:
+        """Keep the change that waits. Whether one did."""
+        is_waiting = self._pending is not None
+        self._pending = None
+        if is_waiting:
+            tell("the config is confirmed", config=self.config.digest)
+        return is_waiting
+
+    @property
+    def confirm_by_s(self) -> float | None:
+        """UTC, when the change that waits is taken back."""
+        return None if self._pending is None else self._pending.by_s - time.monotonic() + time.time()
+
+    async def follow(self) -> None:
+        """Ask the backends of the good config. Raises SwitchError."""
+        known = await asyncio.to_thread(self._reconciler.known, self.config.balancer)
+        self._aim.follow(self.config.balancer, self._operator.overrides, known)
+
+    async def _try(self, candidate: Candidate, merged: Merged) -> Round | None:
+        known = await asyncio.to_thread(self._reconciler.known, candidate.balancer)
+        desired = self._aim.trial(candidate.balancer, merged.kept, known)
+        before = None
+        if self._confirm_s is not None:
+            before = await asyncio.to_thread(take_flows, self._reconciler.switch, candidate.balancer.uplinks.bridge)
+        done: Round | None = None
+        try:
+            done = await asyncio.to_thread(
+                self._reconciler.round, desired.balancer, desired.out, now_s=time.monotonic()
+            )
+        except ChangesHeld:
+            # Nothing but the pause stands against it.
+            before = None
+        if before is not None and done is not None and not done.difference.is_empty:
+            self._wait_for_confirmation(before)
+        self._accept(merged)
+        self._aim.follow(candidate.balancer, merged.kept, known)
+        return done
+
+    def _wait_for_confirmation(self, before: Before) -> None:
+        wait_s = self._confirm_s or 0.0
+        earlier = self._pending
+        if earlier is not None and earlier.before.bridge == before.bridge:
+            before, good, runtime = earlier.before, earlier.good, earlier.runtime
+        else:
+            good, runtime = self.config.good, self._operator.runtime
+        self._pending = _Pending(before, good, runtime, time.monotonic() + wait_s)
+        warn("the change will be taken back unless it is confirmed: `xenoovs confirm`", within_s=wait_s)
+
+    def _accept(self, merged: Merged) -> None:
+        self.config.accept()
+        self._operator.merged(merged)
+        self.reloads += 1
+        tell("config read", file=self.config.path, config=self.config.digest)
+
+    def _tell_refused(self, event: str, problem: XenoovsError) -> None:
+        warn(event, reason=str(problem), config=self.config.digest)

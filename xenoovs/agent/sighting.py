@@ -1,0 +1,26 @@
+"""What one look at the hardware found, and how much has passed since the first one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from xenoovs.agent.desired import Names
+from xenoovs.agent.snapshot import Rate, Traffic
+from xenoovs.verify.findings import OffloadFindings
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One look.
+
+    findings: verdicts and megaflows as they are; packets and bytes in it are those since the look before.
+    traffic:  since the first look, although megaflows come and go.
+    rates:    since the look before; empty at the first one.
+    seen_s:   when, UTC.
+    """
+
+    findings: OffloadFindings
+    seen_s: float
+    traffic: Mapping[Names, Traffic] = field(default_factory=dict)
+    rates: Mapping[Names, Rate] = field(default_factory=dict)

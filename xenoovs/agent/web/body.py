@@ -1,0 +1,106 @@
+"""What the status page shows, from a snapshot alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xenoovs.agent.snapshot import BackendState, ServiceView, Snapshot
+from xenoovs.agent.web.events import events_card
+from xenoovs.agent.web.html import Markup, element, join
+from xenoovs.agent.web.service import offload_share, service_card
+from xenoovs.agent.words import ago, percent, quantity
+
+MOST_SERVICES = 40
+"""Of more, those in trouble are shown first, and the rest is left to `xenoovs top`."""
+
+
+def body(snapshot: Snapshot) -> Markup:
+    """The part of the page that is made anew again and again."""
+    shown = _shown(snapshot.services)
+    left = len(snapshot.services) - len(shown)
+    more = element("p", f"{left} more services: see `xenoovs top`.", class_="quiet") if left else None
+    return join(
+        _head(snapshot),
+        *_notices(snapshot),
+        _facts(snapshot),
+        *(service_card(service, snapshot.now_s) for service in shown),
+        more,
+        events_card(snapshot.events),
+    )
+
+
+def _shown(services: tuple[ServiceView, ...]) -> tuple[ServiceView, ...]:
+    if len(services) <= MOST_SERVICES:
+        return services
+    return tuple(sorted(services, key=lambda service: not _is_in_trouble(service))[:MOST_SERVICES])
+
+
+def _is_in_trouble(service: ServiceView) -> bool:
+    return any(backend.state is BackendState.DOWN or backend.is_out for backend in service.backends)
+
+
+def _head(snapshot: Snapshot) -> Markup:
+    kind, told = _state(snapshot)
+    return element(
+        "header",
+        element("h1", "xenoovs", element("span", snapshot.bridge, class_="bridge")),
+        element("p", told, class_=f"pill {kind}"),
+    )
+
+
+def _state(snapshot: Snapshot) -> tuple[str, str]:
+    if snapshot.last_error:
+        return "bad", "cannot be made right"
+    if snapshot.is_paused:
+        return "warn", "paused"
+    if snapshot.last_round_s is None:
+        return "warn", "starting"
+    if snapshot.config_problem:
+        return "warn", "bad config, last good one in use"
+    return "good", "as configured"
+
+
+def _notices(snapshot: Snapshot) -> Iterator[Markup]:
+    if snapshot.last_error:
+        yield element("p", snapshot.last_error, class_="notice bad")
+    if snapshot.config_problem:
+        yield element("p", snapshot.config_problem, class_="notice warn")
+    if snapshot.confirm_by_s is not None:
+        left = ago(snapshot.confirm_by_s - snapshot.now_s)
+        told = f"The last change is taken back in {left} unless `xenoovs confirm` comes."
+        yield element("p", told, class_="notice warn")
+    for override in snapshot.overrides:
+        names = f"{override.service}/{override.backend}"
+        since = ago(snapshot.now_s - override.since_s)
+        what = f"has weight {float(override.weight):g}" if override.weight else "is drained"
+        yield element("p", f"{names} {what} by an operator for {since}.", class_="notice")
+
+
+def _facts(snapshot: Snapshot) -> Markup:
+    backends = [backend for service in snapshot.services for backend in service.backends]
+    rates = [backend.rate for backend in backends if backend.rate is not None]
+    checked = [b for b in backends if b.state in (BackendState.UP, BackendState.DOWN)]
+    up = sum(backend.state is BackendState.UP for backend in checked)
+    pps = sum(rate.pps for rate in rates) if rates else None
+    bps = sum(rate.bps for rate in rates) if rates else None
+    facts = (
+        ("in the NIC", percent(offload_share(rates)), "of packets"),
+        ("packets", quantity(pps), "a second"),
+        ("bits", quantity(bps), "a second"),
+        ("backends up", f"{up} of {len(checked)}" if checked else "-", "that are asked"),
+        (
+            "flows",
+            quantity(snapshot.flows),
+            f"{snapshot.rounds} {'change' if snapshot.rounds == 1 else 'changes'} so far",
+        ),
+        ("found right", _since(snapshot.now_s, snapshot.last_round_s), "ago"),
+    )
+    tiles = (
+        element("div", element("dt", name), element("dd", value), element("dd", under, class_="under"))
+        for name, value, under in facts
+    )
+    return element("dl", *tiles, class_="facts")
+
+
+def _since(now_s: float, then_s: float | None) -> str:
+    return "-" if then_s is None else ago(now_s - then_s)

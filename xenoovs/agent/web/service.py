@@ -1,0 +1,188 @@
+"""One service on the status page: its strips, and a row for each backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from xenoovs.agent.snapshot import BackendState, BackendView, Rate, ServiceView
+from xenoovs.agent.web.html import Markup, element, join
+from xenoovs.agent.web.strip import cells, draw
+from xenoovs.agent.words import ago, number, percent, quantity
+from xenoovs.verify.verdict import Verdict
+
+COLOURS = 21
+"""Seven colours, each plain, striped and dotted: beyond that they are used again."""
+
+_STATES = {
+    BackendState.UP: ("●", "up"),
+    BackendState.DOWN: ("▼", "down"),
+    BackendState.UNCHECKED: ("○", "not asked"),
+    BackendState.DRAINED: ("◇", "drained"),
+}
+_HEADERS = ("backend", "state", "weight", "share of packets · wanted", "packets/s", "bits/s", "in the NIC", "blocks")
+_MEANINGS = {
+    Verdict.HW: "in the NIC",
+    Verdict.PARTIAL: "NIC matches, CPU forwards",
+    Verdict.TC_SW: "kernel, traffic control",
+    Verdict.SW: "software",
+    Verdict.ABSENT: "no traffic",
+}
+
+
+def offload_share(rates: Iterable[Rate]) -> float | None:
+    """Of the packets of these rates, 0..1, those that the NIC forwarded; None without packets."""
+    listed = tuple(rates)
+    packets = sum(rate.pps for rate in listed)
+    return sum(rate.hw_pps for rate in listed) / packets if packets else None
+
+
+def service_card(service: ServiceView, now_s: float) -> Markup:
+    """The whole card."""
+    order = {backend.name: number for number, backend in enumerate(service.backends)}
+    rows = (_row(backend, _Of(service, order[backend.name], now_s)) for backend in service.backends)
+    return element(
+        "section",
+        element("h2", service.name, element("span", ", ".join(service.vips), class_="vips")),
+        element("p", " · ".join(_sayings(service)), class_="quiet"),
+        _strips(service, order) if service.blocks else None,
+        element(
+            "table",
+            element("thead", element("tr", *(element("th", header, scope="col") for header in _HEADERS))),
+            element("tbody", *rows),
+        ),
+        class_="card",
+    )
+
+
+def _sayings(service: ServiceView) -> Iterator[str]:
+    share = offload_share(backend.rate for backend in service.backends if backend.rate is not None)
+    if share is not None:
+        yield f"{percent(share)} of packets in the NIC"
+    if service.megaflows_seen is not None:
+        yield f"{service.megaflows_seen} megaflows of {service.megaflows_predicted} predicted"
+    elif service.megaflows_predicted is not None:
+        yield f"{service.megaflows_predicted} megaflows predicted"
+    if service.clients_moved:
+        yield f"{percent(service.clients_moved)} of clients moved so far"
+    if service.draining:
+        yield f"{service.draining} blocks keep old connections"
+
+
+def _strips(service: ServiceView, order: Mapping[str, int]) -> Markup:
+    drawn = cells(service.blocks, is_ipv6=bool(service.vips) and all(":" in vip for vip in service.vips))
+    owners = draw(drawn, (_colour(order[c.backend]) for c in drawn), label="client addresses by backend")
+    verdicts = draw(drawn, (_verdict_class(c.verdict) for c in drawn), label="client addresses by verdict")
+    seen = {cell.verdict for cell in drawn}
+    legend = (
+        element("li", _swatch(_verdict_class(verdict)), f"{verdict.value} ", element("small", _MEANINGS[verdict]))
+        for verdict in Verdict
+        if verdict in seen
+    )
+    unseen = element("li", _swatch(_verdict_class(None)), "not looked at yet") if None in seen else None
+    return element(
+        "figure",
+        element("span", "backend", class_="of"),
+        owners,
+        element("span", "verdict", class_="of"),
+        verdicts,
+        element("figcaption", "All client addresses, by the bits that choose.", element("ul", *legend, unseen)),
+        class_="map",
+    )
+
+
+class _Of:
+    """Where a backend stands: its service, its number there, and what time it is."""
+
+    __slots__ = ("now_s", "number", "service")
+
+    def __init__(self, service: ServiceView, number: int, now_s: float) -> None:
+        self.service, self.number, self.now_s = service, number, now_s
+
+    @property
+    def full(self) -> float:
+        """The share, 0..1, that fills a bar: the largest of the service."""
+        shares = [share for b in self.service.backends for share in (b.share_wanted, self.share_seen(b)) if share]
+        return max(shares, default=1.0)
+
+    def share_seen(self, backend: BackendView) -> float | None:
+        packets = sum(other.rate.pps for other in self.service.backends if other.rate is not None)
+        return None if backend.rate is None or not packets else backend.rate.pps / packets
+
+
+def _row(backend: BackendView, place: _Of) -> Markup:
+    rate = backend.rate
+    in_nic = offload_share(() if rate is None else (rate,))
+    return element(
+        "tr",
+        element(
+            "th",
+            _swatch(_colour(place.number)),
+            element("span", backend.name, title=f"{backend.mac} by {backend.egress}"),
+            scope="row",
+        ),
+        _state_cell(backend, place.now_s),
+        _cell("weight", _weight(backend), class_="n"),
+        element("td", _bar(backend.share_wanted, place.share_seen(backend), full=place.full), data_label="share"),
+        _cell("packets/s", quantity(None if rate is None else rate.pps), class_="n"),
+        _cell("bits/s", quantity(None if rate is None else rate.bps), class_="n"),
+        _cell("in the NIC", percent(in_nic), class_="n"),
+        element("td", _blocks(backend), class_="n", data_label="blocks"),
+    )
+
+
+def _state_cell(backend: BackendView, now_s: float) -> Markup:
+    sign, word = _STATES[backend.state]
+    keeps = " · keeps its clients" if backend.state is BackendState.DOWN and not backend.is_out else ""
+    since = "" if backend.since_s is None else f" {ago(now_s - backend.since_s)}"
+    ramp = "" if backend.ramp is None else f" · slow start {percent(backend.ramp)}"
+    return element(
+        "td",
+        element("b", sign, class_="sign", aria_hidden="true"),
+        element("span", f"{word}{since}{ramp}{keeps}"),
+        element("small", backend.reason) if backend.reason else None,
+        class_=f"state {backend.state.value}",
+        data_label="state",
+    )
+
+
+def _weight(backend: BackendView) -> str:
+    configured, used = number(backend.weight), number(backend.weight_in_use)
+    return configured if configured == used else f"{used} of {configured}"
+
+
+def _bar(wanted: float, seen: float | None, *, full: float) -> Markup:
+    """Filled as far as seen, with a mark where it should end."""
+    fill = element("rect", class_="fill", x="0", y="25%", width=_of(seen, full), height="50%") if seen else None
+    at = _of(wanted, full)
+    mark = element("line", class_="mark", x1=at, x2=at, y1="0", y2="100%")
+    ground = element("rect", class_="ground", x="0", y="25%", width="100%", height="50%")
+    told = f"{percent(seen)} of packets seen, {percent(wanted)} wanted"
+    drawn = element("svg", element("title", told), ground, fill, mark, class_="bar", role="img", aria_label=told)
+    words = element("span", percent(seen), element("small", f" / {percent(wanted)}"), class_="n")
+    return element("div", drawn, words, class_="share")
+
+
+def _of(share: float, full: float) -> str:
+    return f"{share / full * 100:.4g}%"
+
+
+def _blocks(backend: BackendView) -> Markup:
+    bad = [f"{count} {verdict.value}" for verdict, count in backend.blocks.items() if count and verdict.badness > 1]
+    return join(str(backend.flows), element("small", f" {', '.join(bad)}", class_="not-in-nic") if bad else None)
+
+
+def _cell(label: str, text: str, *, class_: str) -> Markup:
+    return element("td", text, class_=class_, data_label=label)
+
+
+def _swatch(name: str) -> Markup:
+    rect = element("rect", class_=name, width="100%", height="100%")
+    return element("svg", rect, class_="swatch", aria_hidden="true")
+
+
+def _colour(index: int) -> str:
+    return f"c{index % COLOURS}"
+
+
+def _verdict_class(verdict: Verdict | None) -> str:
+    return f"v-{'none' if verdict is None else verdict.value.lower()}"

@@ -1,0 +1,111 @@
+"""How commands find the agent that they talk to, and what they say when there is none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from xenoovs.cli.options import Output, connect, control_option, switch_options
+from xenoovs.cli.output import print_json
+from xenoovs.errors import AgentMissing, ListenError
+
+if TYPE_CHECKING:
+    from xenoovs.agent.control.client import Client
+    from xenoovs.agent.control.places import Places
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The options that name an agent."""
+
+    control: Path | None
+    bridge: str | None
+    db: str | None
+    lab: str | None
+
+
+def agent_options(command: Command) -> Command:
+    """--control, --bridge, --db and --lab."""
+    bridge = click.option("--bridge", metavar="NAME", help="The agent of this bridge, where several run.")
+    return switch_options(control_option(bridge(command)))
+
+
+def find_client(where: Where) -> Client:
+    """The agent that the options name, or the only one there is. Raises AgentMissing, click.UsageError."""
+    from xenoovs.agent.control.client import Client
+
+    if where.control is not None:
+        return Client(where.control)
+    places = find_places(where)
+    if where.bridge is not None:
+        return Client(places.socket(where.bridge))
+    return Client(_only(places))
+
+
+def agent_of(where: Where, bridge: str) -> Client | None:
+    """The agent of a bridge; None where none runs. With --control it has to be there."""
+    from xenoovs.agent.control.client import Client
+    from xenoovs.agent.control.unix import answers
+
+    if where.control is not None:
+        return Client(where.control)
+    try:
+        path = find_places(where).socket(where.bridge or bridge)
+    except ListenError:
+        return None
+    return Client(path) if answers(path) else None
+
+
+def find_places(where: Where) -> Places:
+    """Where the agents of an Open vSwitch have their sockets. Raises click.UsageError, LabError, ListenError."""
+    from xenoovs.agent.control.places import places_of
+
+    endpoint = connect(where.db, where.lab).endpoint
+    return places_of(endpoint, env=os.environ, is_root=os.geteuid() == 0)
+
+
+def refuse_beside_agent(places: Places, bridge: str) -> None:
+    """Raises click.UsageError where an agent keeps the bridge: it would make a change that was taken back again."""
+    from xenoovs.agent.control.unix import answers
+
+    if answers(places.socket(bridge)):
+        raise click.UsageError(
+            f"An agent keeps bridge {bridge}: change its config instead; for a way back, start it with --confirm TIME."
+        )
+
+
+def ask(where: Where, name: str, request: Mapping[str, object] | None = None) -> Any:
+    """What the agent answers on a route. Raises AgentMissing, AgentRefused."""
+    return find_client(where).ask(name, request)
+
+
+def change(where: Where, output: Output, name: str, request: Mapping[str, object] | None = None) -> int:
+    """Ask for a change, show what came of it, and return the exit status."""
+    from xenoovs.cli.main import EXIT_FAILED, EXIT_OK
+
+    done = ask(where, name, request)
+    if output is Output.JSON:
+        print_json(done)
+    else:
+        click.echo(done["message"], err=not done["is_applied"])
+    return EXIT_OK if done["is_applied"] else EXIT_FAILED
+
+
+def _only(places: Places) -> Path:
+    from xenoovs.agent.control.unix import answers
+
+    found = places.sockets()
+    alive = [path for path in found if answers(path)] if len(found) > 1 else list(found)
+    if len(alive) > 1:
+        names = ", ".join(path.stem for path in alive)
+        raise click.UsageError(f"Agents run for several bridges ({names}): choose one with --bridge NAME.")
+    if not alive:
+        raise AgentMissing(where=f"{places.run}/*.sock", reason="there is no such socket")
+    return alive[0]

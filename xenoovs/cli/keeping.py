@@ -1,0 +1,57 @@
+"""What makes the agent's rounds, by either way to the switch, and what wakes them up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from xenoovs.cli.options import connect
+from xenoovs.cli.via import Control, serving
+
+if TYPE_CHECKING:
+    from xenoovs.agent.reconcile import Reconciler
+    from xenoovs.switch.live import LiveSwitch
+
+_ONCE_PATIENCE_S = 30.0
+"""How long `agent --once` waits for the bridge to connect."""
+
+OnChange = Callable[[Callable[[], None]], None]
+"""Takes what to call, in any thread, when something has happened at the switch."""
+
+
+@contextmanager
+def reconciling(
+    bridge: str, *, db: str | None, lab: str | None, control: Control | None, once: bool
+) -> Iterator[tuple[Reconciler, OnChange]]:
+    """Until the end of the `with`. `control`: how bridges connect to us; None: by ovs-ofctl.
+
+    Raises click.UsageError, FrameworkMissing, FrameworkUnusable, CannotListen, SwitchError.
+    """
+    from xenoovs.agent.links import LinkReconciler
+    from xenoovs.agent.reconcile import Reconciler
+
+    local = connect(db, lab)
+    if control is None:
+        yield Reconciler(local), lambda _wake: None
+        return
+    here = local if control.attach or db or lab or _has(local, bridge) else None
+    with serving(control, bridge, here) as server:
+        from xenoovs.controller.switch import ControllerSwitch
+
+        switch = ControllerSwitch(server.board, here, _ONCE_PATIENCE_S if once else 0.0)
+        yield LinkReconciler(switch, server.board.ports_down), server.board.on_change
+
+
+def wake(events: asyncio.AbstractEventLoop, want_round: Callable[[], None]) -> None:
+    """From any thread; the loop may have ended by then."""
+    try:
+        events.call_soon_threadsafe(want_round)
+    except RuntimeError:
+        return
+
+
+def _has(local: LiveSwitch, bridge: str) -> bool:
+    """Whether this host has a bridge of the name: mostly the one that will connect, which is looked at then."""
+    return bridge in local.endpoint.bridges_with_socket() if local.endpoint.rundir is not None else False

@@ -1,0 +1,117 @@
+"""One frame of `xenoovs top`, as lines of a given width and number. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xenoovs.agent.snapshot import BackendState, ServiceView, Snapshot
+from xenoovs.agent.words import ago, percent, quantity
+from xenoovs.cli.top_line import Line, Span, cut, fit, printable
+from xenoovs.cli.top_rows import Layout, layout_of, row_line, service_line
+from xenoovs.cli.top_view import Row, Sort, Task, View, chosen_index, rows
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of the frame in characters. `height` None: as many lines as there are rows, without the line of keys."""
+
+    width: int
+    height: int | None = None
+
+
+def frame(snapshot: Snapshot, view: View, size: Size) -> tuple[Line, ...]:
+    """The lines from top to bottom, none longer than the width; exactly `height` of them where that is given."""
+    listed = rows(snapshot, view.sort)
+    layout = layout_of(listed, size.width, is_flat=view.sort is not Sort.CONFIG, now_s=snapshot.now_s)
+    head = (*_head(snapshot, size.width), layout.titles())
+    if size.height is None:
+        body = [line for _, line in _body(listed, layout, cursor=None)]
+        return tuple(cut(line, size.width) for line in (*head, *body))
+    room = max(size.height - len(head) - 1, 0)
+    body = _window([*_body(listed, layout, cursor=chosen_index(view, listed))], room)
+    above = [*head, *body][: size.height - 1]
+    blanks: list[Line] = [()] * (size.height - 1 - len(above))
+    return tuple(cut(line, size.width) for line in (*above, *blanks, _foot(view, snapshot, size.width)))
+
+
+def _head(snapshot: Snapshot, width: int) -> Iterator[Line]:
+    state, look = _state(snapshot)
+    left = f"xenoovs top  {printable(snapshot.bridge)}  "
+    up = f"agent up {ago(snapshot.now_s - snapshot.started_s)}"
+    yield (left, "bold"), (state, look), (up.rjust(width - len(left) - len(state)), "quiet")
+    yield ((_totals(snapshot), "plain"),)
+    for trouble, look in _troubles(snapshot):
+        yield ((printable(trouble), look),)
+
+
+def _state(snapshot: Snapshot) -> Span:
+    if snapshot.last_error:
+        return "cannot be made right", "bad"
+    if snapshot.is_paused:
+        return "paused", "warn"
+    if snapshot.last_round_s is None:
+        return "starting", "warn"
+    return "as configured", "good"
+
+
+def _totals(snapshot: Snapshot) -> str:
+    backends = [backend for service in snapshot.services for backend in service.backends]
+    rates = [backend.rate for backend in backends if backend.rate is not None]
+    pps = sum(rate.pps for rate in rates)
+    checked = [b for b in backends if b.state in (BackendState.UP, BackendState.DOWN)]
+    up = sum(backend.state is BackendState.UP for backend in checked)
+    in_nic = sum(rate.hw_pps for rate in rates) / pps if pps else None
+    looked = "-" if snapshot.verified_s is None else f"{ago(snapshot.now_s - snapshot.verified_s)} ago"
+    told = (
+        f"in the NIC {percent(in_nic)}",
+        f"{quantity(pps if rates else None)} pps",
+        f"{quantity(sum(rate.bps for rate in rates) if rates else None)} bps",
+        f"up {up}/{len(checked)}" if checked else "up -",
+        f"flows {snapshot.flows}",
+        f"looked {looked}",
+    )
+    return "   ".join(told)
+
+
+def _troubles(snapshot: Snapshot) -> Iterator[Span]:
+    if snapshot.last_error:
+        yield snapshot.last_error, "bad"
+    if snapshot.config_problem:
+        yield f"the newest config is not in use: {snapshot.config_problem}", "warn"
+    if snapshot.confirm_by_s is not None:
+        yield f"taken back in {ago(snapshot.confirm_by_s - snapshot.now_s)} unless `xenoovs confirm` comes", "warn"
+
+
+def _body(listed: tuple[Row, ...], layout: Layout, *, cursor: int | None) -> Iterator[tuple[bool, Line]]:
+    """Lines, and whether the cursor is there."""
+    before: ServiceView | None = None
+    for index, row in enumerate(listed):
+        if not layout.is_flat and row.service is not before:
+            before = row.service
+            yield False, service_line(row.service)
+        yield index == cursor, row_line(row, layout, is_chosen=index == cursor)
+
+
+def _window(body: list[tuple[bool, Line]], room: int) -> list[Line]:
+    """As many lines as there is room for, the cursor in their middle."""
+    cursor = next((number for number, (is_cursor, _) in enumerate(body) if is_cursor), 0)
+    start = max(0, min(cursor - room // 2, len(body) - room))
+    return [line for _, line in body[start : start + room]]
+
+
+def _foot(view: View, snapshot: Snapshot, width: int) -> Line:
+    if view.question is not None:
+        name = "/".join(view.question.names)
+        share = next(
+            (row.backend.share_installed for row in rows(snapshot, view.sort) if row.names == view.question.names), 0.0
+        )
+        if view.question.task is Task.DRAIN:
+            told = f"drain {name} and move its {percent(share)} of the clients?"
+        else:
+            told = f"give {name} its weight of the config again?"
+        return ((fit(printable(told), width - 8), "warn"), ("  y / n", "bold"))
+    if view.message:
+        return ((fit(printable(view.message), width), "note"),)
+    keys = f"↑ ↓ choose   d drain   u undrain   s sort: {view.sort.value}   q quit"
+    return ((keys, "quiet"),)

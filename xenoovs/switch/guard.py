@@ -1,0 +1,112 @@
+"""A second process that undoes a change when the first one does not live to say that it shall stay.
+
+It is a fork, so it has all that it needs in memory, and is in a session of its own: neither Ctrl-C, nor the loss of the
+terminal, nor kill -9 of the first process reaches it. What it hears from the first process comes by a pipe, whose end
+tells that it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
+
+from xenoovs.errors import XenoovsError
+
+_KEPT, _FAILED, _UNDONE = 0, 1, 3
+_RETRY_S, _PATIENCE_S = 0.5, 60.0
+_KEEP = b"keep\n"
+
+
+class Guard:
+    """Of one change. Start it before the change is made, in a process without other threads."""
+
+    def __init__(self, undo: Callable[[], object]) -> None:
+        """`undo`: raises XenoovsError where it did not succeed; it is tried again then, for a minute."""
+        self._undo = undo
+        read_end, self._pipe = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(self._pipe)
+            _guard(read_end, undo)
+        os.close(read_end)
+        self._status: int | None = None
+        self.ended = os.pidfd_open(self._pid)
+        """Becomes readable when the guard has ended (pidfd_open(2)), because time was up."""
+
+    def limit(self, seconds: float) -> None:
+        """Undo after this time, from now on, unless `keep` comes."""
+        with suppress(BrokenPipeError):
+            os.write(self._pipe, f"{seconds!r}\n".encode())
+
+    def keep(self) -> bool:
+        """The change shall stay, whatever comes. False: it was too late."""
+        if self._status is None:
+            with suppress(BrokenPipeError):
+                os.write(self._pipe, _KEEP)
+        return self._end() == _KEPT
+
+    def undo(self) -> None:
+        """Take the change back now, unless that was done or it was kept. Raises XenoovsError."""
+        was_kept = self._status == _KEPT
+        if not was_kept and self._end() != _UNDONE:
+            # Somebody killed the guard, or it could not.
+            self._undo()
+
+    def _end(self) -> int:
+        if self._status is None:
+            os.close(self._pipe)
+            _, status = os.waitpid(self._pid, 0)
+            os.close(self.ended)
+            self._status = os.waitstatus_to_exitcode(status)
+        return self._status
+
+
+def _guard(pipe: int, undo: Callable[[], object]) -> NoReturn:
+    status = _FAILED
+    try:
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        status = _KEPT if _is_kept(pipe) else _undone(undo)
+    finally:
+        # Without what the first process has to do at its end.
+        os._exit(status)
+
+
+def _is_kept(pipe: int) -> bool:
+    deadline: float | None = None
+    heard = b""
+    while True:
+        left_s = None if deadline is None else deadline - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            return False
+        ready, _, _ = select.select([pipe], [], [], left_s)
+        data = os.read(pipe, 256) if ready else b""
+        if ready and not data:
+            return False
+        *lines, heard = (heard + data).split(b"\n")
+        if _KEEP.strip() in lines:
+            return True
+        if lines:
+            deadline = time.monotonic() + float(lines[-1])
+
+
+def _undone(undo: Callable[[], object]) -> int:
+    give_up_s = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            undo()
+        except XenoovsError:
+            if time.monotonic() > give_up_s:
+                return _FAILED
+            time.sleep(_RETRY_S)
+        else:
+            return _UNDONE

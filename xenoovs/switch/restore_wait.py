@@ -1,0 +1,64 @@
+"""`other_config:flow-restore-wait` (ovs-vswitchd.conf.db(5)): a new ovs-vswitchd leaves the datapath's flows and takes
+no packet out of it until the flows are back. Never left behind: then it would wait for ever.
+
+Run as a program this is the guard: it waits for its stdin to end, and takes the setting away unless it was told `done`.
+So it is taken away also when the restarting process is killed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from xenoovs.errors import SwitchError
+from xenoovs.switch.process import open_pipe_to, run
+
+_DONE = b"done\n"
+_PATIENCE_S = 120.0
+_STEP_S = 0.2
+_VSCTL_TIMEOUT_S = 10.0
+
+
+@contextmanager
+def waiting_for_flows(db: str) -> Iterator[None]:
+    """Open vSwitch waits for its flows when it starts, until the end of the context, however that comes about.
+
+    Raises SwitchError; where the setting cannot be taken away in time the guard goes on trying.
+    """
+    with open_pipe_to([sys.executable, "-P", "-m", "xenoovs.switch.restore_wait", db]) as guard:
+        # From here on the guard sees to it, whatever becomes of this process.
+        run(_vsctl(db, "set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true"), timeout_s=_VSCTL_TIMEOUT_S)
+        try:
+            yield
+        finally:
+            forget_wait(db)
+            with suppress(OSError):
+                guard.write(_DONE)
+                guard.flush()
+
+
+def forget_wait(db: str) -> None:
+    """Let Open vSwitch go to work. Raises SwitchError when the database does not answer for long."""
+    deadline = time.monotonic() + _PATIENCE_S
+    remove = _vsctl(db, "remove", "Open_vSwitch", ".", "other_config", "flow-restore-wait")
+    while time.monotonic() < deadline:
+        with suppress(SwitchError):
+            run(remove, timeout_s=_VSCTL_TIMEOUT_S)
+            return
+        time.sleep(_STEP_S)
+    run(remove, timeout_s=_VSCTL_TIMEOUT_S)
+
+
+def _vsctl(db: str, *words: str) -> list[str]:
+    return ["ovs-vsctl", f"--db={db}", "--no-wait", *words]
+
+
+def _guard(db: str) -> None:
+    if not sys.stdin.buffer.read().endswith(_DONE):
+        forget_wait(db)
+
+
+if __name__ == "__main__":
+    _guard(sys.argv[1])
