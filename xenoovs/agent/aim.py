@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xenoovs.agent.clock import Clock
 from xenoovs.agent.desired import Ramps, effective
@@ -41,18 +41,25 @@ class Aim:
         self._clock = clock
         self._slow = SlowStarts()
         self._used: Balancer | None = None
+        self._followed: Balancer | None = None
         self._known: Known = {}
 
     def follow(self, balancer: Balancer, overrides: Iterable[Override], known: Known) -> None:
         """Ask the backends of this config from now on. `known`: which of them have clients on the bridge."""
-        self._known = known
-        self.watch.follow(watched(balancer, overrides), known, now_s=self._clock.now_s())
+        self._known, self._followed = known, watched(balancer, overrides)
+        self.watch.follow(self._followed, known, now_s=self._clock.now_s())
+
+    def is_following(self, balancer: Balancer, overrides: Iterable[Override]) -> bool:
+        """Whether the backends that `follow` would ask are being asked."""
+        return watched(balancer, overrides) == self._followed
 
     def check(self, balancer: Balancer, overrides: tuple[Override, ...]) -> None:
         """Whether any flows can do that. Raises CompileError, ToleranceUnreachable, BudgetUnreachable."""
         used = effective(balancer, overrides, {})
-        if used is not balancer:
-            compile_program(used)
+        pairs = zip(used.services, balancer.services, strict=True)
+        changed = tuple(service for service, configured in pairs if service is not configured)
+        if changed:
+            compile_program(replace(used, services=changed))
 
     def trial(self, balancer: Balancer, overrides: tuple[Override, ...], known: Known) -> Desired:
         """What would be desired with this config, without following it. Raises CompileError."""

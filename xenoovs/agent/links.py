@@ -16,8 +16,10 @@ PortsDown = Callable[[str], frozenset[str]]
 class LinkReconciler(Reconciler):
     """A reconciler for a switch that tells of its ports at once."""
 
-    def __init__(self, switch: Switch, ports_down: PortsDown) -> None:
-        super().__init__(switch)
+    def __init__(
+        self, switch: Switch, ports_down: PortsDown, *, resolve: Callable[[Balancer], Balancer] | None = None
+    ) -> None:
+        super().__init__(switch, resolve=resolve)
         self._ports_down = ports_down
 
     def round(self, balancer: Balancer, out: Outages, *, now_s: float = 0.0) -> Round:

@@ -15,7 +15,7 @@ from xenoovs.cli.options import (
     config_argument,
     connect,
     duration,
-    load,
+    load_resolved,
     output_option,
     rebalance_option,
     switch_options,
@@ -102,7 +102,7 @@ def command(**given: Any) -> None:
     from xenoovs.cli.show_plan import plan_document, show_plan
 
     options = Options(**given)
-    balancer, switch = load(options.config), connect(options.db, options.lab)
+    balancer, switch = load_resolved(options.config), connect(options.db, options.lab)
     drains = None if options.no_drain else Drains(switch)
     change = plan_change(balancer, switch, rebalance=options.rebalance, drains=drains, now_s=time.monotonic())
     if options.output is Output.TEXT:

@@ -97,6 +97,18 @@ def load(config: Path) -> Balancer:
     return load_config(config)
 
 
+def load_resolved(config: Path) -> Balancer:
+    """As `load`, with the MACs of backends that are given by their address alone. Raises ConfigError, MacUnknown."""
+    from xenoovs.model.resolve import sought
+
+    balancer = load(config)
+    if not sought(balancer):
+        return balancer
+    from xenoovs.agent.neighbour import resolve_now
+
+    return resolve_now(balancer)
+
+
 def connect(db: str | None, lab: str | None) -> LiveSwitch:
     """The Open vSwitch that the options name. Raises click.UsageError, LabError, SwitchError."""
     from xenoovs.switch.endpoint import Endpoint, find_endpoint

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, connect, load, output_option, rebalance_option, switch_options
+from xenoovs.cli.options import (
+    Output,
+    config_argument,
+    connect,
+    load_resolved,
+    output_option,
+    rebalance_option,
+    switch_options,
+)
 from xenoovs.cli.output import print_json
 
 FLOWS_SHOWN = 20
@@ -41,7 +49,7 @@ def command(
     from xenoovs.cli.planning import plan_change
     from xenoovs.cli.show_plan import plan_document, show_plan
 
-    balancer, switch = load(config), connect(db, lab)
+    balancer, switch = load_resolved(config), connect(db, lab)
     change = plan_change(balancer, switch, rebalance=rebalance, drains=Drains(switch))
     if output is Output.JSON:
         print_json(plan_document(change))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, connect, load, output_option, switch_options
+from xenoovs.cli.options import Output, config_argument, connect, load_resolved, output_option, switch_options
 from xenoovs.cli.output import print_json
 from xenoovs.cli.trace_packet import address, packet_of
 from xenoovs.model.address import Mac
@@ -57,7 +57,7 @@ def command(
     from xenoovs.cli.planning import compile_near
     from xenoovs.simulate.table import tables_of
 
-    balancer = load(config)
+    balancer = load_resolved(config)
     asked = packet_of(balancer, **packet)
     switch = None if offline else _reach(balancer, db=db, lab=lab)
     program = compile_near(balancer, switch.observed if isinstance(switch, _Reached) else ())

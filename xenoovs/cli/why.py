@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, connect, load, output_option, switch_options
+from xenoovs.cli.options import Output, config_argument, connect, load_resolved, output_option, switch_options
 from xenoovs.cli.output import print_json
 from xenoovs.cli.why_options import Recorded, recorded_options
 
@@ -94,7 +94,7 @@ def command(context: click.Context, /, config: Path, *, output: Output, **option
     from xenoovs.verify.why.report import to_json
 
     recorded = Recorded.of(config, options)
-    balancer = load(config)
+    balancer = load_resolved(config)
     question = Question(options["service"], options["source"], options["ufid"])
     names = [service.name for service in balancer.services]
     if question.service is not None and question.service not in names:
