@@ -56,7 +56,9 @@ def reconciling(
         from xenoovs.controller.switch import ControllerSwitch
 
         switch = ControllerSwitch(server.board, here, _ONCE_PATIENCE_S if way.once else 0.0)
-        yield LinkReconciler(switch, server.board.ports_down, resolve=resolve), server.board.on_change
+        board, responder = server.board, server.responder
+        links = LinkReconciler(switch, board.ports_down, follow=responder.follow, resolve=resolve)
+        yield links, board.on_change
 
 
 def wake(events: asyncio.AbstractEventLoop, want_round: Callable[[], None]) -> None:

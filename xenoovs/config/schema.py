@@ -152,7 +152,8 @@ class ServiceConfig(_Mapping):
     )
     vip_mac: MacAddress = Field(
         default=None,
-        description="Answer ARP for the IPv4 VIPs with this MAC; left out: do not answer.",
+        description="Answer ARP for the IPv4 VIPs with this MAC, and through the controller neighbour solicitations "
+        "for the IPv6 VIPs; left out: do not answer.",
         examples=["02:00:5e:10:00:01"],
     )
     match: MatchConfig = Field(default_factory=MatchConfig, description="Which bits of a packet split the clients.")
