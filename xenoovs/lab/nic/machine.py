@@ -23,6 +23,7 @@ _LAST_LINES = 30
 _SOCKET_PATH_BYTES = 107  # unix(7), sun_path less the closing zero
 _STEP_S = 0.1
 
+# One processor: emulated ones spend half of their time waiting for each other.
 # Enough for numpy (x86-64-v2), and without what QEMU emulates at length: AVX in every memcpy, page tables of 5 levels.
 _CPU = "Nehalem"
 # Kernel parameters (kernel-parameters.txt): no checks that an emulated processor pays for, no long waits of RCU.
@@ -80,7 +81,7 @@ class Machine:
         return True
 
 
-def boot(kernel: Kernel, directory: Path, *, marks: Mapping[str, str] | None = None, cpus: int = 2) -> Machine:
+def boot(kernel: Kernel, directory: Path, *, marks: Mapping[str, str] | None = None) -> Machine:
     """Start a machine whose root is this machine's, read-only under a scratch layer; it boots when this returns.
 
     Everything about it is in `directory`, which must exist. `marks`: further environment of its process.
@@ -92,7 +93,7 @@ def boot(kernel: Kernel, directory: Path, *, marks: Mapping[str, str] | None = N
     initrd = build_initrd(kernel, directory, start=_start_script(kernel))
     try:
         run(
-            _argv(machine, kernel, initrd, cpus=cpus),
+            _argv(machine, kernel, initrd),
             timeout_s=60.0,
             env={**(marks or {}), MACHINE_MARK: str(directory)},
         )
@@ -114,9 +115,9 @@ def _start_script(kernel: Kernel) -> str:
     )
 
 
-def _argv(machine: Machine, kernel: Kernel, initrd: Path, *, cpus: int) -> list[str]:
+def _argv(machine: Machine, kernel: Kernel, initrd: Path) -> list[str]:
     here = machine.directory
-    argv = ["qemu-system-x86_64", "-M", "q35", "-cpu", _CPU, "-smp", str(cpus), "-m", str(_MEMORY_MIB), "-no-reboot"]
+    argv = ["qemu-system-x86_64", "-M", "q35", "-cpu", _CPU, "-smp", "1", "-m", str(_MEMORY_MIB), "-no-reboot"]
     # Always emulated: /dev/kvm exists on many machines where a guest then hangs in its first instructions.
     argv += ["-accel", "tcg,thread=multi", "-nodefaults", "-display", "none"]
     argv += ["-daemonize", "-pidfile", str(here / "pid"), "-serial", f"file:{machine.console}"]
