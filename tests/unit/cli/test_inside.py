@@ -18,7 +18,7 @@ def test_files_that_are_named_go_with_the_command(tmp_path: Path, monkeypatch: p
     assert found == {f"{tmp_path}/my.yaml": "version: 1\r\n\udcff", f"{tmp_path}/dump.txt": "a dump"}
 
 
-@pytest.mark.parametrize("word", ["/proc/self/status", "/sys/kernel/mm/transparent_hugepage/enabled", "/bin/sh", "/", ""])
+@pytest.mark.parametrize("word", ["/proc/self/status", "/sys/class/net/lo/mtu", "/bin/sh", "/", ""])
 def test_what_the_machine_has_of_its_own_does_not(word: str) -> None:
     assert inside._files(["cat", word]) == {}
 
