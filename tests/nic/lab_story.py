@@ -60,7 +60,7 @@ class LabStory:
         self._say("up", "lab", "up", self._config, "--nic", "emulated", "--name", NAME)
         self._say("second up", "lab", "up", self._config, "--nic", "emulated", "--name", NAME)
         self._say("status", "lab", "status", "--name", NAME)
-        self._say("apply", "apply", "my.yaml", "--lab", NAME)
+        self._say("apply", "apply", "my.yaml", "--yes", "--lab", NAME)
         self._say("traffic", "lab", "traffic", "--name", NAME, "--packets", "1000", "-o", "json")
         self._say("verify", "verify-offload", "my.yaml", "--lab", NAME, "-o", "json")
         self.record.rules = self._say("rules", *self._exec("cat", "/sys/kernel/debug/eswitch/rules")).stdout
@@ -68,7 +68,7 @@ class LabStory:
         self._config.write_text(config.replace("weight: 50", "weight: 80"))
         self._say("plan of changed weights", "plan", "my.yaml", "--lab", NAME, "-o", "json")
         self._say("exit status", *self._exec("sh", "-c", "cat; exit 7"), stdin="typed\n")
-        self._say("not there", "apply", "no-such.yaml", "--lab", NAME)
+        self._say("not there", "apply", "no-such.yaml", "--yes", "--lab", NAME)
 
     def end(self) -> None:
         """The machine dies; what is left of the lab is removed."""

@@ -67,7 +67,7 @@ def test_the_nic_forwards_them_as_verify_offload_says(lab: dict[str, Any]) -> No
 def test_a_file_is_read_as_it_is_now(lab: dict[str, Any]) -> None:
     plan = lab["said"]["plan of changed weights"]
     assert plan["exit_code"] == 2
-    assert json.loads(plan["stdout"])
+    assert json.loads(plan["stdout"])["added"]
 
 
 def test_input_and_exit_status_of_a_command_go_through(lab: dict[str, Any]) -> None:
