@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, connect, load, output_option, rebalance_option, switch_options
+from xenoovs.cli.options import Output, bridge_command, connect, load, rebalance_option
 from xenoovs.cli.output import print_json
 from xenoovs.cli.plan import FLOWS_SHOWN
 
@@ -17,14 +17,11 @@ if TYPE_CHECKING:
     from xenoovs.switch.api import Switch
 
 
-@click.command("apply")
-@config_argument
-@switch_options
+@bridge_command("apply")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @rebalance_option
 @click.option("--all-flows", is_flag=True, help=f"Show every flow, not {FLOWS_SHOWN} of each kind.")
-@output_option
 def command(
     config: Path,
     db: str | None,

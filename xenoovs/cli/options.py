@@ -58,6 +58,15 @@ def switch_options(command: Command) -> Command:
     return db(lab(command))
 
 
+def bridge_command(name: str) -> Callable[[Callable[..., object]], click.Command]:
+    """A command about the bridge of a config: `NAME FILE [--db TARGET | --lab NAME] [-o text|json]`."""
+
+    def decorate(function: Callable[..., object]) -> click.Command:
+        return click.command(name)(config_argument(switch_options(output_option(function))))
+
+    return decorate
+
+
 def rebalance_option(command: Command) -> Command:
     """--rebalance."""
     option = click.option(

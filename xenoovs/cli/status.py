@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, connect, load, output_option, switch_options
+from xenoovs.cli.options import Output, bridge_command, connect, load
 from xenoovs.cli.output import is_terminal, percent, print_json, print_table, quantity
 
 if TYPE_CHECKING:
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 _HEADERS = ["SERVICE", "BACKEND", "WANTED", "SPACE", "BLOCKS", "PACKETS", "SEEN", "BYTES", "PPS", "BPS"]
 
 
-@click.command("status")
-@config_argument
-@switch_options
+@bridge_command("status")
 @click.option("--watch", is_flag=True, help="Show it again and again until interrupted.")
 @click.option(
     "--interval",
@@ -33,7 +31,6 @@ _HEADERS = ["SERVICE", "BACKEND", "WANTED", "SPACE", "BLOCKS", "PACKETS", "SEEN"
     metavar="SECONDS",
     help="Time between the two looks that rates are made from; 0: one look, no rates.",
 )
-@output_option
 @click.pass_context
 def command(
     context: click.Context,
