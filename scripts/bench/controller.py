@@ -142,8 +142,8 @@ class _Timed(LinkReconciler):
         super().__init__(switch, ports_down)
         self.changed_s: list[float] = []
 
-    def round(self, balancer: Balancer, out: Outages) -> Round:
-        done = super().round(balancer, out)
+    def round(self, balancer: Balancer, out: Outages, *, now_s: float = 0.0) -> Round:
+        done = super().round(balancer, out, now_s=now_s)
         if not done.difference.is_empty:
             self.changed_s.append(time.monotonic())
         return done

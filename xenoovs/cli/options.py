@@ -77,6 +77,15 @@ def control_option(command: Command) -> Command:
     return option(command)
 
 
+def bridge_command(name: str) -> Callable[[Callable[..., object]], click.Command]:
+    """A command about the bridge of a config: `NAME FILE [--db TARGET | --lab NAME] [-o text|json]`."""
+
+    def decorate(function: Callable[..., object]) -> click.Command:
+        return click.command(name)(config_argument(switch_options(output_option(function))))
+
+    return decorate
+
+
 def rebalance_option(command: Command) -> Command:
     """--rebalance."""
     option = click.option(

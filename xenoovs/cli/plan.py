@@ -6,26 +6,15 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.options import (
-    Output,
-    config_argument,
-    connect,
-    load_resolved,
-    output_option,
-    rebalance_option,
-    switch_options,
-)
+from xenoovs.cli.options import Output, bridge_command, connect, load_resolved, rebalance_option
 from xenoovs.cli.output import print_json
 
 FLOWS_SHOWN = 20
 
 
-@click.command("plan")
-@config_argument
-@switch_options
+@bridge_command("plan")
 @rebalance_option
 @click.option("--all-flows", is_flag=True, help=f"Show every flow, not {FLOWS_SHOWN} of each kind.")
-@output_option
 @click.pass_context
 def command(
     context: click.Context,
