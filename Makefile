@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nic check bench docs clean
+.PHONY: help setup demo test test-nic check bench soak docs clean
 
 BIN := .venv/bin
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -33,6 +33,9 @@ check: setup ## Lint, types, and who may import whom
 
 bench: setup ## Measure speed as ratios in one run, on a real Open vSwitch
 	$(AS_ROOT) $(BIN)/python scripts/bench
+
+soak: setup ## Ten minutes of an agent with a change every second: memory stays, megaflows are as predicted
+	$(AS_ROOT) $(BIN)/python scripts/soak.py
 
 docs: setup ## Write the generated pages of docs/reference anew
 	$(BIN)/python scripts/reference.py

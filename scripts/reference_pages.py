@@ -14,8 +14,10 @@ from xenoovs.compile.pipeline import (
     GENERATION,
     NEIGHBOUR_DISCOVERY_PRIORITY,
     OTHER_PRIORITY,
+    OUTPUT_PORT,
     SERVICE_ID,
     SERVICE_PRIORITY,
+    PinPriority,
     Stage,
 )
 from xenoovs.config.schema import json_schema
@@ -102,8 +104,13 @@ def _code(value: object) -> str:
 
 
 def pipeline_page() -> str:
-    """Tables, priorities, the register and the cookies."""
+    """Tables, priorities, registers and the cookies."""
     stages = "\n".join(f"| {stage.table} | `{stage.name.lower()}` |" for stage in Stage)
+    pins = "\n".join(
+        f"| `pin`, {kind.name.lower().replace('_', ' ')}{'' if kind is PinPriority.LEARNED else ', depth d'} "
+        f"| {Stage.PIN.table} | {kind.value}{'' if kind is PinPriority.LEARNED else ' - d'} |"
+        for kind in PinPriority
+    )
     return f"""{GENERATED}
 # Pipeline
 
@@ -112,6 +119,9 @@ def pipeline_page() -> str:
 {stages}
 
 `longest_match` stands in place of `balance` for the services of `strategy: lpm`.
+Blocks that move with `drain: {{mode: pin}}` go on from `balance` to `pin`, where Open vSwitch itself adds the `learned`
+flows of new connections. No packet comes to `planned` and `next`: they remember which blocks a backend that is out gets
+back, and where blocks that move will go.
 
 | flows | table | priority |
 |---|---|---|
@@ -121,9 +131,11 @@ def pipeline_page() -> str:
 | other traffic | {Stage.CLASSIFY.table} | {OTHER_PRIORITY} |
 | a block of depth d | {Stage.BALANCE.table} | {BLOCK_PRIORITY} - d |
 | a longest-match rule of depth d | {Stage.LONGEST_MATCH.table} | {BLOCK_PRIORITY} + d |
+{pins}
 
-The service's id travels in `{SERVICE_ID.ovs_name}`.
+The service's id travels in `{SERVICE_ID.ovs_name}`, the port number of a learned flow in `{OUTPUT_PORT.ovs_name}`.
 
-Cookies, 64 bits: owner `{OWNER:#x}` (16), generation {GENERATION} (8), stage = table number above (8), service id (32;
-0: no service). `ovs-ofctl dump-flows BRIDGE cookie={OWNER << 48:#x}/{0xFFFF << 48:#x}` lists what is ours.
+Cookies, 64 bits: owner `{OWNER:#x}` (16), generation {GENERATION} (8), stage (8; its table, and
+{Stage.LEARNED.value} for `learned`), service id (32; 0: no service).
+`ovs-ofctl dump-flows BRIDGE cookie={OWNER << 48:#x}/{0xFFFF << 48:#x}` lists what is ours.
 """

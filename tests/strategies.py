@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.drain import AT_ONCE, Drain, DrainMode
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.model.packet import Packet
 from xenoovs.model.service import Claim, PortRange, Protocol, Service, SourceBits, Strategy
@@ -78,8 +79,14 @@ def source_bits(draw: st.DrawFn, family: Family) -> SourceBits:
     return SourceBits(chosen, width)
 
 
+def drains() -> st.SearchStrategy[Drain]:
+    milliseconds = st.sampled_from((1, 1500, 3_600_000))
+    return st.builds(Drain, st.sampled_from(DrainMode), milliseconds, milliseconds)
+
+
 @st.composite
 def services(draw: st.DrawFn, claim: Claim, name: str) -> Service:
+    strategy = draw(st.sampled_from((Strategy.DISJOINT, Strategy.DISJOINT, Strategy.LPM)))
     return Service(
         name=name,
         claim=claim,
@@ -88,7 +95,8 @@ def services(draw: st.DrawFn, claim: Claim, name: str) -> Service:
         tolerance=draw(st.sampled_from(_TOLERANCES)),
         vip_mac=draw(st.none() | st.just(VIP_MAC)) if claim.vips else None,
         source_mac=draw(st.none() | st.just(SOURCE_MAC)),
-        strategy=draw(st.sampled_from((Strategy.DISJOINT, Strategy.DISJOINT, Strategy.LPM))),
+        strategy=strategy,
+        drain=draw(drains()) if strategy is Strategy.DISJOINT else AT_ONCE,
     )
 
 
@@ -128,7 +136,7 @@ def _edited(draw: st.DrawFn, service: Service) -> Service:
                 service,
                 fresh,
                 replace(service, backends=fresh.backends),
-                replace(service, source_mac=fresh.source_mac, strategy=fresh.strategy),
+                replace(service, source_mac=fresh.source_mac, strategy=fresh.strategy, drain=fresh.drain),
                 replace(service, tolerance=Fraction(1, 10)),
             )
         )

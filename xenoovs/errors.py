@@ -61,6 +61,25 @@ class UnknownTableName(ParseError):
     """A dump calls a table by a name (Flow_Table of ovs-vswitchd.conf.db(5)) whose number the reader was not told."""
 
 
+class WireError(ParseError):
+    """Bytes of a peer that are no OpenFlow message as it should be; `offset` counts bytes into `data`."""
+
+    def __init__(self, *, data: bytes, offset: int, expected: str) -> None:
+        self.data = data
+        XenoovsError.__init__(
+            self, f"byte {offset}: expected {expected}, found {data[offset : offset + 16].hex(' ') or 'the end'}"
+        )
+        self.text, self.offset, self.expected, self.line = data.hex(), offset, expected, None
+
+
+class NotEncodable(XenoovsError):
+    """A value that has no bytes in OpenFlow 1.4. `part`: what cannot be written; `reason`: why."""
+
+    def __init__(self, *, part: str, reason: str) -> None:
+        self.part, self.reason = part, reason
+        super().__init__(f"{part[:200]} cannot be sent by OpenFlow 1.4: {reason}")
+
+
 class ToleranceUnreachable(XenoovsError):
     """Weights that no split over the given number of bits meets. `least`: the least tolerance that can be met, or None.
 
@@ -364,3 +383,69 @@ class AgentRuns(XenoovsError):
 
 class LabError(XenoovsError):
     """The lab could not be built, used or taken down."""
+
+
+class FrameworkMissing(XenoovsError):
+    """Neither os-ken nor ryu can be imported."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the controller needs os-ken, which is not installed: `pip install 'xenoovs[controller]'`; "
+            "all other commands work without it"
+        )
+
+
+class FrameworkUnusable(XenoovsError):
+    """A framework is installed and does not start on this Python. `name`: with its version."""
+
+    def __init__(self, *, name: str, reason: str) -> None:
+        self.name, self.reason = name, reason
+        super().__init__(
+            f"{name} does not work on this Python ({reason}); install os-ken 4.2.2 or newer: "
+            "`pip install --upgrade 'xenoovs[controller]'`"
+        )
+
+
+class MalformedOpenFlow(SwitchError):
+    """A peer sent what is no OpenFlow; its connection is closed. `reason`: what it sent."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"malformed OpenFlow: {reason}")
+
+
+class StandingBy(SwitchError):
+    """Another controller is the master of the bridge; this one changes nothing until that one is gone."""
+
+    retryable = True
+
+    def __init__(self, *, bridge: str) -> None:
+        self.bridge = bridge
+        super().__init__(f"another controller is master of bridge {bridge}; this one stands by")
+
+
+class ControllerTaken(SwitchError):
+    """A bridge has controllers that are not ours; `present`: their targets."""
+
+    def __init__(self, *, bridge: str, present: Iterable[str]) -> None:
+        self.bridge, self.present = bridge, tuple(present)
+        super().__init__(
+            f"bridge {bridge} has another controller ({', '.join(self.present)}) and was not changed; remove it with "
+            f"`ovs-vsctl del-controller {bridge}`, or stand beside it with --redundant"
+        )
+
+
+class CertificateUnusable(XenoovsError):
+    """A file for TLS that cannot be used. `file`: which; `reason`: as the system or OpenSSL says it."""
+
+    def __init__(self, *, file: str, reason: str) -> None:
+        self.file, self.reason = file, reason
+        super().__init__(f"cannot use {file} for TLS: {reason}; PEM files are needed, the key without a password")
+
+
+class CannotListen(XenoovsError):
+    """The controller cannot listen. `reason`: as the operating system says it."""
+
+    def __init__(self, *, address: str, reason: str) -> None:
+        self.address, self.reason = address, reason
+        super().__init__(f"cannot listen at {address}: {reason}; name another with --listen ADDRESS:PORT")

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.recorded import Story
-from tests.nic.vm import run_scenarios
+from tests.nic.vm import PARTS, record_all
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -22,15 +21,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """The record of every scenario, by name. `NIC_RECORDS` names an earlier result.json to use in place of a boot."""
+    """The record of every part (tests/nic/vm.py), by name. `NIC_RECORDS`: an earlier result.json in place of a boot."""
     if "NIC_RECORDS" in os.environ:
         return _load(Path(os.environ["NIC_RECORDS"]))
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     with (shared / "nic.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        result = shared / "nic" / "exchange" / "result.json"
-        return _load(result) if result.exists() else run_scenarios(tuple(SCENARIOS), _new(shared / "nic"))
+        result = shared / "nic" / "result.json"
+        return _load(result) if result.exists() else record_all(PARTS, _new(shared / "nic"))
 
 
 @pytest.fixture

@@ -1,81 +1,129 @@
-"""Boots the virtual machine with the emulated NIC, lets it run scenarios, and brings back their records.
+"""Boots two virtual machines with the emulated NIC, lets them do everything, and brings back the records.
 
-`python -m tests.nic.vm [SCENARIO ...]` runs them (all of them by default) and prints the result file's path; as root.
+`python -m tests.nic.vm [PART ...]` does it (all parts by default) and prints the result file's path; as root. A part is
+a scenario, `lab` or `hardware`.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
-import os
-import shlex
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.nic.build import build_initrd, build_module
-from tests.nic.debian import Kernel, install_programs, unpacked_kernel
 from tests.nic.guest.catalogue import SCENARIOS
+from tests.nic.lab_story import NAME, LabStory
+from xenoovs.config.templates import read_template
+from xenoovs.lab.nic.build import build_module
+from xenoovs.lab.nic.call import check, run_inside
+from xenoovs.lab.nic.debian import unpacked_kernel
+from xenoovs.lab.nic.machine import Machine, boot
+from xenoovs.lab.nic.needs import missing_packages
+from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.switch.process import run
+
+LAB, HARDWARE = "lab", "hardware"
+PARTS = (*SCENARIOS, LAB, HARDWARE)
 
 _REPOSITORY = Path(__file__).parents[2]
 _BALANCERS = Path(__file__).parent / "balancers"
-# One boot takes 30 to 60 s, a scenario 5 to 20 s, on two cores without KVM; several times that when they are busy.
-BOOT_TIMEOUT_S = 1500.0
+# Scenarios of the machine that has the lab and the hardware suite too: as many as make both end together.
+_SECOND_SHARE = 6
+# A scenario takes 10 to 30 s on two cores without KVM; several times that when they are busy.
+_PART_TIMEOUT_S = 1500.0
+
+Records = dict[str, Any]
 
 
-class GuestFailed(Exception):
-    """The virtual machine did not bring a result. The message ends with what its console said last."""
+def install_programs() -> None:
+    """Install from Debian what is missing on the host. Needs root and the network only then."""
+    if missing := missing_packages():
+        run(["apt-get", "update", "-qq"], timeout_s=600.0)
+        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
+        run(install, timeout_s=600.0, env={"DEBIAN_FRONTEND": "noninteractive"})
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What the guest is asked to do; travels as JSON. Paths are the host's, which the guest sees unchanged."""
+def record_all(parts: Collection[str], directory: Path) -> Records:
+    """Boot two machines, share out `parts`, and bring back a record of each, by name.
 
-    module: str
-    kernel_root: str
-    repository: str
-    python: str
-    scenarios: tuple[str, ...]
-    programs: Mapping[str, str]
-
-
-def run_scenarios(
-    scenarios: Sequence[str], directory: Path, *, timeout_s: float = BOOT_TIMEOUT_S
-) -> dict[str, dict[str, Any]]:
-    """Boot once and run `scenarios`; a record of each, by name (`tests/nic/guest/record.py` says what is in it).
-
-    `directory` is filled with the result and the console's text. Raises GuestFailed.
+    Emulated, one machine keeps hardly more than one core busy, and waits often. `directory` is made, for result.json.
+    Raises LabError or SwitchError when a machine does not do its part.
     """
-    if os.geteuid() != 0:
-        raise GuestFailed("the emulated NIC needs root: its virtual machine reads all files of this one")
+    directory.mkdir(parents=True)
     install_programs()
-    kernel = unpacked_kernel()
-    job = Job(
-        module=str(build_module(kernel)),
-        kernel_root=str(kernel.root),
-        repository=str(_REPOSITORY),
-        python=sys.executable,
-        scenarios=tuple(scenarios),
-        programs={path.stem: _compile(path) for path in sorted(_BALANCERS.glob("*.yaml"))},
-    )
-    exchange = directory / "exchange"
-    exchange.mkdir(parents=True)
-    (exchange / "job.json").write_text(json.dumps(asdict(job)))
-    start = exchange / "start"
-    start.write_text(_start_script(job))
-    start.chmod(0o755)
-    _boot(kernel, build_initrd(kernel, directory), exchange, console=directory / "console.log", timeout_s=timeout_s)
-    result = exchange / "result.json"
-    if not result.exists():
-        raise GuestFailed(_last_words("the virtual machine ended without a result", directory / "console.log"))
-    records: dict[str, dict[str, Any]] = json.loads(result.read_text())
+    for package in ("xenoovs", "tests"):
+        # Emulated, compiling takes seconds, and what the guest writes is gone with it.
+        compileall.compile_dir(_REPOSITORY / package, quiet=2)
+    scenarios = [name for name in SCENARIOS if name in parts]
+    here = max(0, len(scenarios) - _SECOND_SHARE)
+    with ThreadPoolExecutor(2) as workers:
+        first = workers.submit(_in_bare_machine, scenarios[:here])
+        second = workers.submit(_in_lab_machine, scenarios[here:], [part for part in (LAB, HARDWARE) if part in parts])
+        records = {**first.result(), **second.result()}
+    (directory / "result.json").write_text(json.dumps(records))
     return records
+
+
+def _in_bare_machine(scenarios: Sequence[str]) -> Records:
+    if not scenarios:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="xenoovs-nic-") as directory, _booted(Path(directory)) as machine:
+        return _run_scenarios(machine, scenarios)
+
+
+def _in_lab_machine(scenarios: Sequence[str], parts: Collection[str]) -> Records:
+    if LAB not in parts and not scenarios and HARDWARE not in parts:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="xenoovs-nic-") as directory:
+        story = LabStory(Path(directory))
+        try:
+            story.begin(read_template("quickstart"))
+            check(_python(story.machine, "tests.nic.guest.unplug", NAME))
+            records = _run_scenarios(story.machine, scenarios)
+            if HARDWARE in parts:
+                records[HARDWARE] = _run_hardware(story.machine)
+        finally:
+            story.end()
+        return {**records, LAB: story.as_json()}
+
+
+@contextmanager
+def _booted(directory: Path) -> Iterator[Machine]:
+    machine = boot(unpacked_kernel(), directory)
+    try:
+        wait_until_ready(machine)
+        yield machine
+    finally:
+        machine.kill()
+
+
+def _run_scenarios(machine: Machine, scenarios: Sequence[str]) -> Records:
+    programs = {path.stem: _compile(path) for path in sorted(_BALANCERS.glob("*.yaml"))}
+    job = {"module": _module(), "scenarios": list(scenarios), "programs": programs}
+    done = check(_python(machine, "tests.nic.guest.main", stdin=json.dumps(job)))
+    return dict(json.loads(line) for line in done.stdout.splitlines())
+
+
+def _run_hardware(machine: Machine) -> Any:
+    return json.loads(check(_python(machine, "tests.nic.guest.hardware", _module())).stdout)
+
+
+def _python(machine: Machine, module: str, *arguments: str, stdin: str = "") -> Any:
+    argv = ["python", "-m", module, *arguments]
+    done = run_inside(machine, argv, stdin=stdin, directory=str(_REPOSITORY), timeout_s=_PART_TIMEOUT_S)
+    sys.stderr.write(done.stderr)
+    return done
+
+
+def _module() -> str:
+    return str(build_module(unpacked_kernel()))
 
 
 def _compile(config: Path) -> str:
@@ -83,56 +131,15 @@ def _compile(config: Path) -> str:
     return run([str(Path(sys.executable).with_name("xenoovs")), "compile", str(config)], timeout_s=60.0).stdout
 
 
-def _start_script(job: Job) -> str:
-    # A new root has no environment: PATH for the OVS tools, the repository for the guest's own modules.
-    return (
-        "#!/bin/sh\n"
-        "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
-        "export HOME=/root PYTHONDONTWRITEBYTECODE=1\n"
-        f"cd {shlex.quote(job.repository)} && exec {shlex.quote(job.python)} -m tests.nic.guest.main /mnt/job.json\n"
-    )
-
-
-def _boot(kernel: Kernel, initrd: Path, exchange: Path, *, console: Path, timeout_s: float) -> None:
-    argv = ["qemu-system-x86_64", "-M", "q35", "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot"]
-    # Always emulated: /dev/kvm exists on many machines where a guest then hangs in its first instructions.
-    argv += ["-accel", "tcg,thread=multi", "-net", "none"]
-    argv += ["-kernel", str(kernel.image), "-initrd", str(initrd)]
-    argv += ["-append", "console=ttyS0 quiet panic=-1 mitigations=off"]
-    shared = "security_model=none,multidevs=remap"
-    argv += ["-virtfs", f"local,path=/,mount_tag=host,readonly=on,{shared}"]
-    argv += ["-virtfs", f"local,path={exchange},mount_tag=exchange,{shared}"]
-    with console.open("wb") as log:
-        # The console must not be the terminal's: QEMU would read from it and stop as a background process.
-        machine = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            machine.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise GuestFailed(
-                _last_words(f"the virtual machine was not done after {timeout_s:.0f} s", console)
-            ) from None
-        finally:
-            if machine.poll() is None:
-                machine.kill()
-                machine.wait()
-
-
-def _last_words(what: str, console: Path) -> str:
-    lines = console.read_text(errors="replace").splitlines()
-    return "\n".join([f"{what}; its console ({console}) said last:", *lines[-40:]])
-
-
 def main() -> None:
-    """Run the scenarios named on the command line."""
+    """Do the parts named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], metavar="SCENARIO", help=", ".join(SCENARIOS))
-    wanted = parser.parse_args().scenarios or list(SCENARIOS)
-    directory = Path(tempfile.mkdtemp(prefix="xenoovs-nic-"))
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help=", ".join(PARTS))
+    wanted = parser.parse_args().parts or list(PARTS)
+    directory = Path(tempfile.mkdtemp(prefix="xenoovs-nic-")) / "run"
     started = time.monotonic()
-    records = run_scenarios(wanted, directory)
-    for name, record in records.items():
-        print(f"{name}: {record['error'] or 'recorded'} ({record['seconds']:.0f} s)")
-    print(f"{time.monotonic() - started:.0f} s; {directory}/exchange/result.json")
+    record_all(wanted, directory)
+    print(f"{time.monotonic() - started:.0f} s; {directory}/result.json")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG
 from tests.ovs.dummy import DummyBridge, DummyOvs, running_dummy_ovs
+from tests.ovs.ways import Record, Way, running_server
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +39,13 @@ def config(tmp_path: Path) -> Path:
     path = tmp_path / "my.yaml"
     path.write_text(SMALL_CONFIG)
     return path
+
+
+@pytest.fixture(params=["ofctl", "controller"])
+def way(request: pytest.FixtureRequest) -> Iterator[Way]:
+    """Each way to a switch in turn."""
+    if request.param == "ofctl":
+        yield Way(None)
+        return
+    with running_server(Record()) as server:
+        yield Way(server)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import time
@@ -114,23 +113,3 @@ def test_a_bad_config_at_the_start_is_one_message(bridge: DummyBridge, config: P
     assert said.status == 1
     assert "the file is empty" in said.err
     assert "Traceback" not in said.err
-
-
-def test_killed_at_any_moment_it_leaves_one_program_or_the_other(bridge: DummyBridge, config: Path) -> None:
-    """A bundle is atomic whoever dies: the table is never a mixture."""
-    texts = (SMALL_CONFIG, SMALL_CONFIG.replace("weight: 30", "weight: 50"))
-    whole = []
-    for text in (*texts, texts[0]):
-        config.write_text(text)
-        assert finish(start("agent", config, "--db", bridge.ovs.db, "--once")).status == 0
-        whole.append(flows(bridge))
-    allowed = [whole[1], whole[2]]
-    assert allowed[0] != allowed[1]
-    chance = random.Random(4)
-    for number in range(20):
-        config.write_text(texts[(number + 1) % 2])
-        process = start("agent", config, "--db", bridge.ovs.db)
-        time.sleep(chance.uniform(0.25, 0.6))
-        process.kill()
-        process.communicate()
-        assert flows(bridge) in allowed

@@ -20,6 +20,7 @@ from xenoovs.model.address import Family
 from xenoovs.model.service import Claim, PortRange, Protocol
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
+from xenoovs.verify.commands import HERE
 from xenoovs.verify.doctor.check import Check, State
 from xenoovs.verify.doctor.examine import BACKEND_CHECKS, HOST_CHECKS, examine
 
@@ -39,7 +40,7 @@ def question(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Question]:
     with running_lab("doctor", CONFIG, tmp_path_factory.mktemp("lab")) as lab:
         switch = LiveSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
         switch.apply("ovsbr1", plan_change(CONFIG, switch).bundle)
-        yield Question(CONFIG, switch, lab, backends=True)
+        yield Question(CONFIG, switch, lab, where=HERE, backends=True)
 
 
 def _lab(question: Question) -> Lab:

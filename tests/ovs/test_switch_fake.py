@@ -1,20 +1,26 @@
-"""The switch in memory ends in the tables of a real Open vSwitch after the same bundles."""
+"""The switch in memory and both ways to a real Open vSwitch end in the same tables after the same bundles (law 6)."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scripts.bench.configs import large_config
 from tests.ovs.dummy import DummyBridge
+from tests.ovs.ways import Record, Way, live_switch, running_server
 from tests.property.flows import actions, flows
+from xenoovs.compile.program import compile_program
+from xenoovs.config.load import parse_config
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.cookie import OWNER
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.match import Match
-from xenoovs.switch.endpoint import find_endpoint
+from xenoovs.switch.api import Switch
 from xenoovs.switch.fake import FakeSwitch, fake_bridge
-from xenoovs.switch.live import LiveSwitch
 
 pytestmark = pytest.mark.ovs
 
@@ -32,15 +38,42 @@ def bundles(draw: st.DrawFn) -> list[Bundle]:
     return draw(st.lists(st.lists(mods, max_size=6).map(tuple).map(Bundle), min_size=1, max_size=4))
 
 
+@pytest.fixture
+def controller(bridge: DummyBridge) -> Iterator[Switch]:
+    with running_server(Record()) as server:
+        yield Way(server).switch(bridge.ovs)
+
+
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(sent=bundles())
-def test_both_end_in_the_same_tables(bridge: DummyBridge, sent: list[Bundle]) -> None:
-    bridge.ofctl("del-flows")
-    live, fake = LiveSwitch(find_endpoint(db=bridge.ovs.db, env={})), FakeSwitch(fake_bridge(bridge.name, _FEW_PORTS))
-    for bundle in sent:
-        live.apply(bridge.name, bundle)
-        fake.apply(bridge.name, bundle)
-    assert {seen.flow for seen in live.dump_flows(bridge.name)} == {seen.flow for seen in fake.dump_flows(bridge.name)}
-    assert live.count_foreign_flows(bridge.name) == fake.count_foreign_flows(bridge.name)
+def test_all_end_in_the_same_tables(bridge: DummyBridge, controller: Switch, sent: list[Bundle]) -> None:
+    live, fake = live_switch(bridge.ovs), FakeSwitch(fake_bridge(bridge.name, _FEW_PORTS))
+    tables = []
+    for switch in (live, controller, fake):
+        bridge.ofctl("del-flows")
+        for bundle in sent:
+            switch.apply(bridge.name, bundle)
+        # Each way is read by itself and, where there is another, by that one too.
+        readers = (fake,) if switch is fake else (live, controller)
+        tables += [{seen.flow for seen in reader.dump_flows(bridge.name)} for reader in readers]
+        tables += [{seen.flow for seen in reader.dump_foreign_flows(bridge.name)} for reader in readers]
+        counts = {reader.count_foreign_flows(bridge.name) for reader in readers}
+        assert counts == {len(tables[-1])}
+    assert tables[0] == tables[1] == tables[4] == tables[5] == tables[8]
+    assert tables[2] == tables[3] == tables[6] == tables[7] == tables[9]
+
+
+def test_sixteen_thousand_flows_by_both_ways(bridge: DummyBridge, controller: Switch, tmp_path: Path) -> None:
+    balancer = parse_config(large_config(tmp_path).read_bytes(), file="large.yaml")
+    flows = compile_program(balancer).flows
+    assert len(flows) > 16_000
+    live = live_switch(bridge.ovs)
+    controller.apply(bridge.name, Bundle(tuple(FlowMod(Command.ADD, flow) for flow in flows)))
+    by_controller = bridge.dump_flows()
+    assert {seen.flow for seen in controller.dump_flows(bridge.name)} == set(flows)
+    controller.apply(bridge.name, Bundle(tuple(FlowMod(Command.DELETE, flow) for flow in flows)))
+    assert bridge.dump_flows() == []
+    live.apply(bridge.name, Bundle(tuple(FlowMod(Command.ADD, flow) for flow in flows)))
+    assert sorted(bridge.dump_flows()) == sorted(by_controller)

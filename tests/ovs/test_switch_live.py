@@ -1,17 +1,16 @@
-"""The live switch against a real ovs-vswitchd: what it says of bridges, and what it does to flows."""
+"""Both ways to a real ovs-vswitchd: what a switch says of bridges, and what it does to flows."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
+from tests.ovs.ways import Way
 from xenoovs.errors import BridgeMissing, CommandFailed, PortsMissing, UnusablePorts
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.parse import parse_flow
 from xenoovs.switch.api import require_ports
-from xenoovs.switch.endpoint import find_endpoint
-from xenoovs.switch.live import LiveSwitch
 
 pytestmark = pytest.mark.ovs
 
@@ -19,22 +18,18 @@ _OURS = parse_flow("cookie=0x786f000000000001, priority=10,ip,nw_src=0.0.0.1/0.0
 _FOREIGN = "add cookie=0x5,table=0,priority=1 actions=NORMAL\nadd table=0,priority=2,ip actions=drop\n"
 
 
-def _switch(ovs: DummyOvs) -> LiveSwitch:
-    return LiveSwitch(find_endpoint(db=ovs.ovs.db, env={}))
-
-
 def _add(*flows: Flow) -> Bundle:
     return Bundle(tuple(FlowMod(Command.ADD, flow) for flow in flows))
 
 
-def test_a_bridge_is_described(dummy_ovs: DummyOvs) -> None:
+def test_a_bridge_is_described(way: Way, dummy_ovs: DummyOvs) -> None:
     with dummy_ovs.bridge("brx", ports=("p-1.x", "p0")) as bridge:
         bridge.ovs.vsctl("set-controller", "brx", "tcp:127.0.0.1:1")
         bridge.ovs.vsctl("set", "bridge", "brx", "protocols=OpenFlow13,OpenFlow14")
-        state = _switch(dummy_ovs).describe("brx")
+        state = way.switch(dummy_ovs).describe("brx")
     assert state.ofports == {"brx": 65534, "p-1.x": 1, "p0": 2}
     assert (state.datapath_type, state.fail_mode, state.hw_offload) == ("dummy", "secure", None)
-    assert state.controllers == ("tcp:127.0.0.1:1",)
+    assert "tcp:127.0.0.1:1" in state.controllers
     assert state.protocols == ("OpenFlow13", "OpenFlow14")
     port = state.port("p0")
     assert port is not None
@@ -42,15 +37,15 @@ def test_a_bridge_is_described(dummy_ovs: DummyOvs) -> None:
 
 
 @pytest.mark.parametrize(("setting", "told"), [("true", True), ("false", False)])
-def test_hardware_offload_is_told(own_ovs: DummyOvs, setting: str, told: bool) -> None:
+def test_hardware_offload_is_told(way: Way, own_ovs: DummyOvs, setting: str, told: bool) -> None:
     own_ovs.ovs.vsctl("set", "Open_vSwitch", ".", f"other_config:hw-offload={setting}", "ovs_version=3.1.0")
     with own_ovs.bridge():
-        state = _switch(own_ovs).describe("ovsbr1")
+        state = way.switch(own_ovs).describe("ovsbr1")
     assert (state.hw_offload, state.ovs_version) == (told, "3.1.0")
 
 
-def test_flows_of_others_are_neither_listed_nor_touched(dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
-    switch = _switch(dummy_ovs)
+def test_flows_of_others_are_neither_listed_nor_touched(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
+    switch = way.switch(dummy_ovs)
     bridge.add_flows(_FOREIGN)
     switch.apply("ovsbr1", _add(_OURS))
     assert [seen.flow for seen in switch.dump_flows("ovsbr1")] == [_OURS]
@@ -60,8 +55,8 @@ def test_flows_of_others_are_neither_listed_nor_touched(dummy_ovs: DummyOvs, bri
     assert switch.count_foreign_flows("ovsbr1") == 2
 
 
-def test_modifying_keeps_counters(dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
-    switch = _switch(dummy_ovs)
+def test_modifying_keeps_counters(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
+    switch = way.switch(dummy_ovs)
     switch.apply("ovsbr1", _add(_OURS))
     bridge.send("p0", [udp_packet("192.0.2.1")] * 7)
     bridge.ovs.appctl("revalidator/purge")
@@ -71,7 +66,7 @@ def test_modifying_keeps_counters(dummy_ovs: DummyOvs, bridge: DummyBridge) -> N
     assert (seen.flow, seen.packets, seen.bytes) == (changed, 7, 700)
 
 
-def test_named_tables_are_understood(dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
+def test_named_tables_are_understood(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
     """Found when an operator had named table 1: dumps then say table=classify, which no number stands for."""
     for number, name in ((0, '"front door"'), (1, "balance")):
         tables = ["--", "set", "bridge", "ovsbr1", f"flow_tables:{number}=@t"]
@@ -80,13 +75,13 @@ def test_named_tables_are_understood(dummy_ovs: DummyOvs, bridge: DummyBridge) -
         parse_flow("cookie=0x786f000000000001, priority=1 actions=resubmit(,1)"),
         parse_flow("cookie=0x786f000000000001, table=1, priority=1 actions=output:p1"),
     ]
-    switch = _switch(dummy_ovs)
+    switch = way.switch(dummy_ovs)
     switch.apply("ovsbr1", _add(*flows))
     assert [seen.flow for seen in switch.dump_flows("ovsbr1")] == flows
 
 
-def test_megaflows_and_traces_are_handed_through(dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
-    switch = _switch(dummy_ovs)
+def test_megaflows_and_traces_are_handed_through(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
+    switch = way.switch(dummy_ovs)
     switch.apply("ovsbr1", _add(_OURS))
     bridge.send("p0", [udp_packet("192.0.2.1")])
     assert "ipv4(src=192.0.2.1/0.0.0.1," in switch.dump_megaflows()
@@ -95,8 +90,8 @@ def test_megaflows_and_traces_are_handed_through(dummy_ovs: DummyOvs, bridge: Du
         switch.trace("ovsbr1", "in_port=nosuch")
 
 
-def test_a_missing_bridge_is_named_by_every_way(dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
-    switch = _switch(dummy_ovs)
+def test_a_missing_bridge_is_named_by_every_way(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
+    switch = way.switch(dummy_ovs)
     assert bridge.name in [state.name for state in switch.bridges()]
     calls = (
         lambda: switch.describe("nosuch"),
@@ -111,20 +106,20 @@ def test_a_missing_bridge_is_named_by_every_way(dummy_ovs: DummyOvs, bridge: Dum
         assert "ovsbr1" in caught.value.present
 
 
-def test_a_port_elsewhere_is_found(dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
+def test_a_port_elsewhere_is_found(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
     with dummy_ovs.bridge("ovsbr2", ports=("p2",)), pytest.raises(PortsMissing) as caught:
-        require_ports(_switch(dummy_ovs), bridge.name, ["p0", "p2", "p3"])
+        require_ports(way.switch(dummy_ovs), bridge.name, ["p0", "p2", "p3"])
     assert caught.value.elsewhere == {"p2": "ovsbr2", "p3": None}
     assert "port p2 is on bridge ovsbr2, not on ovsbr1" in str(caught.value)
 
 
-def test_ports_that_no_flow_can_name(dummy_ovs: DummyOvs) -> None:
+def test_ports_that_no_flow_can_name(way: Way, dummy_ovs: DummyOvs) -> None:
     names = ("a-name-of-16-byte", "none", "p,q", "gone")
     with dummy_ovs.bridge("brn", ports=names) as bridge:
         bridge.ovs.vsctl("--no-wait", "set", "interface", "gone", "type=vxlan")
         bridge.ovs.vsctl("set", "interface", "gone", "ofport_request=77", "type=nosuchtype")
         with pytest.raises(UnusablePorts) as caught:
-            require_ports(_switch(dummy_ovs), "brn", [*names, "brn", "LOCAL"])
+            require_ports(way.switch(dummy_ovs), "brn", [*names, "brn", "LOCAL"])
     assert sorted(caught.value.reasons) == sorted((*names, "brn"))
     assert "call it LOCAL" in caught.value.reasons["brn"]
     assert "does not work" in caught.value.reasons["gone"]

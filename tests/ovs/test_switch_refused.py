@@ -5,58 +5,79 @@ from __future__ import annotations
 import pytest
 
 from tests.ovs.dummy import DummyBridge
+from tests.ovs.ways import Way
 from xenoovs.errors import BundleRejected, OpenFlowVersionDisabled
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.parse import parse_flow
-from xenoovs.switch.endpoint import find_endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.api import Switch
 
 pytestmark = pytest.mark.ovs
 
 _GOOD = "cookie=0x786f000000000001, priority=7,ip actions=output:p1"
 
 
-def _apply(bridge: DummyBridge, *flows: str) -> None:
+@pytest.fixture
+def switch(way: Way, bridge: DummyBridge) -> Switch:
+    return way.switch(bridge.ovs)
+
+
+def _apply(switch: Switch, *flows: str) -> None:
     mods = tuple(FlowMod(Command.ADD, parse_flow(flow)) for flow in flows)
-    LiveSwitch(find_endpoint(db=bridge.ovs.db, env={})).apply(bridge.name, Bundle(mods))
+    switch.apply("ovsbr1", Bundle(mods))
 
 
 @pytest.mark.parametrize(
     ("flow", "error", "message"),
     [
         ("priority=1 actions=group:7", "OFPBAC_BAD_OUT_GROUP", "ADD priority=1 actions=group:7"),
-        ("priority=1 actions=meter:7", "OFPMMFC_INVALID_METER", "ADD priority=1 actions=meter:7"),
         ("table=254, priority=1 actions=drop", "OFPBRC_EPERM", "ADD table:254 priority=1 actions=drop"),
         ("priority=1 actions=output:nosuch", None, "nosuch: output to unknown port"),
         ("priority=1,in_port=nosuch actions=drop", None, "nosuch: invalid or unknown port for in_port"),
-        ("priority=1,nosuch=1 actions=drop", None, "unknown keyword nosuch"),
     ],
 )
-def test_reason_is_told_and_table_is_unchanged(bridge: DummyBridge, flow: str, error: str | None, message: str) -> None:
-    _apply(bridge, _GOOD)
+def test_reason_is_told_and_table_is_unchanged(
+    switch: Switch, bridge: DummyBridge, flow: str, error: str | None, message: str
+) -> None:
+    _apply(switch, _GOOD)
     with pytest.raises(BundleRejected) as caught:
-        _apply(bridge, "cookie=0x786f000000000001, priority=3 actions=drop", flow, "priority=4,ip actions=drop")
+        _apply(switch, "cookie=0x786f000000000001, priority=3 actions=drop", flow, "priority=4,ip actions=drop")
     assert caught.value.error == error
     assert message in caught.value.message
     assert bridge.dump_flows() == [_GOOD]
 
 
-def test_a_full_table(bridge: DummyBridge) -> None:
+@pytest.mark.parametrize(
+    ("flow", "by_text", "by_bytes"),
+    [
+        ("priority=1 actions=meter:7", "OFPMMFC_INVALID_METER on: ADD priority=1 actions=meter:7", "meter:7 cannot be"),
+        ("priority=1,nosuch=1 actions=drop", "unknown keyword nosuch", "nosuch=1 cannot be sent by OpenFlow 1.4"),
+    ],
+)
+def test_what_is_only_known_as_text(
+    way: Way, switch: Switch, bridge: DummyBridge, *, flow: str, by_text: str, by_bytes: str
+) -> None:
+    with pytest.raises(BundleRejected) as caught:
+        _apply(switch, _GOOD, flow)
+    assert (by_text if way.server is None else by_bytes) in str(caught.value)
+    assert bridge.dump_flows() == []
+
+
+def test_a_full_table(switch: Switch, bridge: DummyBridge) -> None:
     limit = ["--", "--id=@t", "create", "Flow_Table", "flow_limit=2", "overflow_policy=refuse"]
     bridge.ovs.vsctl(*limit, "--", "set", "bridge", bridge.name, "flow_tables:0=@t")
-    _apply(bridge, _GOOD)
+    _apply(switch, _GOOD)
     with pytest.raises(BundleRejected, match="raise flow_limit") as caught:
-        _apply(bridge, *(f"cookie=0x786f000000000001, priority={i} actions=drop" for i in range(1, 4)))
+        _apply(switch, *(f"cookie=0x786f000000000001, priority={i} actions=drop" for i in range(1, 4)))
     assert caught.value.error == "OFPFMFC_TABLE_FULL"
     assert bridge.dump_flows() == [_GOOD]
 
 
-def test_a_bridge_without_bundles(bridge: DummyBridge) -> None:
+def test_a_bridge_without_bundles(switch: Switch, bridge: DummyBridge) -> None:
     bridge.ovs.vsctl("set", "bridge", bridge.name, "protocols=OpenFlow10,OpenFlow13")
     with pytest.raises(OpenFlowVersionDisabled) as caught:
-        _apply(bridge, _GOOD)
+        _apply(switch, _GOOD)
     assert caught.value.spoken == ("OpenFlow10", "OpenFlow13")
     remedy = str(caught.value).partition("`ovs-vsctl ")[2].rstrip("`")
     bridge.ovs.vsctl(*remedy.split())
-    _apply(bridge, _GOOD)
+    _apply(switch, _GOOD)
     assert bridge.dump_flows() == [_GOOD]

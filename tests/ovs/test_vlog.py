@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
+from tests.ovs.killed import kill_listener
 from xenoovs.errors import SwitchError
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_vswitchd, stop_process
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.vlog import Listener
 
 pytestmark = pytest.mark.ovs
-
-_PROGRAM = """
-import os, signal, sys
-from pathlib import Path
-from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.vlog import Listener
-
-rundir = Path(sys.argv[1])
-with Listener(Endpoint(f"unix:{rundir}/db.sock", rundir)).raised():
-    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
-"""
 
 
 def _listener(ovs: PrivateOvs) -> Listener:
@@ -38,12 +26,6 @@ def _unusual(ovs: PrivateOvs) -> str:
     ovs.appctl("vlog/set", "tc:file:err", "netdev_offload:file:dbg", "dpif_netlink:syslog:warn")
     ovs.appctl("vlog/disable-rate-limit", "netdev_offload_tc")
     return ovs.appctl("vlog/list")
-
-
-def _kill(ovs: PrivateOvs, name: str) -> int:
-    return subprocess.run(
-        [sys.executable, "-c", _PROGRAM, str(ovs.directory), name], check=False, capture_output=True
-    ).returncode
 
 
 def _notes(ovs: PrivateOvs) -> list[Path]:
@@ -71,14 +53,14 @@ def test_an_error_inside_changes_nothing_of_that(own_ovs: DummyOvs) -> None:
 
 def test_nor_does_ctrl_c(own_ovs: DummyOvs) -> None:
     before = _unusual(own_ovs.ovs)
-    assert _kill(own_ovs.ovs, "SIGINT") == -signal.SIGINT
+    assert kill_listener(own_ovs.ovs, "SIGINT") == -signal.SIGINT
     assert own_ovs.ovs.appctl("vlog/list") == before
 
 
 def test_after_a_kill_the_next_run_puts_them_back(own_ovs: DummyOvs) -> None:
     ovs = own_ovs.ovs
     before = _unusual(ovs)
-    assert _kill(ovs, "SIGKILL") == -signal.SIGKILL
+    assert kill_listener(ovs, "SIGKILL") == -signal.SIGKILL
     assert ovs.appctl("vlog/list") != before
     assert _listener(ovs).finish()
     assert ovs.appctl("vlog/list") == before
@@ -88,7 +70,7 @@ def test_after_a_kill_the_next_run_puts_them_back(own_ovs: DummyOvs) -> None:
 
 def test_after_a_kill_raising_again_still_knows_the_levels_of_before(own_ovs: DummyOvs) -> None:
     before = _unusual(own_ovs.ovs)
-    _kill(own_ovs.ovs, "SIGKILL")
+    kill_listener(own_ovs.ovs, "SIGKILL")
     with _listener(own_ovs.ovs).raised():
         pass
     assert own_ovs.ovs.appctl("vlog/list") == before
@@ -97,7 +79,7 @@ def test_after_a_kill_raising_again_still_knows_the_levels_of_before(own_ovs: Du
 def test_a_daemon_that_was_restarted_since_keeps_its_own_levels(own_ovs: DummyOvs) -> None:
     ovs = own_ovs.ovs
     _unusual(ovs)
-    _kill(ovs, "SIGKILL")
+    kill_listener(ovs, "SIGKILL")
     stop_process(ovs.pids()[0])
     start_vswitchd(ovs, datapath=Datapath.DUMMY)
     fresh = ovs.appctl("vlog/list")

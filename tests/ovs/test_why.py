@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,9 @@ class _Why:
     def __call__(self, *options: str) -> Said:
         return self._run("why", self._config, "--listen", "0", *options, *self._db)
 
+    def doctor(self, *options: str) -> Said:
+        return self._run("doctor", self._config, *options, *self._db)
+
     def json(self, *options: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self("-o", "json", *options).out)
         return document
@@ -81,6 +86,20 @@ def test_also_with_offload_on_for_no_port_can_offload(why: _Why, bridge: DummyBr
         why.send()
         causes = {reason["cause"] for row in why.json()["megaflows"] for reason in row["reasons"]}
         assert causes == {"software-datapath"}
+    finally:
+        bridge.ovs.vsctl("remove", "Open_vSwitch", ".", "other_config", "hw-offload")
+
+
+def test_a_command_that_mends_reaches_this_open_vswitch_from_any_shell(why: _Why, bridge: DummyBridge) -> None:
+    """Copied from a terminal without OVS_RUNDIR, a command went to the Open vSwitch of the host."""
+    why.send()
+    row = json.loads(why.doctor("-o", "json").out)["checks"]
+    (fix,) = [check["fix"] for check in row if check["check"] == "hw-offload"]
+    try:
+        done = subprocess.run(["sh", "-c", fix], env={"PATH": os.environ["PATH"]}, check=True, capture_output=True)
+        assert done.stderr == b""
+        value = bridge.ovs.vsctl("get", "Open_vSwitch", ".", "other_config:hw-offload")
+        assert value.strip() == '"true"'
     finally:
         bridge.ovs.vsctl("remove", "Open_vSwitch", ".", "other_config", "hw-offload")
 

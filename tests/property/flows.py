@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from xenoovs.openflow.action import LOCAL, Action, Move, Normal, Output, OutputInPort, Resubmit, SetField
+from xenoovs.openflow.action import LOCAL, Action, Learn, Move, Normal, Output, OutputInPort, Resubmit, SetField
 from xenoovs.openflow.field import ETH_ARP, ETH_IPV4, ETH_IPV6, Field
 from xenoovs.openflow.flow import MAX_PRIORITY, Flow, FlowKey
 from xenoovs.openflow.match import Masked, Match, exact, match_of
@@ -99,7 +99,33 @@ def actions(draw: st.DrawFn, match: Match, ports: Sequence[str]) -> Action:
         values_of(settable).map(lambda value: SetField(settable, value)),
         st.integers(0, HIGHEST_TABLE).map(Resubmit),
     )
-    return draw(st.one_of(choices))
+    drawn: Action = draw(st.one_of(*choices, *_learning(match)))
+    return drawn
+
+
+@st.composite
+def learns(draw: st.DrawFn, dl_type: int) -> Learn:
+    """What a flow for TCP can learn."""
+    known = (*(_IPV4 if dl_type == ETH_IPV4 else _IPV6), *_PORTS, Field.REG0)
+    loads = [SetField(field, draw(values_of(field))) for field in _ETHERNET if draw(st.booleans())]
+    return Learn(
+        table=draw(st.integers(0, HIGHEST_TABLE)),
+        priority=draw(st.integers(0, MAX_PRIORITY - 1).filter(lambda priority: priority != 0x8000)),
+        cookie=draw(st.integers(1, (1 << 64) - 1)),
+        idle_timeout_s=draw(st.integers(1, 65535)),
+        limit=draw(st.integers(1, (1 << 32) - 1)),
+        dl_type=dl_type,
+        nw_proto=_TCP,
+        same=tuple(draw(st.lists(st.sampled_from(known), min_size=1, unique=True))),
+        writes=tuple(loads),
+        output=draw(st.sampled_from((Field.REG0, Field.REG1))),
+    )
+
+
+def _learning(match: Match) -> tuple[st.SearchStrategy[Action], ...]:
+    ether, proto = match.get(Field.DL_TYPE), match.get(Field.NW_PROTO)
+    is_tcp = ether is not None and ether.value in (ETH_IPV4, ETH_IPV6) and proto is not None and proto.value == _TCP
+    return (learns(ether.value),) if ether is not None and is_tcp else ()
 
 
 def _writable(match: Match) -> list[Field]:
@@ -144,6 +170,9 @@ def _transport(draw: st.DrawFn, *, icmp: int) -> list[Masked]:
     conditions = [exact(Field.NW_PROTO, proto)]
     if proto in _WITH_PORTS:
         conditions += draw(some_masked(_PORTS))
+        if proto == _TCP and draw(st.booleans()):
+            mask = draw(st.integers(1, Field.TCP_FLAGS.all_ones - 1))
+            conditions.append(Masked(Field.TCP_FLAGS, draw(st.integers(0, mask)) & mask, mask))
     elif proto == icmp:
         kinds = [field for field in (Field.ICMP_TYPE, Field.ICMP_CODE) if draw(st.booleans())]
         conditions += [exact(field, draw(st.integers(0, 255))) for field in kinds]

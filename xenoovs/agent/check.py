@@ -24,6 +24,7 @@ from xenoovs.agent.probe.target import (
 from xenoovs.model.address import IPAddress
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.drain import DrainMode
 from xenoovs.model.health import AllDown, Health, ProbeKind
 from xenoovs.model.service import Service
 
@@ -52,11 +53,11 @@ class Use:
 
 
 def uses_of(balancer: Balancer) -> Iterator[Use]:
-    """Every backend with a weight whose service has a health check, in the order of the config."""
+    """Every backend whose service has a health check and that has a weight or, by a drain, may still have clients."""
     for service in balancer.services:
         if service.health is not None:
             for backend in service.backends:
-                if backend.weight:
+                if backend.weight or service.drain.mode is DrainMode.PIN:
                     yield Use(service, backend, _check(service, backend, service.health))
 
 

@@ -89,6 +89,7 @@ class Agent:
         self._wake = asyncio.Event()
         self._stopping = self._reload = False
         self._wanted = True
+        self._drain_s: float | None = None
 
     @property
     def bridge(self) -> str:
@@ -205,14 +206,20 @@ class Agent:
             await self._look()
             if self._wanted or self._is_lost() or self.clock.now_s() >= next_round_s:
                 self._wanted = False
+                self._drain_s = None
                 is_good = await self._try_round()
-                next_round_s = self.clock.now_s() + (self._settings.resync_s if is_good else _RETRY_S)
+                next_round_s = self.clock.now_s() + (self._quiet_s() if is_good else _RETRY_S)
                 if is_good and not is_ready:
                     is_ready = True
                     notify("READY=1")
             notify("WATCHDOG=1")
             await self._pause(_LOOK_S)
         tell("stopping; the flows stay", rounds=self.rounds, foreign=self.foreign)
+
+    def _quiet_s(self) -> float:
+        """Until the next round for which nothing but time gives a reason."""
+        resync_s = self._settings.resync_s
+        return resync_s if self._drain_s is None else min(resync_s, self._drain_s)
 
     async def _look(self) -> None:
         """Whatever gives a reason for a round besides health."""
@@ -246,9 +253,11 @@ class Agent:
         self.desired = desired = self.aim.desired(self.config.balancer, self.operator.overrides)
         if tried is not None:
             return tried
-        return await asyncio.to_thread(self.reconciler.round, desired.balancer, desired.out)
+        now_s = self.clock.now_s()
+        return await asyncio.to_thread(self.reconciler.round, desired.balancer, desired.out, now_s=now_s)
 
     def _done(self, done: Round) -> None:
+        self._drain_s = done.next_s
         self.report.complain("", bridge=self.bridge)
         self.report.done(done, bridge=self.bridge, config=self.config.digest, now_s=time.time())
 

@@ -10,7 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from xenoovs.agent.drains import Drains, Look
 from xenoovs.agent.watch import Known
+from xenoovs.compile.draining import Draining, leftover
+from xenoovs.compile.learned import split_learned
 from xenoovs.compile.movement import Destination, blocks_by_service, pieces, planned_by_service
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Outages, Program, compile_program
@@ -26,20 +29,29 @@ from xenoovs.switch.api import Switch, require_ports
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a round did. `foreign`: our flows that somebody else had changed; `lost`: the bridge had been made anew."""
+    """What a round did. `foreign`: our flows that somebody else had changed; `lost`: the bridge had been made anew.
+
+    drains: those that go on. next_s: the seconds after which they want another round; None: nothing does.
+    """
 
     difference: Plan
     services: tuple[ServiceChange, ...] = ()
     foreign: int = 0
     lost: bool = False
+    drains: tuple[Draining, ...] = ()
+    next_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """What the last round left on the bridge. `dump`: as it was read back then, to know in no time that all is well."""
+    """What the last round left on the bridge. `dump`: as it was read back then, to know in no time that all is well.
+
+    target: what is to come of `program` once all drains are over; the same where there is none.
+    """
 
     balancer: Balancer
     out: Outages
+    target: Program
     program: Program
     texts: Mapping[str, Flow]
     dump: str
@@ -54,6 +66,7 @@ class Reconciler:
         self._resolve = resolve or (lambda balancer: balancer)
         self._switch = switch
         self._last: _Last | None = None
+        self._drains = Drains(switch)
         self.is_held = False
         """Whether changes are only counted: a round that would make one raises ChangesHeld."""
         self.timed: list[Callable[[str, float], None]] = []
@@ -94,35 +107,42 @@ class Reconciler:
                     found[service.name, backend.name] = place in having
         return found
 
-    def round(self, balancer: Balancer, out: Outages) -> Round:
-        """Make the bridge right. Raises SwitchError, FlowTaken, CompileError, ToleranceUnreachable, ChangesHeld."""
+    def round(self, balancer: Balancer, out: Outages, *, now_s: float = 0.0) -> Round:
+        """Make the bridge right. `now_s`: any clock that never goes back, to know since when an old backend rests.
+
+        Raises SwitchError, FlowTaken, CompileError, ToleranceUnreachable, ChangesHeld.
+        """
         begun_s = time.perf_counter()
         balancer = self._resolve(balancer)
         bridge = balancer.uplinks.bridge
         last = self._last_of(bridge)
         incarnation = self._switch.incarnation(bridge)
-        dump = self._switch.dump_flow_text(bridge)
-        if last is not None and (last.balancer, last.out, last.dump) == (balancer, out, dump):
+        dump, learned = split_learned(self._switch.dump_flow_text(bridge))
+        lost = last is not None and incarnation != last.incarnation
+        is_known = last is not None and (last.balancer, last.out, last.dump) == (balancer, out, dump)
+        if last is not None and is_known and last.program is last.target and not learned:
             self._last = replace(last, incarnation=incarnation)
             self._time("plan", begun_s)
-            return Round(Plan((), (), (), len(last.texts)), lost=incarnation != last.incarnation)
-        program = self._program(balancer, out, dump)
-        same = last is not None and program is last.program
+            return Round(Plan((), (), (), len(last.texts)), lost=lost)
+        target = self._target(balancer, out, dump)
+        known = last.texts.values() if last is not None and not lost else None
+        program, drains = self._drains.program(target, Look(bridge, out, known, now_s))
+        same = last is not None and program == last.program
         texts = last.texts if last is not None and same else {render_flow(flow): flow for flow in program.flows}
         seen = recognise(dump, texts)
-        observed = [*(flow for text, flow in texts.items() if text not in seen.missing), *seen.others]
-        lost = last is not None and incarnation != last.incarnation
-        difference = plan(texts.values(), observed)
-        foreign = difference.flow_mods if same else 0 if last is None else _differences(dump, last.texts)
-        done = Round(difference, foreign=0 if lost else foreign, lost=lost)
+        there = (flow for text, flow in texts.items() if text not in seen.missing)
+        rest = leftover(program, (each.flow for each in parse_dump(learned)), out=out)
+        observed = [*there, *seen.others, *rest]
+        foreign = 0 if last is None or lost else _differences(dump, last.texts)
+        done = Round(plan(texts.values(), observed), (), foreign, lost, *drains)
         begun_s = self._time("plan", begun_s)
         if not done.difference.is_empty:
             done = self._change(balancer, program, observed, done)
-            dump = self._switch.dump_flow_text(bridge)
+            dump, _ = split_learned(self._switch.dump_flow_text(bridge))
             if _differences(dump, texts):
                 raise ReadBackDiffers(bridge=bridge, flows=done.difference.flow_mods)
             self._time("apply", begun_s)
-        self._last = _Last(balancer, out, program, texts, dump, incarnation)
+        self._last = _Last(balancer, out, target, program, texts, dump, incarnation)
         return done
 
     def _time(self, step: str, begun_s: float) -> float:
@@ -137,13 +157,13 @@ class Reconciler:
         last = self._last
         return last if last is not None and last.balancer.uplinks.bridge == bridge else None
 
-    def _program(self, balancer: Balancer, out: Outages, dump: str) -> Program:
+    def _target(self, balancer: Balancer, out: Outages, dump: str) -> Program:
         """What this agent made last goes before what is found: others may have changed that, or lost it."""
         last = self._last_of(balancer.uplinks.bridge)
         if last is not None:
             if (last.balancer, last.out) == (balancer, out):
-                return last.program
-            return compile_program(balancer, installed=last.texts.values(), out=out)
+                return last.target
+            return compile_program(balancer, installed=last.target.flows, out=out)
         return compile_program(balancer, installed=(seen.flow for seen in parse_dump(dump)), out=out)
 
     def _change(self, balancer: Balancer, program: Program, observed: list[Flow], done: Round) -> Round:
@@ -155,7 +175,7 @@ class Reconciler:
             raise ChangesHeld(flow_mods=difference.flow_mods)
         self._switch.apply(bridge, bundle_of(difference))
         changes = tuple(change for change in summarise(program, observed) if change.fate.value != "same")
-        return Round(difference, changes, done.foreign, done.lost)
+        return replace(done, difference=difference, services=changes)
 
 
 def _differences(dump: str, texts: Mapping[str, Flow]) -> int:

@@ -121,8 +121,9 @@ class Reloader:
             self._attempt = candidate, await asyncio.to_thread(take_flows, self._reconciler.switch, bridge)
         done: Round | None = None
         # Nothing but a pause stands against a config whose changes are held back.
+        now_s = time.monotonic()
         with suppress(ChangesHeld):
-            done = await asyncio.to_thread(self._reconciler.round, desired.balancer, desired.out)
+            done = await asyncio.to_thread(self._reconciler.round, desired.balancer, desired.out, now_s=now_s)
             await self._wait_for_confirmation()
         self._attempt = None
         self._accept(merged)

@@ -36,6 +36,9 @@ class Report:
             return
         self.rounds += 1
         self.flow_mods += done.difference.flow_mods
+        for drain in done.drains:
+            old, new, left_s = ",".join(drain.old), ",".join(drain.new), round(drain.left_s)
+            tell("connections are kept", service=drain.service, old=old, new=new, blocks=drain.blocks, left_s=left_s)
         tell("flows changed", bridge=bridge, flow_mods=done.difference.flow_mods, config=config)
         for change in done.services:
             self.moved[change.name] += float(change.moved)

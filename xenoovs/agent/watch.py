@@ -132,10 +132,15 @@ class Watch:
         if balancer is None:
             return {}
         fallen: dict[str, list[tuple[float, str]]] = {service.name: [] for service in balancer.services}
+        drained: dict[str, set[str]] = {service.name: set() for service in balancer.services}
         for use in uses_of(balancer):
             standing = self.standing_of(use.check)
-            if standing is not None and not standing.is_up:
+            if standing is None or standing.is_up:
+                continue
+            if use.backend.weight:
                 fallen[use.service.name].append((standing.since_s, use.backend.name))
+            else:
+                drained[use.service.name].add(use.backend.name)
         return {
             service.name: frozenset()
             if service.health is None
@@ -144,6 +149,7 @@ class Watch:
                 of=sum(1 for weight in service.weights if weight),
                 health=service.health,
             )
+            | drained[service.name]
             for service in balancer.services
         }
 

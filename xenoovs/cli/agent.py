@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.options import config_argument, connect, control_option, duration, switch_options
+from xenoovs.cli.via import Control, control_of, via_options
 
 if TYPE_CHECKING:
+    from xenoovs.agent.config_file import ConfigFile
     from xenoovs.agent.control.app import Mount
     from xenoovs.agent.control.places import Places
     from xenoovs.agent.control.serve import Opened
@@ -35,7 +37,8 @@ class Options:
     once: bool
     confirm_s: float | None
     control: Path | None
-    listen: str | None
+    api: str | None
+    via: str
     tls_cert: Path | None
     tls_key: Path | None
     token_file: Path | None
@@ -50,8 +53,11 @@ class Options:
             raise click.UsageError("The agent reads its config again and again: name a file.")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise click.UsageError("--tls-cert and --tls-key go together.")
-        if self.listen is None and self.web is None and (self.tls_cert or self.token_file):
-            raise click.UsageError("--tls-cert, --tls-key and --token-file go with --listen or --web.")
+        is_served = self.api is not None or self.web is not None
+        if self.token_file and not is_served:
+            raise click.UsageError("--token-file goes with --api or --web.")
+        if self.tls_cert and not is_served and self.via != "controller":
+            raise click.UsageError("--tls-cert and --tls-key go with --api, --web or --via controller.")
 
 
 @click.command("agent")
@@ -77,7 +83,7 @@ class Options:
 )
 @control_option
 @click.option(
-    "--listen",
+    "--api",
     metavar="ADDRESS:PORT",
     help="Serve the API here too. Without --token-file it only shows; beyond loopback it needs that and TLS.",
 )
@@ -86,10 +92,10 @@ class Options:
     metavar="ADDRESS:PORT",
     help="Serve the status page and the metrics here too, such as 127.0.0.1:8080; under the same rules.",
 )
-@click.option("--tls-cert", type=_FILE, metavar="FILE", help="With --listen and --web: certificate chain, PEM.")
-@click.option("--tls-key", type=_FILE, metavar="FILE", help="With --listen and --web: its private key, PEM.")
+@click.option("--tls-cert", type=_FILE, metavar="FILE", help="Of what is served: certificate chain, PEM.")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="Of what is served: private key, PEM.")
 @click.option(
-    "--token-file", type=_FILE, metavar="FILE", help="With --listen and --web: whoever knows the token may do all."
+    "--token-file", type=_FILE, metavar="FILE", help="With --api and --web: whoever knows the token may do all."
 )
 @click.option(
     "--offload-interval",
@@ -100,6 +106,7 @@ class Options:
     help="How often the datapath is looked at for the page and the metrics, at most half a percent of the time.",
 )
 @click.option("--metrics-blocks", is_flag=True, help="A metric for every block too: thousands of series.")
+@via_options
 def command(**given: Any) -> None:
     """Keep the bridge as the config FILE says, with clients only at backends that answer.
 
@@ -115,18 +122,28 @@ def command(**given: Any) -> None:
     from xenoovs.agent.config_file import ConfigFile
     from xenoovs.agent.log import LogForm, start_logging
 
-    options = Options(**given)
+    options = Options(**{name: given[name] for name in Options.__dataclass_fields__})
     options.check()
+    control = control_of(given)
     start_logging(LogForm(options.log))
     config = ConfigFile(options.config)
     switch = connect(options.db, options.lab)
-    bridge = config.balancer.uplinks.bridge
     places = _places(switch, options.control)
-    with _open(options, places, bridge) as opened:
-        asyncio.run(_run(config, switch, options, places, opened))
+    with _open(options, places, config.balancer.uplinks.bridge) as opened:
+        asyncio.run(_run(_Setting(config, switch, places, tuple(opened)), options, control))
 
 
-async def _run(config: Any, switch: LiveSwitch, options: Options, places: Places, opened: list[Opened]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """Where an agent works."""
+
+    config: ConfigFile
+    switch: LiveSwitch
+    places: Places
+    opened: tuple[Opened, ...]
+
+
+async def _run(setting: _Setting, options: Options, control: Control | None) -> None:
     import asyncio
 
     from xenoovs.agent.clock import MonotonicClock
@@ -135,22 +152,24 @@ async def _run(config: Any, switch: LiveSwitch, options: Options, places: Places
     from xenoovs.agent.neighbour import Neighbours
     from xenoovs.agent.overrides import RuntimeFile
     from xenoovs.agent.probe.run import Prober
-    from xenoovs.agent.reconcile import Reconciler
+    from xenoovs.cli.keeping import Way, reconciling, wake
 
-    runtime = RuntimeFile(places.runtime(config.balancer.uplinks.bridge))
-    settings = Settings(options.resync_s, options.confirm_s, runtime)
+    bridge, loop = setting.config.balancer.uplinks.bridge, asyncio.get_running_loop()
+    settings = Settings(options.resync_s, options.confirm_s, RuntimeFile(setting.places.runtime(bridge)))
     prober = Prober(exec_allowed=options.allow_exec)
-    neighbours = Neighbours()
-    await asyncio.to_thread(neighbours.settle, config.balancer)
-    reconciler = Reconciler(switch, resolve=neighbours.resolve)
-    agent = Agent(config, reconciler, probe=prober.probe, clock=MonotonicClock(), settings=settings)
-    agent.watch_bridge(switch.endpoint.db)
-    agent.beside(lambda: neighbours.follow(lambda: agent.config.balancer, changed=agent.want_round))
-    mounts = _mounts(agent, options)
-    for one in opened:
-        agent.beside(lambda one=one: serve(agent, one, mounts))  # type: ignore[misc]
-    agent.handle_signals(asyncio.get_running_loop())
-    await agent.run(once=options.once)
+    way, neighbours = Way(options.db, options.lab, options.once), Neighbours()
+    await asyncio.to_thread(neighbours.settle, setting.config.balancer)
+    with reconciling(bridge, way, control, resolve=neighbours.resolve) as (reconciler, on_change):
+        agent = Agent(setting.config, reconciler, probe=prober.probe, clock=MonotonicClock(), settings=settings)
+        on_change(lambda: wake(loop, agent.want_round))
+        if control is None:
+            agent.watch_bridge(setting.switch.endpoint.db)
+        agent.beside(lambda: neighbours.follow(lambda: agent.config.balancer, changed=agent.want_round))
+        mounts = _mounts(agent, options)
+        for one in setting.opened:
+            agent.beside(lambda one=one: serve(agent, one, mounts))  # type: ignore[misc]
+        agent.handle_signals(loop)
+        await agent.run(once=options.once)
 
 
 def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:
@@ -159,7 +178,7 @@ def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:
     from xenoovs.agent.metrics.metric import Detail
 
     detail = Detail.BLOCKS if options.metrics_blocks else Detail.ALWAYS
-    is_read = options.listen is not None or options.web is not None
+    is_read = options.api is not None or options.web is not None
     return Eyes(agent, interval_s=options.offload_interval_s, detail=detail, is_always=is_read).mounts()
 
 
@@ -187,7 +206,7 @@ def _open(options: Options, places: Places, bridge: str) -> Iterator[list[Opened
             stack.enter_context(lock_bridge(places.lock(bridge), bridge=bridge))
             sock = stack.enter_context(bound_socket(options.control or places.socket(bridge)))
             opened.append(open_local(sock))
-            for option, where in (("--listen", options.listen), ("--web", options.web)):
+            for option, where in (("--api", options.api), ("--web", options.web)):
                 if where is not None:
                     opened.append(open_port(_listen(options, option, where)))
         yield opened

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import (
-    Output,
-    config_argument,
-    connect,
-    duration,
-    load_resolved,
-    output_option,
-    rebalance_option,
-    switch_options,
-)
+from xenoovs.cli.options import Output, bridge_command, connect, duration, load_resolved, rebalance_option
 from xenoovs.cli.output import print_json
 from xenoovs.cli.plan import FLOWS_SHOWN
 
@@ -39,6 +31,7 @@ class Options:
     yes: bool
     dry_run: bool
     rebalance: bool
+    no_drain: bool
     all_flows: bool
     output: Output
     confirm_s: float | None
@@ -50,12 +43,11 @@ class Options:
         return self.confirm_s is not None or self.must_offload
 
 
-@click.command("apply")
-@config_argument
-@switch_options
+@bridge_command("apply")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @rebalance_option
+@click.option("--no-drain", is_flag=True, help="Move all clients at once, whatever `drain` of the config says.")
 @click.option("--all-flows", is_flag=True, help=f"Show every flow, not {FLOWS_SHOWN} of each kind.")
 @click.option(
     "--confirm",
@@ -79,7 +71,6 @@ class Options:
     metavar="TIME",
     help="How long --rollback-unless-offloaded looks.",
 )
-@output_option
 def command(**given: Any) -> None:
     """Make the bridge do what the config FILE says.
 
@@ -89,13 +80,19 @@ def command(**given: Any) -> None:
 
     With --confirm or --rollback-unless-offloaded the bridge gets exactly its old flows back also when this command is
     interrupted or killed, or its terminal is lost.
+
+    With `drain: {mode: pin}` open connections stay with their backend for a while: the command waits for the end of it
+    and sends a second bundle. Interrupted, it can be called again and goes on; a running `xenoovs agent` does it too.
     """
+    from xenoovs.agent.drains import Drains
     from xenoovs.cli.planning import plan_change
+    from xenoovs.cli.show_drains import wait_for_drains
     from xenoovs.cli.show_plan import plan_document, show_plan
 
     options = Options(**given)
     balancer, switch = load_resolved(options.config), connect(options.db, options.lab)
-    change = plan_change(balancer, switch, rebalance=options.rebalance)
+    drains = None if options.no_drain else Drains(switch)
+    change = plan_change(balancer, switch, rebalance=options.rebalance, drains=drains, now_s=time.monotonic())
     if options.output is Output.TEXT:
         show_plan(change, flows_shown=None if options.all_flows else FLOWS_SHOWN)
     applied = not options.dry_run and not change.difference.is_empty
@@ -105,10 +102,19 @@ def command(**given: Any) -> None:
             _apply_with_way_back(balancer, change, switch, options)
         else:
             _apply(change, switch)
-    if options.output is Output.JSON:
-        print_json({**plan_document(change), "applied": applied})
-    elif applied:
+    if applied and options.output is Output.TEXT:
         click.echo(f"done: {change.difference.flow_mods} flow-mods in one bundle, read back and found right")
+    waited_s = 0.0
+    if change.drains and not options.dry_run:
+        waited_s = wait_for_drains(
+            change,
+            plan_again=lambda: plan_change(balancer, switch, drains=drains, now_s=time.monotonic()),
+            apply=lambda again: _apply(again, switch),
+        )
+        if options.output is Output.TEXT:
+            click.echo(f"drained: all blocks have moved after {waited_s:.0f} s")
+    if options.output is Output.JSON:
+        print_json({**plan_document(change), "applied": applied, "drained_s": round(waited_s, 3)})
 
 
 def _apply_with_way_back(balancer: Balancer, change: PlannedChange, switch: LiveSwitch, options: Options) -> None:

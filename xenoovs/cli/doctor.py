@@ -12,6 +12,7 @@ from xenoovs.cli.output import print_json
 
 if TYPE_CHECKING:
     from xenoovs.cli.doctor_case import Question
+    from xenoovs.verify.commands import Where
     from xenoovs.verify.doctor.check import Check
 
 
@@ -49,7 +50,7 @@ def command(
 
     _check_usage(config, **options)
     question = _question(config, db=db, lab=lab, backends=options["backends"])
-    checks, report = _examine(question), _Report(output)
+    checks, report = _examine(question), _Report(output, question.where)
     report.checks(checks)
     if options["fix"]:
         checks = _mend(question, checks, report=report, **options)
@@ -69,13 +70,15 @@ def _check_usage(config: Path | None, *, fix: bool, restart_ovs: bool, backends:
 
 def _question(config: Path | None, *, db: str | None, lab: str | None, backends: bool) -> Question:
     from xenoovs.cli.doctor_case import Question
+    from xenoovs.cli.where import where_of
     from xenoovs.lab.lab import open_lab
     from xenoovs.switch.host import check_reachable
 
     balancer = None if config is None else load_resolved(config)
     switch = connect(db, lab)
     check_reachable(switch.endpoint)
-    return Question(balancer, switch, open_lab(lab) if lab else None, backends=backends)
+    where = where_of(switch.endpoint, config=config, lab=lab)
+    return Question(balancer, switch, open_lab(lab) if lab else None, where=where, backends=backends)
 
 
 def _examine(question: Question) -> tuple[Check, ...]:
@@ -96,7 +99,7 @@ def _mend(
     order = doctor_fix.restart_order(question) if restart_ovs else None
     fixes = safe_fixes(checks)
     if fixes:
-        report.proposal([fix.command for fix in fixes])
+        report.proposal([fix.command(question.where) for fix in fixes])
         doctor_fix.confirm("Do this?", yes=yes)
         report.fixed(doctor_fix.run_fixes(question, fixes))
         checks = _examine(question)
@@ -115,8 +118,8 @@ def _mend(
 class _Report:
     """Prints as it goes, for people; at the end, for programs."""
 
-    def __init__(self, output: Output) -> None:
-        self.text = output is Output.TEXT
+    def __init__(self, output: Output, where: Where) -> None:
+        self.text, self.where = output is Output.TEXT, where
         self.document: dict[str, Any] = {}
         self.failed = False
 
@@ -124,7 +127,7 @@ class _Report:
         from xenoovs.cli.doctor_show import show_checks
 
         if self.text:
-            show_checks(checks)
+            show_checks(checks, self.where)
 
     def proposal(self, commands: list[str]) -> None:
         if self.text:
@@ -170,4 +173,4 @@ class _Report:
         if self.text:
             click.echo(f"\n{summary(checks)}")
         else:
-            print_json({"checks": to_json(checks), **self.document})
+            print_json({"checks": to_json(checks, self.where), **self.document})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from xenoovs.datapath.host import NOT_ASKED, BackendFacts, Seen, Unknown
 from xenoovs.errors import ParseError, SimulateError, SwitchError
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.cookie import decode_cookie
+from xenoovs.openflow.cookie import decode_cookie, is_of_controller
 from xenoovs.openflow.render import render_flow
 from xenoovs.simulate.megaflows import pipeline_of
 from xenoovs.switch.host import gather
@@ -29,9 +29,13 @@ if TYPE_CHECKING:
     from xenoovs.openflow.flow import Flow
     from xenoovs.switch.endpoint import Endpoint
     from xenoovs.switch.live import LiveSwitch
+    from xenoovs.verify.commands import Where
 
 MAX_PACKETS = 2048
 """Simulated clients in all: enough to meet every block of common configs, in a second or two."""
+
+_VARYING = frozenset(("nw_tos", "ip_dscp", "nw_ecn", "nw_ttl", "tcp_flags", "ipv6_label"))
+"""Header fields (ovs-fields(7)) that differ between clients, or even between packets of one."""
 
 _GOLDEN_RATIO = 2654435761
 """Knuth's multiplicative hash (The Art of Computer Programming, 3, 6.4): spreads 0, 1, 2 ... over 32 bits."""
@@ -39,11 +43,15 @@ _GOLDEN_RATIO = 2654435761
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What doctor was asked: a config or none, where, and whether backends are looked at."""
+    """What doctor was asked: a config or none, of which Open vSwitch, and whether backends are looked at.
+
+    where: how commands reach it.
+    """
 
     balancer: Balancer | None
     switch: LiveSwitch
     lab: Lab | None
+    where: Where
     backends: bool
 
     @property
@@ -102,13 +110,13 @@ def _facts(lab: Lab | None, *, mac: str, egress: str) -> Seen[BackendFacts]:
 
 
 def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow]) -> ForeignFlows:
-    """Which flows of others our packets pass, and what they cost."""
+    """Which flows of others our packets pass, and what they cost. Those of our own controller are none of others'."""
     floors: dict[int, int] = {}
     for flow in program.flows:
         cookie = decode_cookie(flow.cookie)
         if cookie is not None and cookie.service:
             floors[flow.table] = min(flow.priority, floors.get(flow.table, flow.priority))
-    all_foreign = tuple(foreign)
+    all_foreign = tuple(flow for flow in foreign if not is_of_controller(flow.cookie))
     ports = (None, *balancer.uplinks.ingress)
     passed = tuple(
         flow
@@ -116,7 +124,21 @@ def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow])
         if flow.table in floors and flow.priority >= floors[flow.table] and flow.match.in_port in ports
     )
     cost = _cost(balancer, program, passed) if passed else NOT_ASKED
-    return ForeignFlows(tuple(map(render_flow, passed)), len(all_foreign) - len(passed), cost)
+    varying = _varying(balancer, program, passed) if isinstance(cost, Unknown) else ()
+    return ForeignFlows(tuple(map(render_flow, passed)), len(all_foreign) - len(passed), cost, varying)
+
+
+def _varying(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> tuple[str, ...]:
+    """Fields that are not simulated and certainly looked at: of flows that our packets would meet but for these."""
+    found: dict[str, None] = {}
+    for flow in passed:
+        names = [condition.partition("=")[0] for condition in flow.match.foreign]
+        if names and _VARYING.issuperset(names):
+            without = replace(flow, key=replace(flow.key, match=replace(flow.match, foreign=())))
+            cost = _cost(balancer, program, (without,))
+            if not isinstance(cost, Unknown) and cost.taken:
+                found.update(dict.fromkeys(names))
+    return tuple(found)
 
 
 def _cost(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> Seen[Cost]:

@@ -31,10 +31,12 @@ def confirm(prompt: str, *, yes: bool) -> None:
 
 def run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str | None]]:
     """Run each; one that fails does not keep the others. Answers with `fix` and `error` for each."""
+    from xenoovs.cli.why_witnesses import finish_leftovers
     from xenoovs.datapath.host import Unknown
     from xenoovs.switch.host import place_of
     from xenoovs.switch.mend import mend
     from xenoovs.switch.probe import Place
+    from xenoovs.verify.doctor.check import PUT_BACK
 
     place = place_of(question.endpoint)
     done: list[dict[str, str | None]] = []
@@ -42,10 +44,13 @@ def run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str | 
         error = None
         try:
             where = Place() if isinstance(place, Unknown) else place
-            mend(fix.commands, endpoint=question.endpoint, place=where)
+            if fix.commands == (PUT_BACK,):
+                finish_leftovers(question.endpoint)
+            else:
+                mend(fix.commands, endpoint=question.endpoint, place=where)
         except SwitchError as failed:
             error = str(failed)
-        done.append({"fix": fix.command, "error": error})
+        done.append({"fix": fix.command(question.where), "error": error})
     return done
 
 

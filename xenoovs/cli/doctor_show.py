@@ -7,24 +7,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.output import print_table
+from xenoovs.cli.output import print_table, say
 from xenoovs.verify.doctor.check import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from xenoovs.verify.commands import Where
     from xenoovs.verify.doctor.check import Check
 
 _COLOUR = {State.OK: "green", State.WRONG: "red", State.UNKNOWN: "yellow"}
 
 
-def show_checks(checks: Iterable[Check]) -> None:
-    """The table, and below it one paragraph for each row that is wrong."""
+def show_checks(checks: Iterable[Check], where: Where) -> None:
+    """The table, and below it a paragraph for each row that is wrong or has a command. `where`: as in `Fix.text`."""
     rows = tuple(checks)
     print_table(["STATE", "CHECK", "OF", "SEEN"], [_cells(check) for check in rows])
     for check in rows:
-        if check.state is State.WRONG:
-            click.echo("\n" + "\n".join(_paragraph(check)))
+        if check.state is State.WRONG or (check.state is State.UNKNOWN and check.fix and not check.fix.is_elsewhere):
+            _show_paragraph(check, where)
 
 
 def summary(checks: Iterable[Check]) -> str:
@@ -37,10 +38,13 @@ def _cells(check: Check) -> list[str]:
     return [click.style(check.state.value, fg=_COLOUR[check.state]), check.name, check.subject or "", check.seen]
 
 
-def _paragraph(check: Check) -> list[str]:
+def _show_paragraph(check: Check, where: Where) -> None:
     about = f"{check.name} {check.subject}" if check.subject else check.name
-    lines = [click.style(f"{about}: {check.seen}", fg="red"), f"  why: {check.why}"]
+    click.echo()
+    say(f"{about}: {check.seen}", indent="  ", fg=_COLOUR[check.state])
+    say(f"  why: {check.why}", indent="       ")
     if check.fix is not None:
-        by_us = "   (--fix does it)" if check.is_safely_mended and not check.needs_restart else ""
-        lines.append(f"  do:  {click.style(str(check.fix), bold=True)}{by_us}")
-    return lines
+        # Never wrapped, so that it can be copied.
+        click.echo(f"  do:  {click.style(check.fix.text(where), bold=True)}")
+        if check.is_safely_mended and not check.needs_restart:
+            click.echo("       (--fix does it)")

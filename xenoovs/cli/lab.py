@@ -7,18 +7,26 @@ from typing import TYPE_CHECKING
 
 import click
 
+from xenoovs.cli.inside import hand_on, machine_of, run_inside
 from xenoovs.cli.options import Output, connect, load, output_option
 from xenoovs.cli.output import print_json, print_table
 from xenoovs.cli.progress import progress_bar
 from xenoovs.model.service import Protocol
 
 if TYPE_CHECKING:
+    from xenoovs.lab.nic.machine import Machine
     from xenoovs.model.balancer import Balancer
 
 DEFAULT_NAME = "default"
-_CONFIG = "config.yaml"
 
 name_option = click.option("--name", default=DEFAULT_NAME, show_default=True, help="Labs of different names coexist.")
+name_inside = click.option(
+    "--name",
+    default=DEFAULT_NAME,
+    show_default=True,
+    callback=hand_on,
+    help="Labs of different names coexist.",
+)
 optional_config = click.argument("config", required=False, metavar="[FILE]", type=click.Path(path_type=Path))
 
 
@@ -34,26 +42,43 @@ def command() -> None:
       xenoovs apply my.yaml --lab default
       xenoovs lab traffic
       xenoovs lab down
+
+    With `--nic emulated` all of it is in a virtual machine, whose emulated NIC takes offloaded flows.
     """
 
 
 @command.command("up")
 @optional_config
 @name_option
+@click.option(
+    "--nic",
+    type=click.Choice(["none", "emulated"]),
+    default="none",
+    show_default=True,
+    help="emulated: in a virtual machine (QEMU) with Debian's kernel and a NIC that flows are offloaded to.",
+)
 @output_option
-def up_command(config: Path | None, name: str, *, output: Output) -> None:
+def up_command(config: Path | None, name: str, *, nic: str, output: Output) -> None:
     """Build a lab for the config FILE (default: the template quickstart).
 
     Its bridge has the ports of the config and no flows yet; each backend is a namespace with the MAC of the config and
     the VIP on its loopback (direct server return). If anything fails, all of it is removed again.
+
+    With --nic emulated the lab is in a virtual machine, which takes half a minute to boot and up to 2 GB of memory. The
+    first time Debian's kernel is downloaded (100 MB) and a module built for it; both are kept in ~/.cache/xenoovs/nic.
+    Commands with --lab, `lab status` and `lab traffic` run in there by themselves, `lab exec` and `lab shell` anything.
     """
     from xenoovs.config.emit import render_config
+    from xenoovs.lab.lab import CONFIG
     from xenoovs.lab.up import up
 
     balancer = _balancer(config)
+    if nic == "emulated":
+        _up_emulated(config, name, balancer, output=output)
+        return
     with progress_bar("building the lab") as progress:
         lab = up(name, balancer, progress=progress)
-    (lab.directory / _CONFIG).write_text(render_config(balancer))
+    (lab.directory / CONFIG).write_text(render_config(balancer))
     if output is Output.JSON:
         print_json(
             {"lab": name, "db": lab.ovs.db, "rundir": str(lab.ovs.directory), "backends": len(lab.topology.machines)}
@@ -62,6 +87,18 @@ def up_command(config: Path | None, name: str, *, output: Output) -> None:
     option = "" if config is None else f" {config}"
     click.echo(f"lab {name} is up: {len(lab.topology.machines)} backends, Open vSwitch at {lab.ovs.db}")
     click.echo(f"next: xenoovs apply{option or ' FILE'} --lab {name}; OVS tools: export OVS_RUNDIR={lab.ovs.directory}")
+
+
+def _up_emulated(config: Path | None, name: str, balancer: Balancer, *, output: Output) -> None:
+    from xenoovs.lab.nic.up import up
+
+    with progress_bar("building the lab") as progress:
+        machine = up(name, balancer, progress=progress)
+    if output is Output.JSON:
+        print_json({"lab": name, "nic": "emulated", "pid": machine.pid, "console": str(machine.console)})
+        return
+    click.echo(f"lab {name} is up in a virtual machine with an emulated NIC (process {machine.pid})")
+    click.echo(f"next: xenoovs apply {config or 'FILE'} --lab {name}; anything else: xenoovs lab shell --name {name}")
 
 
 @command.command("down")
@@ -81,7 +118,7 @@ def down_command(name: str, *, output: Output) -> None:
 
 
 @command.command("status")
-@name_option
+@name_inside
 @output_option
 @click.pass_context
 def status_command(context: click.Context, /, name: str, *, output: Output) -> None:
@@ -106,7 +143,7 @@ def status_command(context: click.Context, /, name: str, *, output: Output) -> N
 
 @command.command("traffic")
 @optional_config
-@name_option
+@name_inside
 @click.option(
     "--clients", type=click.IntRange(1, 1_000_000), default=2000, show_default=True, help="Different source addresses."
 )
@@ -139,12 +176,12 @@ def traffic_command(
     """
     from xenoovs.cli.planning import compile_near
     from xenoovs.cli.show_traffic import show_traffic, traffic_document
-    from xenoovs.lab.lab import open_lab
+    from xenoovs.lab.lab import CONFIG, open_lab
     from xenoovs.lab.load import Load
     from xenoovs.lab.traffic import send
 
     lab = open_lab(name)
-    balancer = _balancer(config or lab.directory / _CONFIG)
+    balancer = _balancer(config or lab.directory / CONFIG)
     wanted = Load(clients=clients, packets=packets, protocol=Protocol(protocol) if protocol else None, seed=seed)
     with progress_bar("sending") as progress:
         report = send(lab, balancer, load=wanted, progress=progress)
@@ -153,6 +190,44 @@ def traffic_command(
         print_json(traffic_document(report, program))
     else:
         show_traffic(report, program)
+
+
+@command.command("exec", context_settings={"ignore_unknown_options": True})
+@name_option
+@click.argument("argv", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def exec_command(context: click.Context, /, name: str, argv: tuple[str, ...]) -> None:
+    """Run a command in the virtual machine of a lab with an emulated NIC.
+
+    It has the files of this host (read-only; what it writes is gone with the machine), this directory, and finds the
+    lab's Open vSwitch. Its exit status is that of the command.
+
+    \b
+    Example:
+      xenoovs lab exec -- ovs-appctl dpctl/dump-flows -m type=offloaded
+      xenoovs lab exec -- cat /sys/kernel/debug/eswitch/rules
+    """
+    context.exit(run_inside(_machine(name), argv, name=name))
+
+
+@command.command("shell")
+@name_option
+@click.pass_context
+def shell_command(context: click.Context, /, name: str) -> None:
+    """Open a shell in the virtual machine of a lab with an emulated NIC; `exit` leaves it."""
+    context.exit(run_inside(_machine(name), ["bash"], name=name))
+
+
+def _machine(name: str) -> Machine:
+    from xenoovs.errors import LabError
+    from xenoovs.lab.lab import open_lab
+    from xenoovs.lab.names import switch_namespace
+
+    if machine := machine_of(name):
+        return machine
+    open_lab(name)
+    here = f"`ip netns exec {switch_namespace(name)} COMMAND`"
+    raise LabError(f"lab {name} is in no virtual machine but in namespaces of this host: {here} runs there")
 
 
 def _balancer(config: Path | None) -> Balancer:

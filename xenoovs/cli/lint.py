@@ -57,7 +57,7 @@ class Lint:
     default=render_version(DEFAULT_VERSION),
     show_default=True,
     callback=_version,
-    help="Version of Open vSwitch, from 2.13 on; the DOCA profile does not look at it.",
+    help="Version of Open vSwitch, known from 2.13 to 4.0, later ones judged as 4.0; DOCA does not look at it.",
 )
 @click.option("--flows", type=_FILE, help="Judge the flows of this `ovs-ofctl dump-flows`; - reads standard input.")
 @click.option("--groups", type=_FILE, help="The groups of that bridge: `ovs-ofctl -O OpenFlow15 dump-groups`.")

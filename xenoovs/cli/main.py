@@ -33,6 +33,7 @@ COMMANDS = {
     "validate": "Check a config and say everything that is wrong with it.",
     "compile": "Print the OpenFlow flows of a config.",
     "lint": "Say whether the NIC can take flows, and what they cost.",
+    "analyse": "Say how evenly real clients would spread over the backends.",
     "plan": "Show what apply would change, and how many clients move.",
     "apply": "Make the bridge do what the config says, atomically.",
     "status": "Show backends with their shares, packets and rates.",
@@ -41,6 +42,7 @@ COMMANDS = {
     "doctor": "Check what hardware offload needs, and mend it.",
     "trace": "Show which backend and flow a client's packet meets.",
     "agent": "Check the health of backends and keep the bridge right.",
+    "controller": "Be the OpenFlow controller of the bridge and keep it right.",
     "top": "Show live who gets what; drain and undrain by key.",
     "drain": "Give a backend no clients, for now.",
     "undrain": "Give a backend its weight of the config again.",
@@ -100,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit status."""
     try:
-        status = cli.main(args=arguments, prog_name="xenoovs", standalone_mode=False)
+        status = cli.main(args=arguments, prog_name="xenoovs", standalone_mode=False, obj=tuple(arguments))
         sys.stdout.flush()
     except ConfigError as error:
         for finding in error.findings:

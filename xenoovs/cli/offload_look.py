@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,8 +84,8 @@ class Looker:
             # Only now the flows of others matter, of which there may be many.
             foreign = (seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
             findings = name_foreign(findings, foreign)
-        told = hints.remarks(some_are_absent=bool(findings.absent), is_recorded=False)
-        return Look(findings, (*remarks, *self._settings(findings), *told), self._origins(findings))
+        told = (*hints.reasons_told(), *hints.remarks(is_filtered=False))
+        return Look(findings, (*remarks, *self._settings(findings), *told), self._origins(findings, hints.cores))
 
     def _of_this_bridge(self, dump: str) -> Iterator[str]:
         """One datapath serves all bridges; what enters by a port of another one is not this config's business."""
@@ -110,11 +110,11 @@ class Looker:
             if state is not None and not state.hw_offload:
                 yield "other_config:hw-offload is not set in Open vSwitch, so it offloads nothing; see `xenoovs doctor`"
 
-    def _origins(self, findings: OffloadFindings) -> dict[str, tuple[str, ...]]:
+    def _origins(self, findings: OffloadFindings, cores: Iterable[int]) -> dict[str, tuple[str, ...]]:
         from xenoovs.switch.detrace import detrace
 
         ufids = dict.fromkeys(found.ufid for found in findings.instances if found.ufid and found.oddity in _TRACED)
-        answers = detrace(self.switch.endpoint, ufids)
+        answers = detrace(self.switch.endpoint, ufids, cores=cores)
         return {ufid: tuple(map(str, parse_detrace(text))) for ufid, text in answers.items()}
 
 
@@ -130,7 +130,7 @@ def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
 
     Raises OSError, ParseError for `flows`, CompileError.
     """
-    observed = _read_flows(flows) if flows is not None else ()
+    observed = read_flows(flows) if flows is not None else ()
     program = compile_near(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
     around = Surroundings(own_mask=own_mask_of(program))
     hints = Hints()
@@ -138,7 +138,8 @@ def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
         joined = hints.watch(rejoin_lines(lines))
         findings = check_dump(expected_services(program), joined, surroundings=around)
     findings = name_foreign(findings, (seen.flow for seen in observed if not is_ours(seen.flow.cookie)))
-    return Look(findings, tuple(hints.remarks(some_are_absent=bool(findings.absent), is_recorded=True)))
+    findings = replace(findings, is_filtered=hints.all_offloaded and bool(findings.absent))
+    return Look(findings, (*hints.reasons_told(), *hints.remarks(is_filtered=findings.is_filtered)))
 
 
 def look_at_bridge(bridge: str, switch: LiveSwitch) -> BridgeFindings:
@@ -148,14 +149,21 @@ def look_at_bridge(bridge: str, switch: LiveSwitch) -> BridgeFindings:
     prefixes = tuple(prefix for kind, prefix in _TUNNEL_PREFIXES.items() if kind in kinds)
     ports = BridgePorts(frozenset(port.name for port in state.ports), prefixes)
     dump = switch.dump_megaflows()
+    hints = Hints()
     with uncollected():
-        return check_bridge(scan_dump(dump), ports=ports, internal_ports=internal_ports(states))
+        lines = hints.watch(dump.splitlines())
+        findings = check_bridge(scan_dump(lines), ports=ports, internal_ports=internal_ports(states))
+    return replace(findings, remarks=tuple(hints.remarks(is_filtered=False)))
 
 
 def look_at_bridge_dump(bridge: str, dump: Path) -> BridgeFindings:
     """All megaflows of a dump: it does not say which bridge has which port. Raises OSError."""
+    hints = Hints()
     with open_lines(dump) as lines, uncollected():
-        return check_bridge(scan_dump(rejoin_lines(lines)), internal_ports=frozenset((bridge,)))
+        joined = hints.watch(rejoin_lines(lines))
+        findings = check_bridge(scan_dump(joined), internal_ports=frozenset((bridge,)))
+    told = tuple(hints.remarks(is_filtered=hints.all_offloaded))
+    return replace(findings, is_filtered=hints.all_offloaded, remarks=told)
 
 
 def own_mask_of(program: Program) -> OwnMask:
@@ -206,7 +214,7 @@ def open_lines(path: Path) -> Iterator[Iterable[str]]:
         yield file
 
 
-def _read_flows(path: Path) -> tuple[ObservedFlow, ...]:
+def read_flows(path: Path) -> tuple[ObservedFlow, ...]:
     with open_lines(path) as lines:
         return tuple(parse_dump("".join(lines)))
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from xenoovs.cli.inside import hand_on
+
 if TYPE_CHECKING:
     from xenoovs.model.balancer import Balancer
     from xenoovs.switch.live import LiveSwitch
@@ -54,7 +56,13 @@ def switch_options(command: Command) -> Command:
         help="Database of the Open vSwitch to use, such as unix:/run/openvswitch/db.sock. Default: where the OVS tools "
         "look (OVS_RUNDIR).",
     )
-    lab = click.option("--lab", metavar="NAME", help="Use the Open vSwitch of this lab (see `xenoovs lab`).")
+    lab = click.option(
+        "--lab",
+        metavar="NAME",
+        is_eager=True,
+        callback=hand_on,
+        help="Use the Open vSwitch of this lab (see `xenoovs lab`).",
+    )
     return db(lab(command))
 
 
@@ -67,6 +75,15 @@ def control_option(command: Command) -> Command:
         help="Unix socket of the agent. Default: /run/xenoovs/BRIDGE.sock; without root, $XDG_RUNTIME_DIR/xenoovs/...",
     )
     return option(command)
+
+
+def bridge_command(name: str) -> Callable[[Callable[..., object]], click.Command]:
+    """A command about the bridge of a config: `NAME FILE [--db TARGET | --lab NAME] [-o text|json]`."""
+
+    def decorate(function: Callable[..., object]) -> click.Command:
+        return click.command(name)(config_argument(switch_options(output_option(function))))
+
+    return decorate
 
 
 def rebalance_option(command: Command) -> Command:

@@ -6,26 +6,15 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.options import (
-    Output,
-    config_argument,
-    connect,
-    load_resolved,
-    output_option,
-    rebalance_option,
-    switch_options,
-)
+from xenoovs.cli.options import Output, bridge_command, connect, load_resolved, rebalance_option
 from xenoovs.cli.output import print_json
 
 FLOWS_SHOWN = 20
 
 
-@click.command("plan")
-@config_argument
-@switch_options
+@bridge_command("plan")
 @rebalance_option
 @click.option("--all-flows", is_flag=True, help=f"Show every flow, not {FLOWS_SHOWN} of each kind.")
-@output_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -41,13 +30,16 @@ def command(
 
     Shows the flows that would be added (+), changed (~) and removed (-); for each service the backends' shares of the
     address space before and after, the share of clients that would get another backend, and the entries that the NIC
-    will hold. Exit status 0: nothing to do, 2: something differs.
+    will hold; with `drain: {mode: pin}` what is done first, for which connections and for how long. Exit status 0:
+    nothing to do, 2: something differs.
     """
+    from xenoovs.agent.drains import Drains
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
     from xenoovs.cli.planning import plan_change
     from xenoovs.cli.show_plan import plan_document, show_plan
 
-    change = plan_change(load_resolved(config), connect(db, lab), rebalance=rebalance)
+    balancer, switch = load_resolved(config), connect(db, lab)
+    change = plan_change(balancer, switch, rebalance=rebalance, drains=Drains(switch))
     if output is Output.JSON:
         print_json(plan_document(change))
     else:

@@ -22,13 +22,15 @@ def command(db: str | None, lab: str | None, *, yes: bool, output: Output) -> No
     """
     from xenoovs.cli.doctor_case import Question
     from xenoovs.cli.doctor_fix import confirm, restart_directory, restart_order
+    from xenoovs.cli.where import where_of
     from xenoovs.lab.lab import open_lab
     from xenoovs.switch.host import check_reachable
     from xenoovs.switch.planned_restart import planned_restart
 
     switch = connect(db, lab)
     check_reachable(switch.endpoint)
-    question = Question(None, switch, open_lab(lab) if lab else None, backends=False)
+    where = where_of(switch.endpoint, config=None, lab=lab)
+    question = Question(None, switch, open_lab(lab) if lab else None, where=where, backends=False)
     order = restart_order(question)
     confirm("Restart Open vSwitch now?", yes=yes)
     done = planned_restart(switch, switch.endpoint, order, directory=restart_directory(question))

@@ -9,7 +9,7 @@ import click
 from xenoovs.cli.output import print_table
 from xenoovs.compile.offloadable.cost import Cost, CostFinding
 from xenoovs.compile.offloadable.program import JudgedFlow, ProgramOffload, Role
-from xenoovs.compile.offloadable.row import Offload, Profile, render_version
+from xenoovs.compile.offloadable.row import Offload, Profile, assumption_about, render_version
 from xenoovs.compile.offloadable.summary import Reason, count_by_service, describe, reasons
 from xenoovs.openflow.render import render_flow
 
@@ -35,6 +35,8 @@ def show_lint(found: Lint, *, everything: bool) -> None:
         _show_dump(found.dump, least)
     for cost in found.costs:
         _show_cost(cost)
+    if assumed := assumption_about(found.version, found.profile):
+        click.echo(f"\n{click.style(assumed, fg='yellow')}")
     click.echo(f"\n{_conclusion(found)}")
 
 
@@ -110,6 +112,7 @@ def lint_document(found: Lint, *, everything: bool) -> dict[str, object]:
     return {
         "profile": found.profile.value,
         "ovs": render_version(found.version),
+        "assumed": assumption_about(found.version, found.profile),
         "entries": found.entries,
         "program": None if found.program is None else _program_document(found.program, least),
         "dump": None if found.dump is None else _dump_document(found.dump, least),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import click
 
 from xenoovs.cli.offload_look import Look
-from xenoovs.cli.output import percent, print_table
+from xenoovs.cli.output import percent, print_table, say
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.render import render_flow, render_match
 from xenoovs.openflow.value import render_value
@@ -40,6 +40,7 @@ _ON_BRIDGE = {
     Conclusion.NOTHING_SEEN: "no megaflow that can be judged, so nothing can be said; send some traffic and ask again",
 }
 _UNCOUNTED = "no packet was counted yet, so nothing can be said; send some and ask again"
+_FILTERED = "all that the dump shows is in the NIC, but it may lack what is not, so nothing can be said"
 _MAX_FLOWS = 5
 _UNREAD = "cannot judge: there is no megaflow in the dump that can be read"
 _WITHOUT_M = (
@@ -51,6 +52,7 @@ _ODDITY = {
     Oddity.CONTRADICTED: "offloaded by the word of Open vSwitch, not_in_hw by that of traffic control: counted TC_SW",
     Oddity.UNCONFIRMED: "offloaded by the word of Open vSwitch, which traffic control neither confirms nor denies",
     Oddity.WITHOUT_FILTER: "no filter in traffic control: it changed between two looks, or the megaflow is stale",
+    Oddity.DRAINED: "of blocks that move: one for each connection, until all of it has moved",
     Oddity.WITHOUT_PACKETS: "in the NIC, no packet counted: new, or the NIC does not do what it was told",
     Oddity.EXPIRING: "no packet for almost max-idle: gone soon",
 }
@@ -68,12 +70,13 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
     total = total_row(findings)
     headers = ["SERVICE", "BACKEND", *(verdict.value for verdict in Verdict), "MEGAFLOWS", "HW PACKETS", "SW PACKETS"]
     headers += ["IN HW", "HW BYTES", "SW BYTES"]
-    print_table(headers, map(_row, (*backend_rows(findings), total)), right=range(2, len(headers)))
+    rows = map(_row, (*backend_rows(findings), total))
+    print_table(headers, rows, right=range(2, len(headers)), spare=_spare(headers))
     _show_ignored(findings)
     click.echo()
     for verdict, meaning in _MEANING.items():
         if total.count(verdict):
-            click.echo(f"{click.style(verdict.value, fg=_COLOUR[verdict])}: {meaning}")
+            say(f"{verdict.value}: {meaning}", indent="  ", fg=_COLOUR[verdict])
     if total.megaflows > total.predicted:
         _show_surplus(total, findings)
     for widening in findings.widenings:
@@ -82,10 +85,11 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
         if oddity in _ODDITY:
             _show_oddity(oddity, count, look)
     for remark in look.remarks:
-        click.echo(click.style(remark, fg="yellow"))
+        say(remark, fg="yellow")
     _show_torn(findings.torn)
     concluded = findings.conclusion_for(required)
     told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and total.megaflows else _CONCLUSION[findings.conclusion]
+    told = _FILTERED if concluded is Conclusion.NOTHING_SEEN and findings.is_filtered else told
     _conclude(concluded, told, share=total.hw_share, required=required)
 
 
@@ -111,17 +115,25 @@ def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
     headers = ["IN PORT", "VERDICT", "REASON", "JUDGED", "MEGAFLOWS", "PACKETS", "BYTES"]
     print_table(headers, rows, right=(4, 5, 6))
     click.echo()
+    for remark in findings.remarks:
+        click.echo(click.style(remark, fg="yellow"))
     _show_torn(findings.torn)
     concluded, is_judged = findings.conclusion_for(required), any(row.is_judged for row in findings.rows)
     told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and is_judged else _ON_BRIDGE[reached]
+    told = _FILTERED if concluded is Conclusion.NOTHING_SEEN and findings.is_filtered else told
     _conclude(concluded, told, share=findings.hw_share, required=required)
+
+
+def _spare(headers: Sequence[str]) -> list[int]:
+    """Bytes first: they do not compare between layers."""
+    return [headers.index(name) for name in ("SW BYTES", "HW BYTES", "MEGAFLOWS", "PARTIAL")]
 
 
 def _conclude(conclusion: Conclusion, told: str, *, share: float | None, required: float | None) -> None:
     if required is not None and conclusion in (Conclusion.IN_HARDWARE, Conclusion.NOT_ALL_IN_HARDWARE):
         told = f"{percent(share)} of the packets went through the NIC, {percent(required)} are required; {told}"
     colour = "green" if conclusion is Conclusion.IN_HARDWARE else "yellow"
-    click.echo(click.style(told, fg=colour, bold=True))
+    say(told, fg=colour, bold=True)
 
 
 def _cannot_judge(*, is_unread: bool) -> None:
@@ -177,18 +189,16 @@ def _show_ignored(findings: OffloadFindings) -> None:
 
 
 def _show_surplus(total: OffloadRow, findings: OffloadFindings) -> None:
-    why = (
-        ""
-        if findings.widenings
-        else ": each MAC that clients come from takes entries of its own, and so does each PMD thread"
-    )
+    why = ": each MAC that clients come from takes entries of its own, and so does each PMD thread"
+    if findings.widenings or any(oddity is Oddity.DRAINED for oddity, _ in total.oddities):
+        why = ""  # Told below.
     click.echo(f"megaflows ({total.megaflows}): {total.predicted} were predicted{why}")
 
 
 def _show_widening(widening: Widening) -> None:
     fields = ", ".join(f"{name} {_bits(name, bits)}" for name, bits in widening.fields)
-    label = click.style(f"widened ({widening.megaflows})", fg="yellow")
-    click.echo(f"{label}: megaflows of {widening.service} match {fields} too; no flow of ours looks there, these do:")
+    told = f"megaflows of {widening.service} match {fields} too; no flow of ours looks there, these do:"
+    say(f"widened ({widening.megaflows}): {told}", indent="  ", fg="yellow")
     for flow in widening.flows[:_MAX_FLOWS]:
         click.echo(f"  {render_flow(flow)}")
     if len(widening.flows) > _MAX_FLOWS:
@@ -204,8 +214,7 @@ def _bits(name: str, bits: int) -> str:
 
 def _show_oddity(oddity: Oddity, count: int, look: Look) -> None:
     colour = "red" if oddity in (Oddity.MISDELIVERED, Oddity.CONTRADICTED) else "yellow"
-    label = click.style(f"{oddity.value.replace('_', ' ')} ({count})", fg=colour)
-    click.echo(f"{label}: {_ODDITY[oddity]}")
+    say(f"{oddity.value.replace('_', ' ')} ({count}): {_ODDITY[oddity]}", indent="  ", fg=colour)
     if oddity is Oddity.EXPIRING:
         return
     example = next(found for found in look.findings.instances if found.oddity is oddity)

@@ -10,6 +10,7 @@ import click
 
 from xenoovs.cli.output import percent, print_table
 from xenoovs.cli.planning import PlannedChange
+from xenoovs.cli.show_drains import drain_document, drain_line, entries_line
 from xenoovs.compile.plan import Plan
 from xenoovs.compile.summary import BackendShare, Fate, ServiceChange
 from xenoovs.openflow.flow import Flow
@@ -25,6 +26,7 @@ def show_plan(change: PlannedChange, *, flows_shown: int | None) -> None:
     difference = change.difference
     if difference.is_empty:
         click.echo(f"{change.bridge}: nothing to do, {difference.unchanged} flows are as they should be")
+        _show_drains(change)
         return
     for sign, count, lines in _flow_lines(difference):
         _print_some(sign, count, lines, flows_shown)
@@ -33,7 +35,15 @@ def show_plan(change: PlannedChange, *, flows_shown: int | None) -> None:
         _show_service(service)
     if next(services, None) is not None:
         click.echo("\n... and more services; -o json has them all")
+    _show_drains(change)
     click.echo(f"\n{headline(change)}")
+
+
+def _show_drains(change: PlannedChange) -> None:
+    for drain in change.drains:
+        click.echo(f"\n{drain_line(drain)}")
+        if drain.entries:
+            click.echo(entries_line(drain))
 
 
 def headline(change: PlannedChange) -> str:
@@ -56,6 +66,7 @@ def plan_document(change: PlannedChange) -> dict[str, object]:
         "removed": [render_flow(flow) for flow in difference.removed],
         "unchanged": difference.unchanged,
         "services": [_service_document(service) for service in change.services()],
+        "drains": [drain_document(drain) for drain in change.drains],
     }
 
 

@@ -14,10 +14,10 @@ from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
 from xenoovs.cli.options import Output, connect, load_resolved, output_option
 from xenoovs.cli.output import is_terminal, percent, print_json, print_table, quantity
 from xenoovs.errors import AgentMissing
+from xenoovs.model.drain import DrainMode
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
-    from xenoovs.compile.program import Program
     from xenoovs.model.balancer import Balancer
     from xenoovs.switch.api import Switch
     from xenoovs.verify.traffic import BackendTraffic, TrafficReport
@@ -110,13 +110,11 @@ def _from_agent(client: Client, options: Options) -> int:
 
 def _from_bridge(balancer: Balancer, options: Options) -> int:
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-    from xenoovs.cli.planning import compile_near
 
     switch, bridge = connect(options.where.db, options.where.lab), balancer.uplinks.bridge
-    program = compile_near(balancer, switch.dump_flows(bridge))
     source = f"from the flows of bridge {bridge}" + ("" if options.from_bridge else ", which no agent keeps")
     report = None
-    for report, before in _looks(program, switch, bridge, interval_s=options.interval_s):
+    for report, before in _looks(balancer, switch, interval_s=options.interval_s):
         if options.watch and is_terminal():
             click.clear()
         if options.output is Output.TEXT:
@@ -128,30 +126,42 @@ def _from_bridge(balancer: Balancer, options: Options) -> int:
 
 
 def _looks(
-    program: Program, switch: Switch, bridge: str, *, interval_s: float
+    balancer: Balancer, switch: Switch, *, interval_s: float
 ) -> Iterator[tuple[TrafficReport, TrafficReport | None]]:
+    from xenoovs.cli.planning import compile_near
     from xenoovs.verify.traffic import traffic_report
 
-    before = traffic_report(program, switch.dump_flows(bridge))
+    bridge = balancer.uplinks.bridge
+    observed = switch.dump_flows(bridge)
+    program = compile_near(balancer, observed)
+    before = traffic_report(program, observed)
     if interval_s == 0:
         yield before, None
         return
     while True:
         time.sleep(interval_s)
-        now = traffic_report(program, switch.dump_flows(bridge))
+        observed = switch.dump_flows(bridge)
+        if before.drains or any(service.drain.mode is DrainMode.PIN for service in balancer.services):
+            program = compile_near(balancer, observed)
+        now = traffic_report(program, observed)
         yield now, before
         before = now
 
 
 def _show(report: TrafficReport, before: TrafficReport | None, interval_s: float, *, output: Output) -> None:
+    from xenoovs.cli.show_drains import drain_document, drain_line
+
     earlier: tuple[BackendTraffic | None, ...] = before.backends if before else (None,) * len(report.backends)
     pairs = list(zip(report.backends, earlier, strict=True))
     if output is Output.JSON:
         rows = [_document(now, then, interval_s) for now, then in pairs]
+        drains = [drain_document(drain) for drain in report.drains]
         counts = {"missing_flows": report.missing, "foreign_flows": report.foreign}
-        print_json({"from": "bridge", **counts, "backends": rows})
+        print_json({"from": "bridge", **counts, "backends": rows, "drains": drains})
         return
     print_table(_HEADERS, [_row(now, then, interval_s) for now, then in pairs], right=range(2, 10))
+    for drain in report.drains:
+        click.echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
     if not report.is_as_configured:
         told = (
             f"the bridge differs from the config: {report.missing} flows missing or changed, {report.foreign} too many"

@@ -24,7 +24,7 @@ _FILE = click.Path(allow_dash=True, path_type=Path)
 
 _FROM_DUMP = (
     "Judge the output of `ovs-appctl dpctl/dump-flows -m` in a file, - for standard input. No switch is asked. A dump "
-    "made with type= or filter= lacks what it left out, which then looks like no traffic."
+    "made with type= or filter= lacks what it left out: one that is offloaded throughout may be such (exit status 3)."
 )
 _FROM_FLOWS = (
     "With --from-dump: the output of `ovs-ofctl --names dump-flows`, which tells the blocks as they were, and the "
@@ -162,7 +162,7 @@ def command(context: click.Context, /, **options: Any) -> None:
     traffic control leaves 14 bytes of each frame out of its count.
 
     Exit status 0: every block that has had traffic is in hardware (with --require: enough packets), 2: not,
-    1: it could not look, 3: nothing seen yet.
+    1: it could not look, 3: nothing seen yet, or a recorded dump that may be filtered.
     """
     request = Request(**options)
     request.check()

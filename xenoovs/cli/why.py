@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, connect, load_resolved, output_option, switch_options
+from xenoovs.cli.options import Output, bridge_command, connect, load_resolved
 from xenoovs.cli.output import print_json
+from xenoovs.cli.why_options import Recorded, recorded_options
 
 if TYPE_CHECKING:
     from xenoovs.cli.why_witnesses import Inquiry, WhyFindings
@@ -36,11 +38,20 @@ class _Address(click.ParamType[Any]):
             self.fail(f"{value!r} is not an IPv4 or IPv6 address", param, ctx)
 
 
-@click.command("why")
-@config_argument
+class _Ufid(click.ParamType[Any]):
+    name = "ufid"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        digits = str(value).strip().lower().removeprefix("ufid:")
+        if not re.fullmatch(r"[0-9a-f-]{1,36}", digits):
+            self.fail(f"{value!r} is no ufid: hexadecimal digits and dashes, as in a dump made with -m", param, ctx)
+        return digits
+
+
+@bridge_command("why")
 @click.option("--service", metavar="NAME", help="Only megaflows of this service.")
 @click.option("--src", "source", metavar="IP", type=_Address(), help="Only megaflows of packets from this client.")
-@click.option("--ufid", metavar="UFID", help="Only this megaflow; its first digits suffice.")
+@click.option("--ufid", metavar="UFID", type=_Ufid(), help="Only this megaflow; its first digits suffice.")
 @click.option(
     "--listen",
     "listen_s",
@@ -62,8 +73,7 @@ class _Address(click.ParamType[Any]):
     help="Ask the driver: add each refused rule once more for hardware alone, hear why not, delete it at once. "
     "Takes one hardware entry for some milliseconds.",
 )
-@switch_options
-@output_option
+@recorded_options
 @click.pass_context
 def command(context: click.Context, /, config: Path, *, output: Output, **options: Any) -> None:
     """Say for each megaflow of the config FILE that is not in hardware why, most likely reason first.
@@ -71,28 +81,45 @@ def command(context: click.Context, /, config: Path, *, output: Output, **option
     Each reason comes with what was seen and the commands that mend it. Log levels that are raised to hear Open vSwitch
     are put back as they were, and trial rules deleted; what a killed run left, the next one undoes.
 
+    With --from-dump no switch is asked, and nothing of this host is looked at: the reasons come from the dump itself,
+    from the table of what can be offloaded and, with --from-log, from what ovs-vswitchd logged.
+
     Exit status 0: all that were asked about are in hardware, 2: some are not, 1: it could not look, 3: nothing seen.
     """
     from xenoovs.cli.show_why import show
-    from xenoovs.cli.why_witnesses import Inquiry
     from xenoovs.verify.why.question import Question
     from xenoovs.verify.why.report import to_json
 
-    balancer, switch = load_resolved(config), connect(options["db"], options["lab"])
+    recorded = Recorded.of(config, options)
+    balancer = load_resolved(config)
     question = Question(options["service"], options["source"], options["ufid"])
     names = [service.name for service in balancer.services]
     if question.service is not None and question.service not in names:
         raise click.UsageError(f"--service {question.service}: the config has {', '.join(names)}")
-    told = ("listen_s", "reinstall", "probe_driver")
-    inquiry = Inquiry(switch.endpoint, str(config), **{name: options[name] for name in told})
-    with _ending_properly():
-        findings = _find(switch, _index(balancer, switch), question, inquiry)
+    if recorded is None:
+        findings = _ask(balancer, question, config=config, options=options)
+    else:
+        from xenoovs.cli.why_recorded import find_recorded
+
+        findings = find_recorded(balancer, question, recorded, config=config)
     if output is Output.JSON:
         lineup = findings.lineup
         print_json(to_json(findings.diagnoses, in_hardware=lineup.in_hardware, notes=findings.notes))
     else:
-        show(findings)
+        show(findings, nothing=question.nothing_found(is_recorded=recorded is not None))
     context.exit(_status(findings.lineup))
+
+
+def _ask(balancer: Balancer, question: Question, *, config: Path, options: Mapping[str, Any]) -> WhyFindings:
+    from xenoovs.cli.where import where_of
+    from xenoovs.cli.why_witnesses import Inquiry
+
+    switch = connect(options["db"], options["lab"])
+    where = where_of(switch.endpoint, config=config, lab=options["lab"])
+    told = ("listen_s", "reinstall", "probe_driver")
+    inquiry = Inquiry(switch.endpoint, where, **{name: options[name] for name in told})
+    with _ending_properly():
+        return _find(switch, _index(balancer, switch), question, inquiry)
 
 
 def _index(balancer: Balancer, switch: LiveSwitch) -> BlockIndex:

@@ -21,15 +21,16 @@ from xenoovs.verify.why.log import parse_refusals
 
 if TYPE_CHECKING:
     from xenoovs.switch.endpoint import Endpoint
+    from xenoovs.verify.commands import Where
     from xenoovs.verify.diagnose import Diagnosis, Lineup, Suspect
 
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """What may be asked. listen_s: how long to listen to ovs-vswitchd, 0: not at all. config: file, for commands."""
+    """What may be asked. listen_s: how long to listen to ovs-vswitchd, 0: not at all. where: for commands that mend."""
 
     endpoint: Endpoint
-    config: str
+    where: Where
     listen_s: float
     reinstall: bool
     probe_driver: bool
@@ -61,7 +62,7 @@ def finish_leftovers(endpoint: Endpoint) -> tuple[str, ...]:
 
 def hear_switch(inquiry: Inquiry, lineup: Lineup) -> tuple[Evidence, tuple[str, ...]]:
     """What the host and its Open vSwitch say, and what could not be looked at. Megaflows may change meanwhile."""
-    evidence = Evidence(gather(inquiry.endpoint), config=inquiry.config)
+    evidence = Evidence(gather(inquiry.endpoint), where=inquiry.where)
     notes = _unseen(evidence)
     process = find_process(inquiry.endpoint)
     if process is not None:

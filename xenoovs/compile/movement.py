@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 
 from xenoovs.compile.matching import SOURCE_FIELD
 from xenoovs.compile.pipeline import Stage
-from xenoovs.openflow.action import Output, SetField
+from xenoovs.openflow.action import Output, Resubmit, SetField
 from xenoovs.openflow.cookie import decode_cookie
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow
+
+_TO_PIN = (Resubmit(Stage.PIN.table),)
+_BESIDE = frozenset(stage.value for stage in (Stage.PIN, Stage.PLANNED, Stage.NEXT, Stage.LEARNED))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,13 +41,25 @@ class Piece:
 
 
 def blocks_by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
-    """The flows that balance, by service id; all others are left out."""
-    return _by_service(flow for flow in flows if stage_number(flow) != Stage.PLANNED.value)
+    """The flows that balance, by service id; all others are left out. Blocks in a drain: as they will be after it."""
+    every = tuple(flows)
+    return _by_service(flow for flow in _settled(every) if stage_number(flow) not in _BESIDE)
 
 
 def planned_by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
     """The flows that remember the blocks of backends that are out, by service id."""
     return _by_service(flow for flow in flows if stage_number(flow) == Stage.PLANNED.value)
+
+
+def is_pinned(flow: Flow) -> bool:
+    """Whether the packets of a block go on to `pin`."""
+    return flow.actions == _TO_PIN and flow.table == Stage.BALANCE.table
+
+
+def _settled(flows: tuple[Flow, ...]) -> Iterator[Flow]:
+    """Blocks in a drain as they will be; those of which nothing is remembered go nowhere."""
+    later = {flow.match: flow.actions for flow in flows if stage_number(flow) == Stage.NEXT.value}
+    return (replace(flow, actions=later.get(flow.match, ())) if is_pinned(flow) else flow for flow in flows)
 
 
 def stage_number(flow: Flow) -> int | None:
@@ -70,7 +85,7 @@ def pieces(flows: Iterable[Flow]) -> tuple[Piece, ...]:
         if dl_type is not None:
             by_family[dl_type.value].append(flow)
     first = by_family[min(by_family)] if by_family else []
-    rules = sorted(((flow.priority, *_source(flow), _destination(flow)) for flow in first), key=lambda r: -r[0])
+    rules = sorted(((flow.priority, *source_of(flow), destination_of(flow)) for flow in first), key=lambda r: -r[0])
     made = tuple(Piece(value, mask, destination) for _, value, mask, destination in rules)
     return made if _are_disjoint(made) else tuple(_resolve_overlaps(made, value=0, mask=0))
 
@@ -140,7 +155,8 @@ def _bits_of(mask: int) -> list[int]:
     return [1 << position for position in range(mask.bit_length()) if mask >> position & 1]
 
 
-def _source(flow: Flow) -> tuple[int, int]:
+def source_of(flow: Flow) -> tuple[int, int]:
+    """Value and mask of the source addresses that a flow matches."""
     for field in SOURCE_FIELD.values():
         masked = flow.match.get(field)
         if masked is not None:
@@ -148,7 +164,8 @@ def _source(flow: Flow) -> tuple[int, int]:
     return 0, 0
 
 
-def _destination(flow: Flow) -> Destination | None:
+def destination_of(flow: Flow) -> Destination | None:
+    """Where a flow sends packets; None: it does not say both MAC and port."""
     mac, port = None, None
     for action in flow.actions:
         match action:

@@ -1,4 +1,4 @@
-"""The one ordered list of tables, and every number of the program: tables, priorities, the register, the cookies.
+"""The one ordered list of tables, and every number of the program: tables, priorities, registers, the cookies.
 
 Nobody else writes a table number, a priority or a register. The laws behind the priorities:
 - In `balance`, priority falls with the depth of a block, from one base that all services share. A packet then visits
@@ -23,6 +23,9 @@ SERVICE_ID = Field.REG0
 """Carries the service's id from `classify` to `balance`. Registers lie in the first stage of the classifier's look-up
 (lib/flow.h, FLOW_SEGMENT_1_ENDS_AT), so another service's masks never widen a megaflow."""
 
+OUTPUT_PORT = Field.REG1
+"""Carries the number of a port into a flow that is learned in `pin`."""
+
 
 class Stage(Enum):
     """The stages a packet passes, in order; the value is the table number and the stage number of the cookie."""
@@ -30,16 +33,22 @@ class Stage(Enum):
     CLASSIFY = 0
     BALANCE = 1
     PIN = 2
-    """Reserved for blocks that are being drained."""
+    """Blocks that are being drained, and they alone: its flows match whole addresses and ports, and so do the
+    megaflows of all packets that pass it."""
     LONGEST_MATCH = 3
     """Stands in place of BALANCE for the services of strategy lpm, all in one table: the service's id keeps them
     apart, and as depth alone decides the priority, they agree on the order of masks."""
     PLANNED = 4
     """Memory: the blocks of backends that are out, as they had them and get them back. No packet is ever sent here."""
+    NEXT = 5
+    """Memory: the blocks in PIN as they will be in BALANCE; since when, the age of the flow tells. No packet is ever
+    sent here."""
+    LEARNED = 6
+    """Flows of connections, which Open vSwitch itself adds in the table of PIN."""
 
     @property
     def table(self) -> int:
-        return self.value
+        return Stage.PIN.value if self is Stage.LEARNED else self.value
 
 
 NEIGHBOUR_DISCOVERY_PRIORITY = 2000
@@ -80,6 +89,20 @@ def block_priority(depth: int) -> int:
 def longest_match_priority(depth: int) -> int:
     """Priority of a rule of strategy lpm: longer masks first."""
     return BLOCK_PRIORITY + depth
+
+
+class PinPriority(Enum):
+    """In `pin`, from what is known best to what is known least; the value is that of depth 0."""
+
+    LEARNED = 400
+    NEW_CONNECTION = 300
+    OPEN_CONNECTION = 200
+    REST = 100
+
+
+def pin_priority(kind: PinPriority, depth: int = 0) -> int:
+    """Priority in `pin`: shorter masks first, as in `balance`."""
+    return kind.value - depth
 
 
 def stage_of(strategy: Strategy) -> Stage:

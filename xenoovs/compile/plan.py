@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from xenoovs.compile.pipeline import Stage
 from xenoovs.errors import FlowTaken
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.cookie import is_ours
@@ -88,7 +89,9 @@ def _order(flow: Flow) -> tuple[int, int, str]:
 
 def _command(change: Change) -> Command:
     # A modify keeps counters and megaflow but cannot give a new cookie or timeout (OpenFlow 1.4.0, 6.4); an add
-    # replaces the flow.
+    # replaces the flow. That of a block that moves elsewhere is replaced, because its age is that of the drain.
     before, after = change.before, change.after
+    if after.table == Stage.NEXT.table:
+        return Command.ADD
     only_actions = (before.cookie, before.options) == (after.cookie, after.options)
     return Command.MODIFY if only_actions else Command.ADD

@@ -12,6 +12,7 @@ from xenoovs.compile.installed import installed_assignment
 from xenoovs.compile.movement import Destination, blocks_by_service, pieces, planned_by_service
 from xenoovs.compile.stages.balance import block_flows, planned_flows
 from xenoovs.compile.stages.classify import arp_flows, neighbour_discovery_flows, other_flows, service_flows
+from xenoovs.compile.stages.pin import Pin, pin_flows
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.service import Service, Strategy
@@ -54,6 +55,7 @@ class ServiceProgram:
 
     out:     indices of the backends that are out, or that have only a part of their clients (slow start).
     planned: what remembers the blocks that they get back; no packet meets these flows.
+    pins:    which of the blocks are on their way (`xenoovs.compile.drain`).
     """
 
     service: Service
@@ -63,10 +65,17 @@ class ServiceProgram:
     blocks: tuple[BlockFlow, ...]
     out: frozenset[int] = frozenset()
     planned: tuple[Flow, ...] = ()
+    pins: tuple[Pin, ...] = ()
 
     @property
     def flows(self) -> tuple[Flow, ...]:
-        return (*self.classify, *(block.flow for block in self.blocks), *self.planned)
+        return (*self.classify, *(block.flow for block in self.blocks), *self.planned, *self.pin_flows)
+
+    @property
+    def pin_flows(self) -> tuple[Flow, ...]:
+        """The flows of blocks that are on their way, and what remembers where they go."""
+        pins = (pin_flows(self.service, pin, service_id=self.service_id) for pin in self.pins)
+        return tuple(flow for flows in pins for flow in flows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +130,6 @@ def keep_installed(program: Program, installed: Iterable[Flow], *, out: Outages 
 def sorted_flows(flows: Iterable[Flow]) -> tuple[Flow, ...]:
     """As a person reads them and as packets meet them: by table, then by falling priority, then by text."""
     return tuple(sorted(flows, key=lambda flow: (flow.table, -flow.priority, render_flow(flow))))
-
-
-def render_program(program: Program) -> str:
-    """All flows as text, one a line, in the order of `sorted_flows`."""
-    lines = sorted((flow.table, -flow.priority, render_flow(flow)) for flow in program.flows)
-    return "".join(f"{line}\n" for _, _, line in lines)
 
 
 def _compile_service(service: Service, *, service_id: int, ingress: tuple[str, ...]) -> ServiceProgram:

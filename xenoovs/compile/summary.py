@@ -71,7 +71,7 @@ def summarise(program: Program, observed: Iterable[Flow], *, same: Collection[in
 
 
 def _of_config(service: ServiceProgram, installed: list[Flow]) -> ServiceChange:
-    desired = [block.flow for block in service.blocks]
+    desired = blocks_by_service(service.flows).get(service.service_id, [])
     same = set(desired) == set(installed)
     before = pieces(installed)
     return ServiceChange(

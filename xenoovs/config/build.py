@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from xenoovs.config.drain import drain_of
+from xenoovs.config.drain_schema import DrainConfig
 from xenoovs.config.fields import MatchField
 from xenoovs.config.health import health_of
 from xenoovs.config.health_schema import HealthConfig
@@ -30,14 +32,14 @@ def claim_of(service: ServiceConfig) -> Claim:
 
 
 def build_balancer(
-    switch: SwitchConfig, services: Iterable[tuple[int, ServiceConfig]], *, health: HealthConfig
+    switch: SwitchConfig, services: Iterable[tuple[int, ServiceConfig]], *, health: HealthConfig, drain: DrainConfig
 ) -> Balancer:
-    """`services`: with their index in the file, in its order. `health`: what the file says for all of them."""
+    """`services`: with their index in the file, in its order. `health`, `drain`: what the file says for all of them."""
     uplinks = Uplinks(switch.bridge, tuple(switch.ingress), switch.egress, switch.other_traffic)
-    return Balancer(uplinks, tuple(_service(service, switch.egress, health) for _, service in services))
+    return Balancer(uplinks, tuple(_service(service, switch.egress, health, drain) for _, service in services))
 
 
-def _service(service: ServiceConfig, default_egress: str, health: HealthConfig) -> Service:
+def _service(service: ServiceConfig, default_egress: str, health: HealthConfig, drain: DrainConfig) -> Service:
     return Service(
         name=service.name,
         claim=claim_of(service),
@@ -50,6 +52,7 @@ def _service(service: ServiceConfig, default_egress: str, health: HealthConfig) 
         strategy=service.strategy,
         churn=service.churn,
         health=health_of(service, health),
+        drain=drain_of(service, drain),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from xenoovs.config.check_between import check_backend_ports, check_between, check_switch
 from xenoovs.config.check_service import check_service
 from xenoovs.config.check_shares import check_shares
+from xenoovs.config.drain import check_drain
 from xenoovs.config.health import check_health
 from xenoovs.config.remark import Remark
 from xenoovs.config.structure import Checked
@@ -22,4 +23,5 @@ def check_parts(checked: Checked) -> Iterator[Remark]:
         yield from check_service(service, ("services", i), default_egress=default_egress)
         yield from check_shares(service, ("services", i))
         yield from check_health(service, ("services", i), defaults=checked.health)
+        yield from check_drain(service, ("services", i), defaults=checked.drain)
     yield from check_between(checked.services)

@@ -11,6 +11,7 @@ from xenoovs.config.scalar import parse_plain_scalar
 from xenoovs.model.address import Family
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.drain import Drain
 from xenoovs.model.health import Health
 from xenoovs.model.service import Claim, Service, SourceBits
 
@@ -56,6 +57,7 @@ def _service(service: Service) -> Iterator[str]:
     if service.health is not None:
         yield "health:"
         yield from _health(service.health)
+    yield f"drain: {_drain(service.drain)}"
     yield "backends:"
     yield from map(_backend, service.backends)
 
@@ -102,6 +104,10 @@ def _http(health: Health) -> Iterator[str]:
     yield from (f"  {key}: {_quoted(text)}" for key, text in texts if text is not None)
     if health.insecure:
         yield "  insecure: true"
+
+
+def _drain(drain: Drain) -> str:
+    return f"{{mode: {drain.mode.value}, timeout: {drain.timeout_ms}ms, rest: {drain.rest_ms}ms}}"
 
 
 def _backend(backend: Backend) -> str:

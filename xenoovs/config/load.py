@@ -64,7 +64,7 @@ def _balancer(document: Document, file: str) -> Balancer:
     if remarks or document.findings or checked.switch is None:
         findings = {*document.findings, *_findings(remarks, document.places, file)}
         raise ConfigError(_capped(findings, omitted=checked.omitted))
-    return build_balancer(checked.switch, checked.services, health=checked.health)
+    return build_balancer(checked.switch, checked.services, health=checked.health, drain=checked.drain)
 
 
 def _findings(remarks: Iterable[Remark], places: Places, file: str) -> Iterable[Finding]:

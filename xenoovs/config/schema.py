@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from xenoovs.config import fields, health_fields
+from xenoovs.config.drain_schema import DrainConfig
 from xenoovs.config.fields import MatchField
 from xenoovs.config.health_schema import HealthConfig
 from xenoovs.model.address import IPAddress, Mac
@@ -151,7 +152,8 @@ class ServiceConfig(_Mapping):
     )
     vip_mac: MacAddress = Field(
         default=None,
-        description="Answer ARP for the IPv4 VIPs with this MAC; left out: do not answer.",
+        description="Answer ARP for the IPv4 VIPs with this MAC, and through the controller neighbour solicitations "
+        "for the IPv6 VIPs; left out: do not answer.",
         examples=["02:00:5e:10:00:01"],
     )
     match: MatchConfig = Field(default_factory=MatchConfig, description="Which bits of a packet split the clients.")
@@ -182,6 +184,9 @@ class ServiceConfig(_Mapping):
         "entries as can be), or balanced.",
     )
     health: HealthConfig = Field(default_factory=HealthConfig, description="Health check of the backends.")
+    drain: DrainConfig = Field(
+        default_factory=DrainConfig, description="Open connections of clients that get another backend."
+    )
     backends: list[BackendConfig] = Field(
         min_length=1, max_length=MAX_BACKENDS, description="The servers, at least one with a weight."
     )
@@ -194,6 +199,9 @@ class FileConfig(_Mapping):
     switch: SwitchConfig
     health: HealthConfig = Field(
         default_factory=HealthConfig, description="For all services that do not say it themselves."
+    )
+    drain: DrainConfig = Field(
+        default_factory=DrainConfig, description="For all services that do not say it themselves."
     )
     services: list[ServiceConfig] = Field(max_length=MAX_SERVICES)
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from xenoovs.config.drain_schema import DrainConfig
 from xenoovs.config.health_schema import HealthConfig
 from xenoovs.config.remark import Remark
 from xenoovs.config.schema import FileConfig, ServiceConfig, SwitchConfig
@@ -31,6 +32,7 @@ class Checked:
     remarks: tuple[Remark, ...] = ()
     omitted: int = 0
     health: HealthConfig = field(default_factory=HealthConfig)
+    drain: DrainConfig = field(default_factory=DrainConfig)
 
 
 def check_structure(root: Value) -> Checked:
@@ -39,7 +41,7 @@ def check_structure(root: Value) -> Checked:
         config = FileConfig.model_validate(root)
     except ValidationError as error:
         return _salvage(root, error.errors(include_url=False))
-    return Checked(config.switch, tuple(enumerate(config.services)), health=config.health)
+    return Checked(config.switch, tuple(enumerate(config.services)), health=config.health, drain=config.drain)
 
 
 def _salvage(root: Value, errors: Sequence[Any]) -> Checked:
@@ -52,11 +54,13 @@ def _salvage(root: Value, errors: Sequence[Any]) -> Checked:
     tree = whole if isinstance(whole, dict) else {}
     switch = _valid(SwitchConfig, tree.get("switch"))
     health = _valid(HealthConfig, tree.get("health", {})) or HealthConfig()
+    drain = _valid(DrainConfig, tree.get("drain", {})) or DrainConfig()
     services = tree.get("services")
     if not isinstance(services, list) or ("services",) in broken:
-        return Checked(switch, (), remarks, omitted, health)
+        return Checked(switch, (), remarks, omitted, health, drain)
     sound = ((i, _valid(ServiceConfig, s)) for i, s in enumerate(services) if ("services", i) not in broken)
-    return Checked(switch, tuple((i, service) for i, service in sound if service is not None), remarks, omitted, health)
+    whole_services = tuple((i, service) for i, service in sound if service is not None)
+    return Checked(switch, whole_services, remarks, omitted, health, drain)
 
 
 def _without(value: Value, keys: Set[Path], path: Path) -> Value:

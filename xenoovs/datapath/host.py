@@ -100,12 +100,14 @@ class OffloadHistory:
     """What ovs-vswitchd has done about offload since it started, by its log or, as of 3.7, by asking it.
 
     has_begun: it has put offload to work. tc_policy: the one that it put to work.
+    is_late:   it had ports before, so that there may be megaflows that it never offered to hardware.
     providers: port -> `linux_tc`, `dpdk_flow_api`, `dummy` ... (as of 3.7: `tc`, `dpdk`, `dummy`).
     failures:  port -> why it got no provider.
     is_whole:  the log reaches back to the start of this process, so that what is missing did not happen.
     """
 
     has_begun: bool = False
+    is_late: bool = False
     tc_policy: str | None = None
     providers: Mapping[str, str] = field(default_factory=dict, hash=False)
     failures: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -241,6 +243,7 @@ class HostFacts:
     database:   Unknown also where no ovsdb-server answers.
     devices:    by name, as far as they exist.
     learned:    bridge -> MAC -> port, from the tables of MAC learning.
+    leftovers:  what killed runs of xenoovs have changed and not put back.
     """
 
     is_here: bool
@@ -251,6 +254,7 @@ class HostFacts:
     kernel: Seen[Kernel] = NOT_ASKED
     neighbours: Seen[tuple[Neighbour, ...]] = NOT_ASKED
     learned: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
+    leftovers: tuple[str, ...] = ()
 
     def eswitch(self, pci: str | None) -> Eswitch | None:
         return next((eswitch for eswitch in self.eswitches if eswitch.pci == pci), None)

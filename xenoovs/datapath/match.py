@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -35,7 +36,11 @@ _ATTRIBUTES: Mapping[tuple[str, str], tuple[str, int]] = {
 """(key, attribute) of lib/odp-util.c -> field of ovs-fields(7) and its width."""
 
 _WHOLE: Mapping[str, tuple[str, int]] = {"eth_type": ("dl_type", 16), "skb_mark": ("pkt_mark", 32)}
-_PARSED = frozenset({name for name, _ in _ATTRIBUTES} | set(_WHOLE))
+_FLAGS = ("fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns")
+"""TCP flags by bit (packet_tcp_flag_to_string() in lib/packets.c)."""
+
+_FLAG = re.compile(r"([+-])([a-z]+)", re.ASCII)
+_PARSED = frozenset({name for name, _ in _ATTRIBUTES} | set(_WHOLE) | {"tcp_flags"})
 
 
 def match_of(megaflow: Megaflow) -> dict[str, MaskedValue]:
@@ -65,6 +70,10 @@ def fields_of(name: str, inner: str) -> Mapping[str, MaskedValue]:
         return {field: found} if found.mask else {}
     if name not in _PARSED or not inner:
         return {}
+    if name == "tcp_flags":
+        flags = [(sign, 1 << _FLAGS.index(flag)) for sign, flag in _FLAG.findall(inner) if flag in _FLAGS]
+        on, seen = sum(bit for sign, bit in flags if sign == "+"), sum(bit for _, bit in flags)
+        return {name: MaskedValue(on, seen)} if seen else {}
     fields = {}
     for item in inner.split(","):
         attribute = _attribute(name, item)

@@ -23,17 +23,25 @@ MARK = "XENOOVS_LAB"
 DIRECTORY_VARIABLE = "XENOOVS_LAB_DIRECTORY"
 DEFAULT_DIRECTORY = Path("/run/xenoovs/lab")
 
+CONFIG = "config.yaml"
+"""The config that a lab was built for, in its directory."""
+
 _STATE = "lab.json"
+_MACHINE = "vm"
 _LOCK_PATIENCE_S = 1.0
 _LOCK_STEP_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is remembered. `complete`: `up` came to its end."""
+    """What is remembered. `complete`: `up` came to its end. `nic`: its ports are those of an emulated NIC.
+
+    Such a lab is inside a virtual machine, where it has a state of its own, with `nic` False.
+    """
 
     complete: bool
     topology: Topology
+    nic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,11 @@ def directory_of(name: str, directory: Path | None) -> Path:
     return base.absolute() / name
 
 
+def machine_directory(place: Path) -> Path:
+    """Where a lab in `place` keeps its virtual machine."""
+    return place / _MACHINE
+
+
 def open_lab(name: str, *, directory: Path | None = None) -> Lab:
     """A lab that is up. Raises LabError when there is none, or only the ruin of one."""
     place = directory_of(name, directory)
@@ -79,6 +92,8 @@ def open_lab(name: str, *, directory: Path | None = None) -> Lab:
         raise LabError(f"there is no lab {name} ({place}); make it with `xenoovs lab up --name {name}`")
     if not state.complete:
         raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --name {name}`")
+    if state.nic:
+        raise LabError(f"lab {name} is in a virtual machine: `xenoovs lab exec --name {name} -- COMMAND` runs in it")
     return Lab(place, state.topology)
 
 

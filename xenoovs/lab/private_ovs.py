@@ -14,14 +14,20 @@ from xenoovs.lab.processes import environment_of, kill_and_wait, stop_and_wait
 from xenoovs.switch.process import run
 
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+# Emulated machines take their time.
+_START_TIMEOUT_S = 120.0
 _DAEMONS = ("ovs-vswitchd", "ovsdb-server")
 
 
 class Datapath(Enum):
-    """DUMMY: no root, no devices, packets by `netdev-dummy/receive`. USERSPACE: real packets on veth ends, as root."""
+    """DUMMY: no root, no devices, packets by `netdev-dummy/receive`. USERSPACE: real packets on veth ends, as root.
+
+    KERNEL: that of Linux, of which a network namespace has one.
+    """
 
     DUMMY = "dummy"
     USERSPACE = "netdev"
+    KERNEL = "system"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,8 @@ def start_database(ovs: PrivateOvs, *, netns: str | None = None) -> None:
 def start_vswitchd(ovs: PrivateOvs, *, datapath: Datapath, netns: str | None = None) -> None:
     """Start ovs-vswitchd. The userspace datapath needs its own namespace: each has room for one tap `ovs-netdev`."""
     dummy = ["--enable-dummy=override"] if datapath is Datapath.DUMMY else []
-    options = [ovs.db, "--disable-system", *dummy, *_daemon_options(ovs, "ovs-vswitchd")]
+    system = [] if datapath is Datapath.KERNEL else ["--disable-system"]
+    options = [ovs.db, *system, *dummy, *_daemon_options(ovs, "ovs-vswitchd")]
     _run_daemon(ovs, ["ovs-vswitchd", *options], netns=netns)
 
 
@@ -120,7 +127,7 @@ def stop_process(pid: int) -> None:
 
 def _run_daemon(ovs: PrivateOvs, argv: list[str], *, netns: str | None = None) -> None:
     inside = ["ip", "netns", "exec", netns] if netns else []
-    run([*inside, *argv], env={**ovs.env, **ovs.marks})
+    run([*inside, *argv], env={**ovs.env, **ovs.marks}, timeout_s=_START_TIMEOUT_S)
 
 
 def _daemon_options(ovs: PrivateOvs, daemon: str) -> list[str]:

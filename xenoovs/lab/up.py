@@ -29,7 +29,7 @@ def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress
     place = directory_of(name, directory)
     host = probe_host()
     check_host(host, needs_ipv6=Family.IPV6 in families_of(balancer))
-    _make_directory(name, place)
+    make_directory(name, place)
     with sole_owner(place):
         lab = Lab(place, topology)
         try:
@@ -43,7 +43,8 @@ def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress
         return lab
 
 
-def _make_directory(name: str, place: Path) -> None:
+def make_directory(name: str, place: Path) -> None:
+    """The directory of a new lab. Raises LabError when there is a lab of that name."""
     again = f"`xenoovs lab down --name {name}` removes it, another --name makes a second one"
     if place.exists():
         raise LabError(f"lab {name} exists already ({place}); {again}")
@@ -102,7 +103,7 @@ class _Builder:
 
     def _links(self) -> None:
         switch, links = self.topology.switch_namespace, self.topology.links
-        self.netns.batch(map(_link_line, links), namespace=switch)
+        self.netns.batch(map(link_line, links), namespace=switch)
         ends = [end for link in links for end in (link.near, link.far)]
         for namespace in self.topology.namespaces:
             devices = [end.interface for end in ends if end.namespace == namespace]
@@ -122,16 +123,18 @@ class _Builder:
         ovs = start_private_ovs(self.lab.ovs.directory, datapath=Datapath.USERSPACE, netns=switch, marks=self.lab.marks)
         for bridge in self.topology.bridges:
             mode = "secure" if bridge.secure else "standalone"
-            ports = [word for i, port in enumerate(bridge.ports, start=1) for word in _add_port(bridge.name, port, i)]
+            ports = [word for i, port in enumerate(bridge.ports, start=1) for word in port_words(bridge.name, port, i)]
             settings = [f"datapath_type={Datapath.USERSPACE.value}", f"fail_mode={mode}"]
             ovs.vsctl("add-br", bridge.name, "--", "set", "bridge", bridge.name, *settings, *ports)
 
 
-def _add_port(bridge: str, port: str, ofport: int) -> tuple[str, ...]:
+def port_words(bridge: str, port: str, ofport: int) -> tuple[str, ...]:
+    """Words for ovs-vsctl(8)."""
     return ("--", "add-port", bridge, port, "--", "set", "interface", port, f"ofport_request={ofport}")
 
 
-def _link_line(link: Link) -> str:
+def link_line(link: Link) -> str:
+    """A veth pair, for ip(8)."""
     # Both ends are made where they belong: none is ever seen in the host's namespace.
     near, far = link.near, link.far
     address = f"address {far.mac}" if far.mac else ""

@@ -12,6 +12,7 @@ class Packet:
     """An IP packet on a port of the bridge. `protocol`: IANA number; ports are 0 for protocols without any.
 
     For ICMP, `sport` is the type and `dport` the code, as Open vSwitch keeps them (ovs-fields(7), "ICMP").
+    tcp_flags: of a TCP packet, as the header has them (RFC 9293, 3.1): ACK, the middle of a connection, or 0x002, SYN.
     """
 
     in_port: str
@@ -23,6 +24,7 @@ class Packet:
     dl_src: Mac = Mac(0x020000000001)
     dl_dst: Mac = Mac(0x020000000002)
     ttl: int = 64
+    tcp_flags: int = 0x010
 
     @property
     def family(self) -> Family:

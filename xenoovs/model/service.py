@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.backend import Backend
+from xenoovs.model.drain import AT_ONCE, Drain
 from xenoovs.model.health import Health
 
 
@@ -123,9 +124,10 @@ class Service:
 
     tolerance:  relative, > 0; a share may differ from its weight by this fraction of itself.
     max_flows:  budget of OpenFlow flows for the blocks, which then sets the tolerance; None: no budget.
-    vip_mac:    the MAC that answers ARP for the VIPs; None: xenoovs does not answer.
+    vip_mac:    the MAC that answers ARP for the VIPs, and with a controller neighbour discovery; None: no answers.
     source_mac: rewrites the Ethernet source too; None: it stays (each client-side MAC then costs no extra entry).
     health:     None: backends are taken to serve.
+    drain:      what becomes of open connections when clients move.
     """
 
     name: str
@@ -139,6 +141,7 @@ class Service:
     strategy: Strategy = Strategy.DISJOINT
     churn: Churn = Churn.BALANCED
     health: Health | None = None
+    drain: Drain = AT_ONCE
 
     @property
     def weights(self) -> tuple[Fraction, ...]:

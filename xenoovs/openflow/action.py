@@ -61,10 +61,32 @@ class Resubmit:
 
 
 @dataclass(frozen=True, slots=True)
+class Learn:
+    """Add a flow for the connection that this packet opens (ovs-actions(7), "The learn action").
+
+    The new flow stands in `table` with `priority` and `cookie`, and goes after `idle_timeout_s` (1..65535) without a
+    packet. It matches dl_type, nw_proto and what this packet has in the fields `same`; it does `writes`, then sends to
+    the port whose number stands in the register `output` now. No more than `limit` (1 or more) flows of this cookie are
+    learned; all of them go with the last flow that learns them (`delete_learned`).
+    """
+
+    table: int
+    priority: int
+    cookie: int
+    idle_timeout_s: int
+    limit: int
+    dl_type: int
+    nw_proto: int
+    same: tuple[Field, ...]
+    writes: tuple[SetField, ...]
+    output: Field
+
+
+@dataclass(frozen=True, slots=True)
 class Foreign:
     """An action that xenoovs never writes, as ovs-ofctl printed it."""
 
     text: str
 
 
-Action = Output | OutputInPort | Normal | SetField | Move | Resubmit | Foreign
+Action = Output | OutputInPort | Normal | SetField | Move | Resubmit | Learn | Foreign

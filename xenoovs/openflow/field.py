@@ -14,6 +14,7 @@ class Format(Enum):
     MAC = "mac"
     IPV4 = "ipv4"
     IPV6 = "ipv6"
+    FLAGS = "flags"
 
 
 class Field(Enum):
@@ -42,6 +43,7 @@ class Field(Enum):
     ICMP_CODE = ("icmp_code", 8, Format.DECIMAL, "NXM_OF_ICMP_CODE")
     TP_SRC = ("tp_src", 16, Format.L4_PORT, "NXM_OF_TCP_SRC")
     TP_DST = ("tp_dst", 16, Format.L4_PORT, "NXM_OF_TCP_DST")
+    TCP_FLAGS = ("tcp_flags", 12, Format.FLAGS, "NXM_NX_TCP_FLAGS")
 
     def __init__(self, ovs_name: str, width: int, form: Format, nxm: str) -> None:
         self.ovs_name = ovs_name
@@ -59,3 +61,9 @@ ETH_IPV4 = 0x0800
 ETH_ARP = 0x0806
 ETH_IPV6 = 0x86DD
 """EtherTypes (IEEE 802 Numbers, IANA)."""
+
+TCP = 6
+"""Assigned Internet Protocol Numbers (IANA)."""
+
+TCP_SYN, TCP_ACK = 0x002, 0x010
+"""Flags of a TCP header (RFC 9293, 3.1)."""

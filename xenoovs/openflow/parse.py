@@ -13,7 +13,7 @@ from xenoovs.openflow.keyword import PROTOCOL_KEYWORDS
 from xenoovs.openflow.match import Masked, Match, exact, match_of
 from xenoovs.openflow.parse_action import UnknownTable, parse_actions, parse_table
 from xenoovs.openflow.text import parse_name, split_list
-from xenoovs.openflow.value import parse_mask, parse_value
+from xenoovs.openflow.value import parse_flags, parse_mask, parse_value
 
 _BY_NAME = {field.ovs_name: field for field in Field}
 _NEVER_CONDITIONS = frozenset(("cookie", "duration", "table", "n_packets", "n_bytes", "priority", "actions"))
@@ -106,6 +106,9 @@ def _parse_condition(token: str) -> tuple[Masked, ...]:
     field = _BY_NAME.get(name)
     if field is None:
         return ()
+    if field is Field.TCP_FLAGS:
+        flags = parse_flags(text)
+        return () if flags is None else (Masked(field, *flags),)
     value, is_masked, mask = text.partition("/")
     if is_masked:
         return (Masked(field, parse_value(field, value), parse_mask(field, mask)),)

@@ -11,6 +11,7 @@ from xenoovs.openflow.action import (
     WIDEST_LOAD,
     Action,
     Foreign,
+    Learn,
     Move,
     Normal,
     Output,
@@ -29,6 +30,14 @@ _BY_SET_FIELD = {**_BY_NAME, "eth_src": Field.DL_SRC, "eth_dst": Field.DL_DST}
 _LOAD = re.compile(r"load:(0x[0-9a-f]+|[0-9]+)->([A-Z0-9_]+)\[\]", re.ASCII)
 _SET_FIELD = re.compile(r"set_field:([^>/]+)->([a-z0-9_]+)", re.ASCII)
 _MOVE = re.compile(r"move:([A-Z0-9_]+)\[\]->([A-Z0-9_]+)\[\]", re.ASCII)
+_LEARN = re.compile(
+    r"learn\(table=([0-9]+),idle_timeout=([0-9]+),priority=([0-9]+),delete_learned,cookie=(0x[0-9a-f]+),"
+    r"limit=([0-9]+),eth_type=(0x[0-9a-f]+),nw_proto=([0-9]+)((?:,[A-Z0-9_]+\[\])+)((?:,load:[^,]+)*),"
+    r"output:([A-Z0-9_]+)\[\]\)",
+    re.ASCII,
+)
+"""What `Learn` can say; all else is kept as it is."""
+
 _RESUBMIT = re.compile(r'resubmit\(,([^,"()]+|"(?:[^"\\]|\\.)*")\)')
 
 
@@ -90,6 +99,8 @@ def _parse_word(text: str, tables: Mapping[str, int] | None) -> Action:
             return Normal()
         case "" | "drop":
             raise ValueError(f"{text!r} cannot stand in a list of actions")
+    if text.startswith("learn("):
+        return _parse_learn(text)
     if found := _RESUBMIT.fullmatch(text):
         return Resubmit(parse_table(found[1], names=tables))
     return Foreign(text)
@@ -122,3 +133,28 @@ def _parse_move(text: str) -> Action:
     if (found := _MOVE.fullmatch(text)) and found[1] in _BY_NXM and found[2] in _BY_NXM:
         return Move(_BY_NXM[found[1]], _BY_NXM[found[2]])
     return Foreign(text)
+
+
+def _parse_learn(text: str) -> Action:
+    found = _LEARN.fullmatch(text)
+    if not found:
+        return Foreign(text)
+    same = [_BY_NXM.get(name.removesuffix("[]")) for name in found[8].split(",")[1:]]
+    writes = [_parse_set(load) for load in found[9].split(",")[1:]]
+    output = _BY_NXM.get(found[10])
+    known = tuple(field for field in same if field is not None)
+    loads = tuple(load for load in writes if isinstance(load, SetField))
+    if output is None or len(known) < len(same) or len(loads) < len(writes):
+        return Foreign(text)
+    return Learn(
+        table=parse_table(found[1]),
+        priority=int(found[3]),
+        cookie=int(found[4], 0),
+        idle_timeout_s=int(found[2]),
+        limit=int(found[5]),
+        dl_type=int(found[6], 0),
+        nw_proto=int(found[7]),
+        same=known,
+        writes=loads,
+        output=output,
+    )

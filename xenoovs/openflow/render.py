@@ -6,14 +6,25 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import assert_never
 
-from xenoovs.openflow.action import LOCAL, Action, Foreign, Move, Normal, Output, OutputInPort, Resubmit, SetField
+from xenoovs.openflow.action import (
+    LOCAL,
+    Action,
+    Foreign,
+    Learn,
+    Move,
+    Normal,
+    Output,
+    OutputInPort,
+    Resubmit,
+    SetField,
+)
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.field import Field, Format
 from xenoovs.openflow.flow import DEFAULT_PRIORITY, Flow
 from xenoovs.openflow.keyword import KEYWORD_OF
 from xenoovs.openflow.match import Masked, Match
 from xenoovs.openflow.text import render_name
-from xenoovs.openflow.value import render_hex, render_mask, render_mask_to_send, render_value
+from xenoovs.openflow.value import render_flags, render_hex, render_mask, render_mask_to_send, render_value
 
 _LAST_MARK, _LAST_REGISTER = Field.PKT_MARK.rank, Field.METADATA.rank
 _MOD_DL = {Field.DL_SRC: "mod_dl_src", Field.DL_DST: "mod_dl_dst"}
@@ -110,6 +121,8 @@ def _send_masked(masked: Masked) -> str:
 
 def _condition(masked: Masked, render: Callable[[Field, int], str]) -> str:
     field = masked.field
+    if field.form is Format.FLAGS:
+        return f"{field.ovs_name}={render_flags(masked.value, masked.mask)}"
     if masked.is_exact:
         return f"{field.ovs_name}={render_value(field, masked.value)}"
     value = f"{masked.value:#x}" if field.form is Format.L4_PORT else render_value(field, masked.value)
@@ -129,12 +142,36 @@ def _render_action(action: Action) -> str:
         case SetField(field, value):
             if field in _MOD_DL:
                 return f"{_MOD_DL[field]}:{render_value(field, value)}"
-            return f"load:{render_hex(value)}->{field.nxm}[]"
+            return _render_load(action)
         case Move(source, target):
             return f"move:{source.nxm}[]->{target.nxm}[]"
         case Resubmit(table):
             return f"resubmit(,{table})"
+        case Learn():
+            return _render_learn(action)
         case Foreign(text):
             return text
         case _:
             assert_never(action)
+
+
+def _render_load(action: SetField) -> str:
+    return f"load:{render_hex(action.value)}->{action.field.nxm}[]"
+
+
+def _render_learn(learn: Learn) -> str:
+    """As learn_format() of lib/learn.c does."""
+    words = (
+        f"table={learn.table}",
+        f"idle_timeout={learn.idle_timeout_s}",
+        f"priority={learn.priority}",
+        "delete_learned",
+        f"cookie={learn.cookie:#x}",
+        f"limit={learn.limit}",
+        f"eth_type={learn.dl_type:#x}",
+        f"nw_proto={learn.nw_proto}",
+        *(f"{field.nxm}[]" for field in learn.same),
+        *map(_render_load, learn.writes),
+        f"output:{learn.output.nxm}[]",
+    )
+    return f"learn({','.join(words)})"

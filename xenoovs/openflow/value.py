@@ -9,6 +9,17 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from xenoovs.openflow.field import Field, Format
 
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+", re.ASCII)
+_FLAGS = {
+    1 << bit: name
+    for bit, name in enumerate(
+        ("fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]")
+    )
+}
+"""As packet_tcp_flag_to_string() of lib/packets.c calls them."""
+
+_FLAG_BITS = {name: bit for bit, name in _FLAGS.items()}
+_FLAG = re.compile(r"([+-])([a-z0-9\[\]]+)", re.ASCII)
+_FLAG_LIST = re.compile(r"([+-][a-z0-9\[\]]+)+", re.ASCII)
 _MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}", re.ASCII)
 
 
@@ -18,6 +29,8 @@ def render_value(field: Field, value: int) -> str:
     match field.form:
         case Format.DECIMAL | Format.L4_PORT:
             return str(value)
+        case Format.FLAGS:
+            return render_flags(value, field.all_ones)
         case Format.HEX:
             # OVS writes EtherTypes with four digits and all other numbers without leading zeros (lib/match.c).
             return f"0x{value:04x}" if field is Field.DL_TYPE else render_hex(value)
@@ -33,7 +46,7 @@ def render_value(field: Field, value: int) -> str:
 def parse_value(field: Field, text: str) -> int:
     """The inverse of `render_value`; numbers also in the other base. Raises ValueError with the text."""
     match field.form:
-        case Format.DECIMAL | Format.L4_PORT | Format.HEX:
+        case Format.DECIMAL | Format.L4_PORT | Format.HEX | Format.FLAGS:
             value = _parse_number(text)
         case Format.MAC:
             value = _parse_mac(text)
@@ -55,7 +68,7 @@ def render_mask(field: Field, mask: int) -> str:
             return str(length) if length is not None else render_value(field, mask)
         case Format.DECIMAL | Format.L4_PORT:
             return f"{mask:#x}"
-        case Format.HEX | Format.MAC:
+        case Format.HEX | Format.MAC | Format.FLAGS:
             return render_value(field, mask)
 
 
@@ -82,6 +95,23 @@ def parse_mask(field: Field, text: str) -> int:
             raise ValueError(f"prefix length {text} is above {field.width}")
         return field.all_ones >> (field.width - length) << (field.width - length)
     return parse_value(field, text)
+
+
+def render_flags(value: int, mask: int) -> str:
+    """TCP flags that are on (+) and off (-), the lowest bit first (format_flags_masked() in lib/flow.c)."""
+    shown = (bit for bit in _FLAGS if mask & bit)
+    return "".join(f"{'+' if value & bit else '-'}{_FLAGS[bit]}" for bit in shown)
+
+
+def parse_flags(text: str) -> tuple[int, int] | None:
+    """The inverse of `render_flags`: value and mask. None for another form, such as all flags at once."""
+    if not _FLAG_LIST.fullmatch(text):
+        return None
+    signs = [(sign, _FLAG_BITS.get(name)) for sign, name in _FLAG.findall(text)]
+    bits = [bit for _, bit in signs if bit is not None]
+    if len(bits) < len(signs) or len(set(bits)) < len(bits):
+        return None
+    return sum(bit for sign, bit in signs if sign == "+" and bit), sum(bits)
 
 
 def prefix_length(mask: int, width: int) -> int | None:

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from xenoovs.model.address import Family
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.field import ETH_ARP, ETH_IPV4, ETH_IPV6, Field
+from xenoovs.openflow.field import ETH_ARP, ETH_IPV4, ETH_IPV6, TCP, Field
 
 ICMP_PROTOCOLS = (1, 58)
 _PORT_PROTOCOLS = (6, 17, 132)
@@ -42,6 +42,7 @@ _STAGES: Mapping[Field, Stage] = {
     Field.IPV6_SRC: Stage.L3,
     Field.IPV6_DST: Stage.L3,
     Field.NW_PROTO: Stage.L3,
+    Field.TCP_FLAGS: Stage.L3,
     Field.ARP_SHA: Stage.L4,
     Field.ARP_THA: Stage.L4,
     Field.TP_SRC: Stage.L4,
@@ -74,6 +75,8 @@ class Headers:
                 return dl_type in (ETH_IPV4, ETH_IPV6)
             case Field.TP_SRC | Field.TP_DST:
                 return dl_type in (ETH_IPV4, ETH_IPV6) and protocol in _PORT_PROTOCOLS
+            case Field.TCP_FLAGS:
+                return dl_type in (ETH_IPV4, ETH_IPV6) and protocol == TCP
             case Field.ICMP_TYPE | Field.ICMP_CODE:
                 return (dl_type, protocol) in ((ETH_IPV4, 1), (ETH_IPV6, 58))
             case Field.ARP_SPA | Field.ARP_TPA | Field.ARP_OP | Field.ARP_SHA | Field.ARP_THA:
@@ -100,6 +103,7 @@ def field_of(slot: Field, headers: Headers) -> Field:
 def headers_of(packet: Packet) -> Headers:
     """The headers of a client's packet."""
     is_ipv4 = packet.family is Family.IPV4
+    flags = {Field.TCP_FLAGS: packet.tcp_flags} if packet.protocol == TCP else {}
     return Headers(
         packet.in_port,
         {
@@ -111,6 +115,7 @@ def headers_of(packet: Packet) -> Headers:
             Field.NW_PROTO: packet.protocol,
             Field.TP_SRC: packet.sport,
             Field.TP_DST: packet.dport,
+            **flags,
         },
     )
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
 from xenoovs.errors import SimulateError
-from xenoovs.openflow.action import Action, Foreign, Move, Normal, Output, OutputInPort, Resubmit, SetField
+from xenoovs.openflow.action import Action, Foreign, Learn, Move, Normal, Output, OutputInPort, Resubmit, SetField
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow
 from xenoovs.simulate.headers import Headers
+from xenoovs.simulate.learn import learned_flow
 
 Lookup = Callable[[int, Headers], Flow | None]
 """(table, headers) -> the flow that the packet meets there, or None."""
@@ -41,10 +42,14 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a packet. `copies` empty: dropped. `flows`: those it met, in order."""
+    """What became of a packet. `copies` empty: dropped. `flows`: those it met, in order.
+
+    learned: flows that the switch adds because of it, unless it has them; their ports are told by number.
+    """
 
     copies: tuple[Copy, ...]
     flows: tuple[Flow, ...]
+    learned: tuple[Flow, ...] = ()
 
 
 class Observer(Protocol):
@@ -76,6 +81,7 @@ class _Walk:
     headers: Headers
     copies: list[Copy] = field(default_factory=list)
     flows: list[Flow] = field(default_factory=list)
+    learned: list[Flow] = field(default_factory=list)
 
     def enter(self, table: int, depth: int) -> None:
         if depth > MAX_DEPTH or len(self.flows) > MAX_RESUBMITS:
@@ -107,6 +113,8 @@ class _Walk:
                     self.set(target, self.headers.get(source))
             case Resubmit(table):
                 self.enter(table, depth + 1)
+            case Learn():
+                self.learned.append(learned_flow(action, self.headers))
             case Foreign(text):
                 raise SimulateError(flow=f"table {flow.table}, priority {flow.priority}", unknown=text)
             case _:
@@ -130,4 +138,4 @@ def walk(headers: Headers, lookup: Lookup, observer: Observer) -> Outcome:
         state.enter(0, 0)
     except _TooDeep:
         return Outcome((), tuple(state.flows))
-    return Outcome(tuple(state.copies), tuple(state.flows))
+    return Outcome(tuple(state.copies), tuple(state.flows), tuple(state.learned))

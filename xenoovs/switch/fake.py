@@ -72,6 +72,12 @@ class FakeSwitch:
             seen = table[key]
             table[key] = replace(seen, packets=seen.packets + number, bytes=seen.bytes + number * packet_bytes)
 
+    def age(self, bridge: str, seconds: float) -> None:
+        """Let time pass for all flows."""
+        table = self._tables[bridge]
+        for key, seen in table.items():
+            table[key] = replace(seen, duration_s=seen.duration_s + seconds)
+
     def all_flows(self, bridge: str) -> dict[FlowKey, ObservedFlow]:
         """Flows of all owners."""
         return dict(self._tables[bridge])

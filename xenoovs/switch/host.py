@@ -15,6 +15,7 @@ from xenoovs.switch.daemon import read_daemon, read_learned
 from xenoovs.switch.devlink import PORTS, parse_subfunctions, read_eswitch
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ethtool import HW_TC_OFFLOAD, parse_feature
+from xenoovs.switch.leftover import TRIAL, VLOG, Leftover
 from xenoovs.switch.ovsdb import read_bridges
 from xenoovs.switch.probe import Place, understood
 from xenoovs.switch.process import run
@@ -25,6 +26,10 @@ from xenoovs.switch.vswitchd import find_process, same_namespace
 _ELSEWHERE = Unknown("the Open vSwitch is on another host, whose devices are not seen from here")
 _PROGRAMS = ("ovs-vswitchd", "ovs-vsctl")
 _DB_TIMEOUT_S = 10
+_LEFTOVERS = {
+    VLOG: "log levels of ovs-vswitchd, raised by a `why` that was killed",
+    TRIAL: "a trial rule, added by a `why --probe-driver` that was killed",
+}
 
 
 def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
@@ -41,6 +46,7 @@ def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
     )
     if isinstance(place, Unknown):
         return facts
+    facts = replace(facts, leftovers=_leftovers(endpoint))
     devices = _with_rules(endpoint, place, read_devices(place, _ports(database)))
     return replace(
         facts,
@@ -49,6 +55,10 @@ def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
         kernel=sysfs.read_kernel(modules),
         neighbours=place.read(links.NEIGHBOURS, links.parse_neighbours),
     )
+
+
+def _leftovers(endpoint: Endpoint) -> tuple[str, ...]:
+    return tuple(told for kind, told in _LEFTOVERS.items() if Leftover(endpoint.local_rundir, kind).is_abandoned)
 
 
 def check_reachable(endpoint: Endpoint) -> None:

@@ -8,11 +8,14 @@ from __future__ import annotations
 import fcntl
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from xenoovs.errors import SwitchError
+
+VLOG, TRIAL = "vlog", "trial"
+"""Kinds of changes: levels of the log; a rule that asks the driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,18 @@ class Leftover:
     @property
     def path(self) -> Path:
         return self.directory / f"xenoovs-{self.kind}.json"
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether there is a note, and nobody who is at it."""
+        if not self.path.exists():
+            return False
+        with suppress(OSError), self.path.with_suffix(".lock").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -10,7 +10,11 @@ from typing import Any
 from xenoovs.datapath.host import OffloadHistory, OffloadState, Seen, Unknown
 from xenoovs.errors import ParseError
 
-_BEGUN = re.compile(r"\|INFO\|(?:netdev: Flow API Enabled|Flow HW offload is enabled)$", re.MULTILINE)
+_BEGUN = re.compile(
+    r"\|INFO\|(?:netdev: Flow API Enabled(?:, using [0-9]+ threads?)?|Flow HW offload is enabled)$", re.MULTILINE
+)
+_PORT = re.compile(r"\|INFO\|bridge \S+: added interface \S+ on port ", re.MULTILINE)
+"""The first comes after offload has begun, where it was set at the start (bridge_run of vswitchd/bridge.c)."""
 _POLICY = re.compile(r"\|INFO\|tc: Using policy '([a-z_]+)'$", re.MULTILINE)
 _ASSIGNED = re.compile(r"\|INFO\|(\S+): Assigned flow API '([^']+)'\.?$", re.MULTILINE)
 _FAILED = re.compile(
@@ -33,9 +37,11 @@ def parse_history(log: str) -> OffloadHistory:
     """What the log says since the last start that it shows. Any text is a log."""
     starts = [found.start() for found in _FIRST.finditer(log)]
     since = log[starts[-1] :] if starts else log
+    begun, port = _BEGUN.search(since), _PORT.search(since)
     policies = _POLICY.findall(since)
     return OffloadHistory(
-        has_begun=_BEGUN.search(since) is not None,
+        has_begun=begun is not None,
+        is_late=begun is not None and port is not None and port.start() < begun.start(),
         tc_policy=policies[-1] if policies else None,
         providers=dict(_ASSIGNED.findall(since)),
         failures={port: text for text, port in _FAILED.findall(since)},

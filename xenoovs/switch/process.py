@@ -25,6 +25,9 @@ _PACKAGES = {
     "ip": "iproute2",
     "tc": "iproute2",
     "ethtool": "ethtool",
+    "qemu-system-x86_64": "qemu-system-x86",
+    "busybox": "busybox-static",
+    "modprobe": "kmod",
 }
 
 

@@ -79,14 +79,15 @@ def explain(reason: str) -> str:
 def lift_refusal(failed: CommandFailed, *, endpoint: Endpoint, bridge: str, lines: Sequence[str]) -> SwitchError:
     """As `lift`, for a bundle of flow-mods `lines`: also BundleRejected."""
     if found := _REFUSED.search(failed.stderr):
-        return _rejected(bridge, found[1], _LOG.sub("", found[2]) or "a flow-mod that ovs-ofctl cannot show")
+        return rejected(bridge, found[1], _LOG.sub("", found[2]) or "a flow-mod that ovs-ofctl cannot show")
     if found := _SYNTAX.search(failed.stderr):
         number = int(found[1])
         line = lines[number - 1] if 0 < number <= len(lines) else f"line {number}"
-        return _rejected(bridge, found[3], f"{line} ({found[2]})")
+        return rejected(bridge, found[3], f"{line} ({found[2]})")
     return lift(failed, endpoint=endpoint, bridge=bridge)
 
 
-def _rejected(bridge: str, error: str | None, message: str) -> BundleRejected:
+def rejected(bridge: str, error: str | None, message: str) -> BundleRejected:
+    """A bundle that was refused, and what to do. `error`: OpenFlow's name. `message`: the flow-mod that it is about."""
     advice = _ADVICE.get(error, _DEFAULT_ADVICE) if error else _DEFAULT_ADVICE
     return BundleRejected(bridge=bridge, error=error, message=message, advice=advice)

@@ -29,7 +29,7 @@ from xenoovs.switch.flower import (
     preference_of,
     trial_options,
 )
-from xenoovs.switch.leftover import Leftover
+from xenoovs.switch.leftover import TRIAL, Leftover
 from xenoovs.switch.netlink import (
     NLM_F_CREATE,
     NLM_F_EXCL,
@@ -117,7 +117,7 @@ class Prober:
 
     @property
     def _leftover(self) -> Leftover:
-        return Leftover(self.directory, "trial")
+        return Leftover(self.directory, TRIAL)
 
     def _ask_device(self, device: str, cookies: frozenset[str]) -> dict[str, Answer]:
         ifindex = _ifindex(device)

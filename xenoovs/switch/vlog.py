@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.leftover import Leftover
+from xenoovs.switch.leftover import VLOG, Leftover
 from xenoovs.switch.vswitchd import LogPosition, Process, find_process, log_position, read_log
 
 _LEVEL = "(?:OFF|EMER|ERR|WARN|INFO|DBG)"
@@ -104,7 +104,7 @@ class Listener:
 
     @property
     def _leftover(self) -> Leftover:
-        return Leftover(self.endpoint.local_rundir, "vlog")
+        return Leftover(self.endpoint.local_rundir, VLOG)
 
     def _raise(self, modules: tuple[ModuleLevel, ...]) -> None:
         if modules:

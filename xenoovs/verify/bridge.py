@@ -50,12 +50,16 @@ class BridgeFindings:
 
     read:     megaflows in the dump, of all bridges.
     unjudged: megaflows of a dump made without `-m`.
+    is_filtered: the dump may lack what is not offloaded, as all of it is.
+    remarks:  what the dump says beside its megaflows.
     """
 
     rows: tuple[BridgeRow, ...]
     torn: tuple[ParseError, ...]
     read: int
     unjudged: int
+    is_filtered: bool = False
+    remarks: tuple[str, ...] = ()
 
     @property
     def hw_share(self) -> float | None:
@@ -76,7 +80,7 @@ class BridgeFindings:
             return Conclusion.COULD_NOT_LOOK
         is_all_hw = all(row.verdict is Verdict.HW for row in judged)
         # Without a packet that proves it, the word of Open vSwitch is no success yet.
-        if not judged or (self.hw_share is None and (required is not None or is_all_hw)):
+        if not judged or self.is_filtered or (self.hw_share is None and (required is not None or is_all_hw)):
             return Conclusion.NOTHING_SEEN
         if required is None or self.hw_share is None:
             return conclude(is_all_hw)

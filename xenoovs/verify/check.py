@@ -194,6 +194,8 @@ class Check:
             oddities.append(Oddity.SLOW_PATH)
         elif not delivers(megaflow, fields, block):
             oddities.append(Oddity.MISDELIVERED)
+        if block.is_moving:
+            oddities.append(Oddity.DRAINED)
         widening = self.widened.key_of(megaflow, fields, place, block)
         if widening is not None:
             oddities.append(Oddity.WIDENED)

@@ -13,13 +13,18 @@ from xenoovs.verify.expected import ExpectedBlock
 
 def delivers(megaflow: Megaflow, fields: Mapping[str, MaskedValue], block: ExpectedBlock) -> bool:
     """Whether packets leave with the block's MAC by the block's port. `fields`: the match of the megaflow."""
-    if not _leaves_by(megaflow.actions, block.egress):
+    places = block.others or ((block.dl_dst, block.egress),)
+    return any(_delivers_to(megaflow, fields, mac, port) for mac, port in places)
+
+
+def _delivers_to(megaflow: Megaflow, fields: Mapping[str, MaskedValue], mac: int | None, port: str | None) -> bool:
+    if not _leaves_by(megaflow.actions, port):
         return False
-    if block.dl_dst is None or _writes(megaflow.actions, block.dl_dst):
+    if mac is None or _writes(megaflow.actions, mac):
         return True
     # A packet that comes with the backend's MAC already is not rewritten.
     came_with = fields.get("dl_dst")
-    return came_with is not None and came_with.value == block.dl_dst
+    return came_with is not None and came_with.value == mac
 
 
 @lru_cache(maxsize=4096)

@@ -87,9 +87,13 @@ def _diagnose(suspect: Suspect, evidence: Evidence) -> Diagnosis:
     if suspect.verdict is Verdict.TC_SW and all(reason.likelihood >= Likelihood.LIKELY for reason in reasons):
         told = case.megaflow.ufid in evidence.driver or any(reason.cause is Cause.TABLE_FULL for reason in reasons)
         reasons = reasons if told else (*reasons, silent_refusal(case))
-    return Diagnosis(
-        suspect.megaflow, suspect.verdict, suspect.block, reasons or (not_offered(case) or _unknown(case),)
-    )
+    given = reasons or (not_offered(case) or _unknown(),)
+    return Diagnosis(suspect.megaflow, suspect.verdict, suspect.block, tuple(_addressed(r, case) for r in given))
+
+
+def _addressed(reason: Reason, case: Case) -> Reason:
+    """With commands that reach the Open vSwitch that was asked, from any shell."""
+    return replace(reason, mend=tuple(map(case.evidence.where.text, reason.mend)))
 
 
 def _witnesses(case: Case) -> Iterator[Reason]:
@@ -104,7 +108,6 @@ def _remarks(case: Case) -> Iterator[Reason]:
             yield Reason(Cause.TOLD_BY_DATAPATH, Likelihood.TOLD, f"the datapath says: {text}", (f"{name}:{text}",))
 
 
-def _unknown(case: Case) -> Reason:
-    ask = f"xenoovs why {case.evidence.config or 'FILE'} --reinstall"
+def _unknown() -> Reason:
     text = "nothing that was seen explains it; --reinstall lets Open vSwitch install it again and say why"
-    return Reason(Cause.UNKNOWN, Likelihood.POSSIBLE, text, (), (ask,))
+    return Reason(Cause.UNKNOWN, Likelihood.POSSIBLE, text, (), ("xenoovs why FILE --reinstall",))

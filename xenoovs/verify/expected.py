@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
+from xenoovs.compile.movement import is_pinned
+from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.model.service import Strategy
 from xenoovs.openflow.action import Output, SetField
 from xenoovs.openflow.field import ETH_IPV6, Field
@@ -18,6 +19,7 @@ class ExpectedBlock:
     """One block of one backend. `eth_type`: 0x0800 or 0x86dd. `source`: on nw_src or ipv6_src, mask 0 for everybody.
 
     dl_dst, egress: what its packets leave with, and where; None: the flow does not say.
+    others:  further destinations, MAC and port, that are right while the block moves.
     classes: how many megaflows its packets make by each entry, from one client-side MAC.
     """
 
@@ -29,6 +31,12 @@ class ExpectedBlock:
     dl_dst: int | None
     egress: str | None
     classes: int = 1
+    others: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a drain keeps its open connections where they are; each has a megaflow of its own then."""
+        return bool(self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ def expected_services(program: Program) -> tuple[ExpectedService, ...]:
 
 
 def _expected_service(service: ServiceProgram) -> ExpectedService:
-    blocks = tuple(_blocks(service.service.name, service.blocks))
+    blocks = tuple(_blocks(service))
     if service.service.strategy is Strategy.LPM:
         blocks = with_classes(blocks)
     return ExpectedService(
@@ -61,19 +69,24 @@ def _expected_service(service: ServiceProgram) -> ExpectedService:
     )
 
 
-def _blocks(service: str, blocks: Iterable[BlockFlow]) -> Iterable[ExpectedBlock]:
-    for block in blocks:
+def _blocks(service: ServiceProgram) -> Iterator[ExpectedBlock]:
+    # Connections that were opened during a drain may be with any backend that the block was to go to.
+    others = {(backend.mac.value, backend.egress) for backend in service.service.backends}
+    others |= {(pin.old.mac, pin.old.port) for pin in service.pins}
+    for block in service.blocks:
         eth_type = eth_type_of(block.flow.match)
         field = Field.IPV6_SRC if eth_type == ETH_IPV6 else Field.NW_SRC
+        is_moving = is_pinned(block.flow)
         actions = block.flow.actions
         yield ExpectedBlock(
-            service=service,
+            service=service.service.name,
             backend=block.backend.name,
             flow=block.flow,
             eth_type=eth_type,
             source=block.flow.match.get(field) or Masked(field, 0, 0),
             dl_dst=next((a.value for a in actions if isinstance(a, SetField) and a.field is Field.DL_DST), None),
             egress=next((a.port for a in actions if isinstance(a, Output)), None),
+            others=tuple(sorted(others)) if is_moving else (),
         )
 
 

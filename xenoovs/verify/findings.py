@@ -35,6 +35,7 @@ class Oddity(Enum):
     UNCONFIRMED:   the dump says that it is in hardware, its filter says neither: old kernels do that without a NIC.
     WITHOUT_FILTER: the dump says traffic control, but no filter there has its cookie.
     WIDENED:       its mask has bits that none of our flows looks at: a flow of somebody else made it narrower.
+    DRAINED:       of a block that moves: one connection, whose packets stay with the backend that they have.
     WITHOUT_PACKETS: in hardware, and no packet was counted: it is new, or the NIC does not do what it was told.
     EXPIRING:      its last packet is almost max-idle ago; it will be gone soon.
     """
@@ -45,6 +46,7 @@ class Oddity(Enum):
     UNCONFIRMED = "unconfirmed"
     WITHOUT_FILTER = "without_filter"
     WIDENED = "widened"
+    DRAINED = "drained"
     WITHOUT_PACKETS = "without_packets"
     EXPIRING = "expiring"
 
@@ -138,6 +140,7 @@ class OffloadFindings:
     unjudged:  megaflows in a dump made without `-m`, which hides where they run and the names of their ports.
     widenings: which services have narrower megaflows than planned, and by whose flows.
     instances: the first few megaflows of each oddity.
+    is_filtered: the dump may lack what is not offloaded: all of it is, and blocks are missing.
     """
 
     services: tuple[ExpectedService, ...]
@@ -147,6 +150,7 @@ class OffloadFindings:
     unjudged: int
     widenings: tuple[Widening, ...] = ()
     instances: tuple[Instance, ...] = ()
+    is_filtered: bool = False
 
     @property
     def conclusion(self) -> Conclusion:
@@ -157,7 +161,8 @@ class OffloadFindings:
             return Conclusion.NOTHING_SEEN
         reached = conclude(all(block.verdict is Verdict.HW and not block.misdelivered for block in seen))
         # Offloaded by the word of Open vSwitch alone, with no packet to prove it, is no success yet.
-        is_unproven = reached is Conclusion.IN_HARDWARE and not any(block.packets for block in seen)
+        is_proven = any(block.packets for block in seen) and not self.is_filtered
+        is_unproven = reached is Conclusion.IN_HARDWARE and not is_proven
         return Conclusion.NOTHING_SEEN if is_unproven else reached
 
     def conclusion_for(self, required: float | None) -> Conclusion:

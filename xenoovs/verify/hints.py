@@ -9,17 +9,18 @@ from dataclasses import dataclass, field
 
 # Newer forks add `dp-offload-info:` and the like; `dp-extra-info:` tells of miniflows, not of offload.
 _REASON = re.compile(r", dp-(?!extra)[a-z-]+-info:(.+)$")
-_PMD = "flow-dump from pmd"
+_PMD = re.compile(r"flow-dump from pmd on cpu core: ([0-9]{1,9})", re.ASCII)
 _MOST_REASONS = 5
 
 
 @dataclass(slots=True)
 class Hints:
-    """Counts lines as they pass by on their way to the parser."""
+    """Counts lines as they pass by on their way to the parser. `cores`: of the threads that the dump is of."""
 
     megaflows: int = 0
     offloaded: int = 0
-    pmds: int = 0
+    cores: list[int] = field(default_factory=list)
+    dummies: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
 
     def watch(self, lines: Iterable[str]) -> Iterator[str]:
@@ -28,20 +29,34 @@ class Hints:
             if " actions:" in line or ",actions:" in line:
                 self.megaflows += 1
                 self.offloaded += ", offloaded:yes" in line
+                self.dummies += ", dp:dummy" in line
                 if ", dp-" in line and (found := _REASON.search(line.rstrip())):
                     self.reasons[found[1]] += 1
-            elif line.startswith(_PMD):
-                self.pmds += 1
+            elif found := _PMD.match(line):
+                self.cores.append(int(found[1]))
             yield line
 
-    def remarks(self, *, some_are_absent: bool, is_recorded: bool) -> Iterator[str]:
-        """For people, in the order of their weight."""
+    @property
+    def all_offloaded(self) -> bool:
+        """Whether nothing but offloaded megaflows passed by, as in a dump made with type=offloaded."""
+        return bool(self.megaflows) and self.offloaded == self.megaflows
+
+    def reasons_told(self) -> Iterator[str]:
+        """What the dump says of megaflows that are not offloaded, the most frequent first."""
         for reason, megaflows in self.reasons.most_common(_MOST_REASONS):
             yield f"Open vSwitch says of {megaflows} megaflows: {reason}"
-        if is_recorded and some_are_absent and self.megaflows and self.offloaded == self.megaflows:
+
+    def remarks(self, *, is_filtered: bool) -> Iterator[str]:
+        """For people, in the order of their weight. `is_filtered`: it may lack what is not offloaded."""
+        if is_filtered:
             yield (
-                "every megaflow of this dump is offloaded: if it was made with type=offloaded or a filter, blocks that "
-                "are ABSENT may well run in software; make one with `ovs-appctl dpctl/dump-flows -m` alone"
+                "every megaflow of this dump is offloaded: if it was made with type=offloaded or a filter, what is "
+                "missing may well run in software; make one with `ovs-appctl dpctl/dump-flows -m` alone"
             )
-        if self.pmds > 1:
-            yield f"the dump is of {self.pmds} PMD threads, each of which holds its own copy of a megaflow"
+        if self.dummies:
+            yield (
+                f"offloaded to the dummy provider of Open vSwitch, which pretends to be a NIC in tests: {self.dummies} "
+                "megaflows, counted SW"
+            )
+        if len(self.cores) > 1:
+            yield f"the dump is of {len(self.cores)} PMD threads, each of which holds its own copy of a megaflow"

@@ -71,6 +71,7 @@ def bridge_to_json(findings: BridgeFindings, *, required: float | None = None) -
         ],
         "unjudged": findings.unjudged,
         "torn_lines": [str(error) for error in findings.torn],
+        "remarks": list(findings.remarks),
         "byte_counters": BYTE_COUNTERS,
     }
 

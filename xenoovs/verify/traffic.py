@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from xenoovs.compile.draining import Draining, drains_of
+from xenoovs.compile.holding import is_in_pin, is_learned
+from xenoovs.compile.movement import Destination, destination_of, is_pinned
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.model.backend import Backend
+from xenoovs.openflow.cookie import service_of
 from xenoovs.openflow.flow import FlowKey, ObservedFlow
 
 
@@ -32,11 +36,15 @@ class BackendTraffic:
 
 @dataclass(frozen=True, slots=True)
 class TrafficReport:
-    """All backends in the order of the config. `missing`: flows not there as wanted; `foreign`: ours, but unasked."""
+    """All backends in the order of the config. `missing`: flows not there as wanted; `foreign`: ours, but unasked.
+
+    drains: those that go on.
+    """
 
     backends: tuple[BackendTraffic, ...]
     missing: int
     foreign: int
+    drains: tuple[Draining, ...] = ()
 
     @property
     def is_as_configured(self) -> bool:
@@ -45,12 +53,13 @@ class TrafficReport:
 
 def traffic_report(program: Program, observed: Iterable[ObservedFlow]) -> TrafficReport:
     """Join the flows of the config with those of the switch."""
-    seen = {flow.flow.key: flow for flow in observed}
+    each_seen = tuple(observed)
+    seen = {flow.flow.key: flow for flow in each_seen}
     wanted = {flow.key: flow for flow in program.flows}
     missing = sum(key not in seen or seen[key].flow != flow for key, flow in wanted.items())
-    foreign = sum(key not in wanted for key in seen)
+    foreign = sum(key not in wanted and not is_learned(each.flow) for key, each in seen.items())
     rows = tuple(row for service in program.services for row in _service_rows(service, seen))
-    return TrafficReport(rows, missing, foreign)
+    return TrafficReport(rows, missing, foreign, drains_of(program, each_seen))
 
 
 def _service_rows(service: ServiceProgram, seen: dict[FlowKey, ObservedFlow]) -> list[BackendTraffic]:
@@ -59,8 +68,9 @@ def _service_rows(service: ServiceProgram, seen: dict[FlowKey, ObservedFlow]) ->
         found = seen.get(block.flow.key)
         if found is not None and found.flow == block.flow:
             installed[block.backend].append(found)
+    counted = _counted(service, seen, installed)
     weight = sum(service.service.weights, Fraction(0))
-    packets = sum(flow.packets for flows in installed.values() for flow in flows)
+    packets = sum(flow.packets for flows in counted.values() for flow in flows)
     return [
         BackendTraffic(
             service=service.service.name,
@@ -68,9 +78,25 @@ def _service_rows(service: ServiceProgram, seen: dict[FlowKey, ObservedFlow]) ->
             wanted=backend.weight / weight,
             space=share,
             blocks=len(installed[backend]),
-            packets=sum(flow.packets for flow in installed[backend]),
-            bytes=sum(flow.bytes for flow in installed[backend]),
-            seen=Fraction(sum(flow.packets for flow in installed[backend]), packets) if packets else None,
+            packets=sum(flow.packets for flow in counted[backend]),
+            bytes=sum(flow.bytes for flow in counted[backend]),
+            seen=Fraction(sum(flow.packets for flow in counted[backend]), packets) if packets else None,
         )
         for backend, share in zip(service.service.backends, service.assignment.shares, strict=True)
     ]
+
+
+def _counted(
+    service: ServiceProgram, seen: dict[FlowKey, ObservedFlow], installed: Mapping[Backend, list[ObservedFlow]]
+) -> Mapping[Backend, list[ObservedFlow]]:
+    """The flows that tell what each backend gets: of a block that moves those behind it, by where they lead."""
+    found = defaultdict[Backend, list[ObservedFlow]](list)
+    for backend, flows in installed.items():
+        found[backend] += [each for each in flows if not is_pinned(each.flow)]
+    if service.pins:
+        places = {Destination(backend.mac.value, backend.egress): backend for backend in service.service.backends}
+        for each in seen.values():
+            is_mine = service_of(each.flow.cookie) == service.service_id and is_in_pin(each.flow)
+            if is_mine and (place := destination_of(each.flow)) in places:
+                found[places[place]].append(each)
+    return found

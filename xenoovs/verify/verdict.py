@@ -10,10 +10,10 @@ from xenoovs.datapath.megaflow import Megaflow, Offloaded
 class Verdict(Enum):
     """From best to worst; ABSENT is neither good nor bad: no megaflow, so nothing to judge.
 
-    HW:      the NIC forwards it (`offloaded:yes`, whatever the layer).
+    HW:      the NIC forwards it (`offloaded:yes`, whatever the layer but `dummy`).
     PARTIAL: the NIC matches and marks, the CPU acts (`offloaded:partial`).
     TC_SW:   in the kernel's traffic control, which the driver did not take (`dp:tc` without `offloaded`).
-    SW:      in the software of the datapath itself.
+    SW:      in the software of the datapath itself; also `dp:dummy`, the pretended NIC of OVS in tests.
     ABSENT:  no packet yet, or none for longer than max-idle (ovs-vswitchd.conf.db(5)).
     """
 
@@ -35,6 +35,8 @@ class Verdict(Enum):
 
 def verdict_of(megaflow: Megaflow) -> Verdict | None:
     """Never ABSENT. None: the dump was made without `-m`, which hides where a megaflow runs."""
+    if megaflow.layer == "dummy":
+        return Verdict.SW
     if megaflow.offloaded is Offloaded.YES:
         return Verdict.HW
     if megaflow.offloaded is Offloaded.PARTIAL:

@@ -30,12 +30,26 @@ OwnMask = Callable[[Megaflow], Mapping[str, int] | None]
 WideningKey = tuple[str, str | None, ExtraBits]
 """Service, ingress port, bits."""
 
+_CONNECTION = (
+    Field.DL_SRC,
+    Field.DL_DST,
+    Field.NW_SRC,
+    Field.NW_DST,
+    Field.IPV6_SRC,
+    Field.IPV6_DST,
+    Field.NW_PROTO,
+    Field.TP_SRC,
+    Field.TP_DST,
+    Field.TCP_FLAGS,
+)
+"""What the flows of a block that moves may look at."""
+
 _BY_NAME = {field.ovs_name: field for field in Field}
 
 
 def known_mask(entry: Match, block: ExpectedBlock) -> dict[str, int]:
     """What a megaflow of the block matches at least: its entry, its source, and the MACs that are rewritten."""
-    mask: dict[str, int] = {}
+    mask: dict[str, int] = {field.ovs_name: field.all_ones for field in _CONNECTION} if block.is_moving else {}
     rewritten = (
         (action.field.ovs_name, action.field.all_ones)
         for action in block.flow.actions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.nic.guest.wire import Wire
@@ -25,11 +26,19 @@ def load_nic(module: str) -> dict[str, Wire]:
     return {port: Wire(WIRE_NETNS, f"{port}-w") for port in PORTS}
 
 
+def unload_nic(wires: Mapping[str, Wire]) -> None:
+    """As if it had never been there; no bridge may have its ports any more."""
+    for wire in wires.values():
+        wire.close()
+    run(["rmmod", "eswitch"])
+    run(["ip", "netns", "delete", WIRE_NETNS])
+
+
 def plug_in(device: str) -> None:
     """Move a device to the wire ends' namespace and set it up, silent: without IPv6 it sends nothing by itself."""
     run(["ip", "link", "set", device, "netns", WIRE_NETNS])
-    quiet = f"net.ipv6.conf.{device}.disable_ipv6=1"
-    run(["ip", "netns", "exec", WIRE_NETNS, "sysctl", "-q", "-w", quiet])
+    quiet = f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6"
+    run(["ip", "netns", "exec", WIRE_NETNS, "tee", quiet], stdin="1")
     run(["ip", "-n", WIRE_NETNS, "link", "set", device, "up"])
 
 

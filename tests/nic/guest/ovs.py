@@ -6,7 +6,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from xenoovs.lab.private_ovs import PrivateOvs, start_database, stop_process
+from xenoovs.lab.nic.guest.switch import start_kernel_ovs
+from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_vswitchd, stop_process
 from xenoovs.switch.process import run, try_run
 
 BRIDGE = "ovsbr1"
@@ -18,26 +19,14 @@ def start_ovs(directory: Path, *, hw_offload: str, settings: Sequence[str] = ())
 
     Megaflows stay for ten minutes unless `settings` has another max-idle.
     """
-    directory.mkdir(mode=0o700, parents=True)
-    ovs = PrivateOvs(directory)
-    start_database(ovs)
     wanted = ("max-idle=600000", f"hw-offload={hw_offload}", *settings)
-    ovs.vsctl("--no-wait", "set", "Open_vSwitch", ".", *(f"other_config:{setting}" for setting in wanted))
-    start_vswitchd(ovs)
-    return ovs
-
-
-def start_vswitchd(ovs: PrivateOvs) -> None:
-    """Start ovs-vswitchd with the kernel's datapath, in the namespace of the caller."""
-    here = ovs.directory
-    options = [f"--pidfile={here}/ovs-vswitchd.pid", f"--log-file={here}/ovs-vswitchd.log", "-vconsole:off"]
-    run(["ovs-vswitchd", ovs.db, *options, "--detach", "--no-chdir"], env=ovs.env, timeout_s=_START_TIMEOUT_S)
+    return start_kernel_ovs(PrivateOvs(directory), settings=wanted)
 
 
 def restart_vswitchd(ovs: PrivateOvs) -> None:
     """As an init script does: the datapath and the TC rules stay until the new daemon has them."""
     stop_process(ovs.pids()[0])
-    start_vswitchd(ovs)
+    start_vswitchd(ovs, datapath=Datapath.KERNEL)
 
 
 def add_bridge(ovs: PrivateOvs, ports: Sequence[str]) -> None:
@@ -46,9 +35,9 @@ def add_bridge(ovs: PrivateOvs, ports: Sequence[str]) -> None:
     ovs.vsctl("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "fail_mode=secure", *added, timeout_s=_START_TIMEOUT_S)
 
 
-def stop_ovs(ovs: PrivateOvs) -> None:
+def stop_ovs(ovs: PrivateOvs, *, bridge: str = BRIDGE) -> None:
     """Remove the bridge and with it all TC rules; stop the daemons; the next OVS finds no datapath."""
-    ovs.vsctl("--if-exists", "del-br", BRIDGE, timeout_s=_START_TIMEOUT_S)
+    ovs.vsctl("--if-exists", "del-br", bridge, timeout_s=_START_TIMEOUT_S)
     time.sleep(1.0)
     for pid in ovs.pids():
         stop_process(pid)

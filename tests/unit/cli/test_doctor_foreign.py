@@ -69,6 +69,23 @@ def test_a_flow_that_cannot_be_simulated_is_named() -> None:
     assert "ct_state" in foreign.cost.reason
 
 
+@pytest.mark.parametrize(
+    ("line", "varying"),
+    [
+        ("priority=2000,ip,nw_tos=32 actions=drop", ("nw_tos",)),
+        ("priority=2000,ip,nw_src=0.0.0.1/0.0.0.1,nw_tos=32,nw_ttl=1 actions=drop", ("nw_tos", "nw_ttl")),
+        ("priority=2000,ct_state=+trk,ip actions=drop", ()),
+        ("priority=2000,ip,nw_tos=32,nw_dst=192.0.2.9 actions=drop", ()),
+    ],
+)
+def test_a_field_that_differs_between_clients_widens_though_it_is_not_simulated(
+    line: str, varying: tuple[str, ...]
+) -> None:
+    foreign = _foreign(VIP, line)
+    assert isinstance(foreign.cost, Unknown)
+    assert foreign.varying == varying
+
+
 def test_no_flows_of_others() -> None:
     assert _foreign(NINE) == ForeignFlows((), 0, NOT_ASKED)
 
@@ -79,3 +96,11 @@ def test_packets_are_the_same_every_time_and_of_every_service() -> None:
     assert packets == list(sample_packets(config))
     assert {str(packet.destination) for packet in packets} == {"10.0.0.1", "2001:db8::1"}
     assert len({packet.source for packet in packets}) == MAX_PACKETS
+
+
+def test_flows_that_our_controller_keeps_are_none_of_others() -> None:
+    """Found when doctor warned of the flow that brings neighbour solicitations to the controller."""
+    answer = (
+        "cookie=0x786e000000000000, priority=2001,icmp6,icmp_type=135,nd_target=2001:db8::80 actions=CONTROLLER:65535"
+    )
+    assert _foreign(VIP, answer, "cookie=0x786c000000000001, table=253, priority=0 actions=drop") == ForeignFlows(())

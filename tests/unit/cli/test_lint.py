@@ -157,3 +157,18 @@ def test_validate_says_it_in_one_line(xenoovs: CommandLine) -> None:
     assert said.out.splitlines()[-1] == "offload (tc, Open vSwitch 3.1): the NIC can take all 10 flows"
     lint = json.loads(xenoovs("validate", QUICKSTART, "-o", "json").out)["lint"]
     assert lint == {"profile": "tc", "ovs": "3.1", "summary": "the NIC can take all 10 flows"}
+
+
+@pytest.mark.parametrize(
+    ("options", "assumed"),
+    [
+        (("--ovs", "9.9"), "Open vSwitch 9.9 is not known here (2.13 to 4.0 are): judged as 4.0"),
+        (("--ovs", "4.0"), None),
+        (("--ovs", "9.9", "--profile", "doca"), None),
+    ],
+)
+def test_a_version_that_nobody_knows_is_told_to_be_assumed(
+    xenoovs: CommandLine, options: tuple[str, ...], assumed: str | None
+) -> None:
+    assert json.loads(xenoovs("lint", QUICKSTART, *options, "-o", "json").out)["assumed"] == assumed
+    assert ("is not known here" in xenoovs("lint", QUICKSTART, *options).out) is (assumed is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,29 @@ def test_bytes_that_are_no_text_are_torn_lines(tmp_path: Path, xenoovs: CommandL
     said = xenoovs("verify-offload", CONFIG, "--from-dump", dump)
     assert said.status == 0
     assert "lines that could not be read (1)" in said.out
+
+
+@pytest.fixture
+def filtered(tmp_path: Path) -> Path:
+    """As `dpctl/dump-flows -m type=offloaded` prints it: six of seven blocks."""
+    lines = [line for line in Path(DUMP).read_text().splitlines(keepends=True) if "offloaded:yes" in line]
+    path = tmp_path / "filtered.dump"
+    path.write_text("".join(lines[1:]))
+    return path
+
+
+@pytest.mark.parametrize("options", [(CONFIG,), (CONFIG, "--require", "95%"), ("--bridge", "ovsbr1")])
+def test_a_dump_that_may_lack_what_is_not_offloaded_is_no_success(
+    options: tuple[str, ...], filtered: Path, xenoovs: CommandLine
+) -> None:
+    said = xenoovs("verify-offload", *options, "--from-dump", filtered)
+    assert said.status == 3
+    assert "type=offloaded" in said.out
+    assert "so nothing can be said" in said.out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("options", [(CONFIG,), ("--bridge", "ovsbr1")])
+def test_programs_are_told_so_too(options: tuple[str, ...], filtered: Path, xenoovs: CommandLine) -> None:
+    document = json.loads(xenoovs("verify-offload", *options, "--from-dump", filtered, "-o", "json").out)
+    assert (document["exit_code"], document["conclusion"]) == (3, "nothing_seen")
+    assert any("type=offloaded" in remark for remark in document["remarks"])

@@ -57,7 +57,7 @@ def test_blocks_are_ordered_by_depth_alone() -> None:
 
 
 def test_tables_are_the_order_of_the_stages() -> None:
-    assert [stage.table for stage in Stage] == [0, 1, 2, 3, 4]
+    assert [stage.table for stage in Stage if stage is not Stage.LEARNED] == [0, 1, 2, 3, 4, 5]
 
 
 def test_each_strategy_has_its_stage() -> None:

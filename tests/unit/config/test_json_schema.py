@@ -19,9 +19,9 @@ CASES = Path(__file__).parents[2] / "golden" / "config_errors"
 
 # Mistakes of form that a JSON Schema can see too, and the loader's answer to them is in the golden files.
 FORM = [
-    "bad_macs", "bad_names", "bad_ports", "bad_tolerances", "bits_out_of_range",
+    "bad_macs", "bad_names", "bad_ports", "bad_tolerances", "bits_out_of_range", "drain_mistakes",
     "empty_values", "match_field_unknown", "missing_keys", "no_backends", "not_a_mapping", "port_names",
-    "protocol_unknown", "reserved_keys_of_later", "strategy_unknown", "unknown_keys", "wrong_types", "wrong_version",
+    "protocol_unknown", "strategy_unknown", "unknown_keys", "wrong_types", "wrong_version",
 ]  # fmt: skip
 
 

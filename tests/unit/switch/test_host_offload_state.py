@@ -132,3 +132,28 @@ def test_learned_macs() -> None:
     rows = ("    1     0  02:00:5e:10:00:02    3", "LOCAL     0  6e:31:c9:8d:1c:41    1")
     text = "\n".join((" port  VLAN  MAC                Age", *rows, ""))
     assert parse_learned(text, {"1": "p0"}) == {"02:00:5e:10:00:02": "p0", "6e:31:c9:8d:1c:41": "LOCAL"}
+
+
+_STARTED = "2026-11-21T07:03:40.810Z|00001|vlog|INFO|opened log file /x/ovs-vswitchd.log\n"
+_ADDED = "2026-11-21T07:03:40.922Z|00042|bridge|INFO|bridge ovsbr1: added interface p0 on port 1\n"
+_ENABLED = "2026-11-21T07:03:41.922Z|00045|netdev_offload|INFO|netdev: Flow API Enabled\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "is_late"),
+    [
+        (_STARTED + _ENABLED + _ADDED, False),
+        (_STARTED + _ADDED + _ENABLED, True),
+        (_STARTED + _ADDED, False),
+        (_STARTED + _ADDED + _ENABLED + _STARTED + _ENABLED + _ADDED, False),
+    ],
+    ids=["before any port", "on a running daemon", "never", "restarted since"],
+)
+def test_whether_offload_began_after_the_ports_were_there(log: str, *, is_late: bool) -> None:
+    assert parse_history(log).is_late is is_late
+
+
+@pytest.mark.parametrize("threads", ["", ", using 1 thread", ", using 4 threads"])
+def test_offload_that_began_with_several_threads(threads: str) -> None:
+    """Open vSwitch 2.17 to 3.6 tell how many, where n-offload-threads is set; it was taken for no beginning."""
+    assert parse_history(_STARTED + _ENABLED.replace("Enabled", f"Enabled{threads}")).has_begun

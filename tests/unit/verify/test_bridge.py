@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from xenoovs.datapath.parse import scan_dump
@@ -81,3 +83,10 @@ def test_ports_of_other_bridges_are_left_out_and_tunnels_go_by_their_datapath_na
     found = _check(_line("p0", HW), _line("q0", SW), _line("vxlan_sys_4789", HW), ports=ports)
     assert [row.in_port for row in found.rows] == ["p0", "vxlan_sys_4789"]
     assert found.read == 3
+
+
+def test_a_dump_that_may_be_filtered_proves_nothing() -> None:
+    whole = _check(_line("p0", HW))
+    assert whole.conclusion_for(None) is whole.conclusion_for(0.95) is Conclusion.IN_HARDWARE
+    filtered = replace(whole, is_filtered=True)
+    assert filtered.conclusion_for(None) is filtered.conclusion_for(0.95) is Conclusion.NOTHING_SEEN

@@ -12,6 +12,7 @@ from tests.unit.verify.why_cases import OFF, UFID, host, megaflow
 from xenoovs.datapath.host import OffloadHistory
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.verify.commands import Where
 from xenoovs.verify.diagnose import Lineup, diagnose, line_up
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.join import index_blocks
@@ -70,14 +71,14 @@ def test_megaflows_of_no_block_only_when_they_are_named(question: Question, is_a
 
 def test_every_suspect_has_a_reason() -> None:
     unread = host(history=OffloadHistory(has_begun=True, tc_policy=None, providers={}, is_whole=False))
-    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(unread, config="my.yaml"))
+    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(unread, where=Where(config="my.yaml")))
     (reason,) = found.reasons
     assert reason.cause is Cause.UNKNOWN
     assert reason.mend == ("xenoovs why my.yaml --reinstall",)
 
 
 def test_what_nothing_keeps_out_now_was_installed_too_early() -> None:
-    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(host(), config="my.yaml"))
+    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(host(), where=Where(config="my.yaml")))
     (reason,) = found.reasons
     assert (reason.cause, reason.likelihood) == (Cause.NOT_TRIED_AGAIN, Likelihood.LIKELY)
     assert reason.mend == ("xenoovs why my.yaml --reinstall",)

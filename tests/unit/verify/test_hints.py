@@ -9,29 +9,40 @@ IN_HARDWARE = f"{_COUNTED}, offloaded:yes, dp:tc, actions:p1"
 REFUSED = f"{_COUNTED}, dp:ovs, actions:p1, dp-offload-info:match unsupported: ct_state=+new"
 
 
-def remarks(*lines: str, some_are_absent: bool = True, is_recorded: bool = True) -> list[str]:
+def watched(*lines: str) -> Hints:
     hints = Hints()
     assert list(hints.watch(lines)) == list(lines)
-    return list(hints.remarks(some_are_absent=some_are_absent, is_recorded=is_recorded))
+    return hints
+
+
+def remarks(*lines: str, is_filtered: bool = False) -> list[str]:
+    return list(watched(*lines).remarks(is_filtered=is_filtered))
 
 
 def test_a_dump_of_offloaded_megaflows_alone_may_be_filtered() -> None:
-    (told,) = remarks(IN_HARDWARE, IN_HARDWARE)
+    assert watched(IN_HARDWARE, IN_HARDWARE).all_offloaded
+    (told,) = remarks(IN_HARDWARE, is_filtered=True)
     assert "type=offloaded" in told
 
 
-def test_nothing_is_suspected_when_all_blocks_are_there_or_the_dump_is_our_own() -> None:
-    assert remarks(IN_HARDWARE, some_are_absent=False) == []
-    assert remarks(IN_HARDWARE, is_recorded=False) == []
-    assert remarks(IN_HARDWARE, IN_HARDWARE.replace(", offloaded:yes", "")) == []
+def test_one_that_is_not_offloaded_shows_that_there_was_no_filter() -> None:
+    assert not watched(IN_HARDWARE, IN_HARDWARE.replace(", offloaded:yes", "")).all_offloaded
+    assert not watched().all_offloaded
+
+
+def test_the_dummy_provider_is_told() -> None:
+    (told,) = remarks(IN_HARDWARE.replace("dp:tc", "dp:dummy"))
+    assert told.startswith("offloaded to the dummy provider of Open vSwitch")
 
 
 def test_the_words_of_open_vswitch_are_shown() -> None:
-    assert remarks(REFUSED, REFUSED) == ["Open vSwitch says of 2 megaflows: match unsupported: ct_state=+new"]
+    assert list(watched(REFUSED, REFUSED).reasons_told()) == [
+        "Open vSwitch says of 2 megaflows: match unsupported: ct_state=+new"
+    ]
 
 
 def test_miniflow_bits_are_no_reason() -> None:
-    assert remarks(f"{REFUSED.partition(', dp-')[0]}, dp-extra-info:miniflow_bits(5,2)") == []
+    assert list(watched(f"{REFUSED.partition(', dp-')[0]}, dp-extra-info:miniflow_bits(5,2)").reasons_told()) == []
 
 
 def test_pmd_threads_hold_copies() -> None:

@@ -32,3 +32,9 @@ def test_a_dump_without_m_gives_no_verdict() -> None:
 def test_verdicts_are_ordered_from_absent_to_software() -> None:
     worst_last = sorted(Verdict, key=lambda verdict: verdict.badness)
     assert worst_last == [Verdict.ABSENT, Verdict.HW, Verdict.PARTIAL, Verdict.TC_SW, Verdict.SW]
+
+
+def test_the_dummy_provider_is_no_nic() -> None:
+    """`offloaded:yes, dp:dummy` was counted as forwarded by the NIC."""
+    line = "in_port(p0),eth_type(0x0800), packets:1, bytes:1, used:0.1s, offloaded:yes, dp:dummy, actions:p1"
+    assert verdict_of(parse_megaflow(line)) is Verdict.SW

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.verify.why_cases import COOKIE, UFID, WHOLE, case, device, host, megaflow
 from xenoovs.datapath.host import Feature
 from xenoovs.datapath.tc import TcFilter
+from xenoovs.verify.commands import Where
 from xenoovs.verify.why.case import DriverAnswer, Evidence, shape_of
 from xenoovs.verify.why.kernel import kernel_reasons, silent_refusal
 from xenoovs.verify.why.reason import Cause, Likelihood
@@ -21,10 +22,10 @@ def test_only_rules_of_traffic_control() -> None:
 
 
 def test_without_a_trial_the_rule_itself_is_the_evidence() -> None:
-    reason = silent_refusal(case(evidence=Evidence(host(), filters={COOKIE: RULE}, config="my.yaml")))
+    reason = silent_refusal(case(evidence=Evidence(host(), filters={COOKIE: RULE}, where=Where(config="my.yaml"))))
     assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE)
     assert reason.evidence == ("tc filter of p0, pref 2 handle 0x8: not_in_hw",)
-    assert reason.mend == ("xenoovs why my.yaml --probe-driver",)
+    assert reason.mend == ("xenoovs why FILE --probe-driver",)
 
 
 def test_others_of_this_shape_in_hardware_mean_a_full_table() -> None:

@@ -33,7 +33,7 @@ def test_offload_is_off(config: dict[str, str], seen: str) -> None:
     assert reason.mend == (
         "ovs-vsctl set Open_vSwitch . other_config:hw-offload=true",
         "systemctl restart openvswitch-switch",
-        "xenoovs apply my.yaml",
+        "xenoovs apply FILE",
     )
 
 

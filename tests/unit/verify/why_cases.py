@@ -17,6 +17,7 @@ from xenoovs.datapath.host import (
 )
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.verify.commands import Where
 from xenoovs.verify.verdict import verdict_of
 from xenoovs.verify.why.case import Case, Evidence
 
@@ -72,5 +73,5 @@ def case(found: Megaflow | None = None, *, seen: HostFacts | None = None, eviden
     found = found or megaflow()
     verdict = verdict_of(found)
     assert verdict is not None
-    evidence = evidence or Evidence(seen or host(), config="my.yaml")
+    evidence = evidence or Evidence(seen or host(), where=Where(config="my.yaml"))
     return Case(found, verdict, None, replace(evidence, host=seen or evidence.host))

@@ -44,7 +44,7 @@ def openapi_document() -> dict[str, Any]:
             "version": f"v{API_VERSION}",
             "summary": f"Control and status of a running agent (xenoovs {__version__.partition('+')[0]}).",
         },
-        "servers": [{"url": "http://localhost", "description": "The agent's unix socket, or where --listen says."}],
+        "servers": [{"url": "http://localhost", "description": "The agent's unix socket, or where --api says."}],
         "paths": paths,
         "components": {"schemas": dict(sorted(schemas.items())), "securitySchemes": _SECURITY},
         "security": [{}, {"bearer": []}, {"basic": []}],

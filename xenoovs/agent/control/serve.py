@@ -35,7 +35,7 @@ class Listen:
     port: int
     tls: tuple[Path, Path] | None = None
     token_file: Path | None = None
-    option: str = "--listen"
+    option: str = "--api"
 
     def check(self) -> None:
         """Raises ListenError for what would be open to a network."""

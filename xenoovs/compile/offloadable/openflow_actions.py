@@ -9,7 +9,18 @@ from typing import assert_never
 from xenoovs.compile.offloadable.families import WRITTEN, family_of
 from xenoovs.compile.offloadable.groups import Group
 from xenoovs.compile.offloadable.seen import Seen
-from xenoovs.openflow.action import LOCAL, Action, Foreign, Move, Normal, Output, OutputInPort, Resubmit, SetField
+from xenoovs.openflow.action import (
+    LOCAL,
+    Action,
+    Foreign,
+    Learn,
+    Move,
+    Normal,
+    Output,
+    OutputInPort,
+    Resubmit,
+    SetField,
+)
 from xenoovs.openflow.parse_action import parse_actions
 from xenoovs.openflow.render import render_actions
 
@@ -106,11 +117,14 @@ class ActionReader:
                 yield self._output("output-in-port", text)
             case Normal():
                 yield self._output("normal", text)
+            case Move(source, target) if source is target:
+                # Writes nothing; it makes the megaflow match the whole field.
+                yield Seen("pipeline-action", text)
             case SetField(target, _) | Move(_, target):
                 yield self._write(target.ovs_name, text)
             case Resubmit(_):
                 yield Seen("pipeline-action", text)
-            case Foreign(_):
+            case Learn() | Foreign():
                 yield from self._foreign(text)
             case _:
                 assert_never(action)

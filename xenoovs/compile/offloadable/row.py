@@ -12,6 +12,9 @@ Version = tuple[int, int]
 OLDEST: Version = (2, 13)
 """The oldest version that the table speaks about: the first that prints `offloaded:partial`."""
 
+NEWEST: Version = (4, 0)
+"""The newest version that it was compared with; of later ones it says what it says of this one."""
+
 DEFAULT_VERSION: Version = (3, 1)
 """What Debian 12 ships."""
 
@@ -30,6 +33,14 @@ def parse_version(text: str) -> Version:
 def render_version(version: Version) -> str:
     """`3.1`."""
     return f"{version[0]}.{version[1]}"
+
+
+def assumption_about(version: Version, profile: Profile) -> str | None:
+    """What the table assumes of a version that it does not know; None: it knows it, or does not look at it."""
+    if version <= NEWEST or profile is Profile.DOCA:
+        return None
+    known = f"{render_version(OLDEST)} to {render_version(NEWEST)}"
+    return f"Open vSwitch {render_version(version)} is not known here ({known} are): judged as {render_version(NEWEST)}"
 
 
 class Profile(Enum):

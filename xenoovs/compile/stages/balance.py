@@ -49,8 +49,11 @@ def planned_flows(
         yield replace(flow, key=replace(flow.key, table=table), cookie=cookie)
 
 
+def rewrites(service: Service, mac: int) -> tuple[SetField, ...]:
+    """The Ethernet addresses with which packets leave for the server `mac`."""
+    target = SetField(Field.DL_DST, mac)
+    return (target,) if service.source_mac is None else (SetField(Field.DL_SRC, service.source_mac.value), target)
+
+
 def _actions(service: Service, backend: Backend) -> tuple[Action, ...]:
-    deliver = (SetField(Field.DL_DST, backend.mac.value), Output(backend.egress))
-    if service.source_mac is None:
-        return deliver
-    return (SetField(Field.DL_SRC, service.source_mac.value), *deliver)
+    return (*rewrites(service, backend.mac.value), Output(backend.egress))

@@ -51,7 +51,7 @@ def check_mac_is_known(case: Case) -> Iterator[Check]:
     learned = case.host.learned.get(case.wanted.bridge, {})
     for backend in _backends(case):
         state, seen = _whereabouts(case, backend, learned.get(backend.mac))
-        fix = Fix((("ip", "link", "show"),)) if state is State.UNKNOWN else None
+        fix = Fix((("ip", "link", "show"),), is_elsewhere=True) if state is State.UNKNOWN else None
         yield Check("backend MAC heard", state, seen, why, subject=f"{backend.name} {backend.mac}", fix=fix)
 
 
@@ -75,10 +75,10 @@ def check_vip(case: Case) -> Iterator[Check]:
     why = "a machine drops packets to an address that it does not have"
     for backend in _backends(case):
         for vip in backend.vips:
-            fix = Fix((("ip", "address", "add", f"{vip}/{128 if ':' in vip else 32}", "dev", "lo"),))
+            fix = Fix((("ip", "address", "add", f"{vip}/{128 if ':' in vip else 32}", "dev", "lo"),), is_elsewhere=True)
             subject = f"{backend.name} {vip}"
             if isinstance(backend.facts, Unknown):
-                look = Fix((("ip", "address", "show", "dev", "lo"),))
+                look = Fix((("ip", "address", "show", "dev", "lo"),), is_elsewhere=True)
                 yield Check("VIP on lo", State.UNKNOWN, _ask(backend.facts), why, subject=subject, fix=look)
             elif vip in backend.facts.loopback:
                 yield Check("VIP on lo", State.OK, "there", why, subject=subject)
@@ -94,10 +94,10 @@ def check_sysctls(case: Case) -> Iterator[Check]:
         for key, wanted, is_right, value, why in _SYSCTLS:
             found = _sysctl(backend.facts, key)
             if isinstance(found, Unknown):
-                look = Fix((("sysctl", f"net.ipv4.conf.all.{key}"),))
+                look = Fix((("sysctl", f"net.ipv4.conf.all.{key}"),), is_elsewhere=True)
                 yield Check(key, State.UNKNOWN, found.reason, why, subject=backend.name, fix=look)
             else:
-                fix = Fix((("sysctl", "-w", f"net.ipv4.conf.all.{key}={value}"),))
+                fix = Fix((("sysctl", "-w", f"net.ipv4.conf.all.{key}={value}"),), is_elsewhere=True)
                 state = State.OK if is_right(found) else State.WRONG
                 yield Check(key, state, f"{found}, wanted {wanted}", why, subject=backend.name, fix=fix)
 

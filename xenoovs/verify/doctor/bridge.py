@@ -92,6 +92,9 @@ def _foreign(foreign: ForeignFlows) -> tuple[State, str]:
         return State.OK, f"none on the way of our packets, {foreign.others} elsewhere"
     shown = "; ".join(foreign.passed[:_SHOWN]) + ("; ..." if len(foreign.passed) > _SHOWN else "")
     told = f"{len(foreign.passed)} on the way of our packets: {shown}"
+    if foreign.varying:
+        fields = ", ".join(foreign.varying)
+        return State.WRONG, f"{told}; each value of {fields} that clients send takes hardware entries of its own"
     if isinstance(foreign.cost, Unknown):
         return State.UNKNOWN, f"{told}; their cost is not known: {foreign.cost.reason}"
     return (State.OK if _is_harmless(foreign.cost) else State.WRONG), f"{told}; {_cost(foreign.cost)}"

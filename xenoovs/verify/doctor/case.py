@@ -33,11 +33,15 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class ForeignFlows:
-    """Flows of others on the bridge: as text those that our packets pass, how many of the rest, and what they cost."""
+    """Flows of others on the bridge: as text those that our packets pass, how many of the rest, and what they cost.
+
+    varying: fields that they match and whose values differ between clients, as `nw_tos`: what these cost is not known.
+    """
 
     passed: tuple[str, ...] = ()
     others: int = 0
     cost: Seen[Cost] = NOT_ASKED
+    varying: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from shlex import join
+
+from xenoovs.verify.commands import HERE, Where
 
 
 class State(Enum):
@@ -21,20 +22,27 @@ class Fix:
 
     is_safe:       takes no packet's way and nothing from anybody: `--fix` may run it.
     needs_restart: takes effect when ovs-vswitchd starts again.
+    is_elsewhere:  to be typed on another machine, as a backend.
     """
 
     commands: tuple[tuple[str, ...], ...] = ()
     is_safe: bool = False
     needs_restart: bool = False
-
-    @property
-    def command(self) -> str:
-        """The commands alone, as one line of a shell."""
-        return " && ".join(map(join, self.commands))
+    is_elsewhere: bool = False
 
     def __str__(self) -> str:
-        restart = ["xenoovs doctor --fix --restart-ovs"] if self.needs_restart else []
-        return " && ".join([*filter(None, [self.command]), *restart])
+        return self.text(HERE)
+
+    def command(self, where: Where) -> str:
+        """The commands alone, as one line of a shell that reaches `where`."""
+        there = HERE if self.is_elsewhere else where
+        return " && ".join(there.typed(command) for command in self.commands)
+
+    def text(self, where: Where) -> str:
+        """All that is to be typed, as one line of a shell that reaches `where`."""
+        file = ("FILE",) if where.config else ()
+        restart = [where.typed(("xenoovs", "doctor", *file, "--fix", "--restart-ovs"))] * self.needs_restart
+        return " && ".join([*filter(None, [self.command(where)]), *restart])
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,10 @@ class Check:
 PURGE = ("ovs-appctl", "revalidator/purge")
 """Forget all megaflows, so that each is offered to the NIC anew: a rule that was refused, or never offered, is not
 offered again by itself. Costs one packet in software a megaflow (ovs-vswitchd(8))."""
+
+
+PUT_BACK = ("xenoovs", "doctor", "--fix")
+"""Undo what killed runs left changed."""
 
 
 def vsctl(*arguments: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from xenoovs.datapath.host import Daemon, Unknown
 from xenoovs.verify.doctor.case import Case
-from xenoovs.verify.doctor.check import PURGE, Check, Fix, State, set_config, unset_config
+from xenoovs.verify.doctor.check import PURGE, PUT_BACK, Check, Fix, State, set_config, unset_config
 
 DEFAULT_MAX_IDLE_MS = 10_000
 DEFAULT_MAX_REVALIDATOR_MS = 500
@@ -30,6 +30,18 @@ def check_running(case: Case) -> Iterator[Check]:
         yield Check("Open vSwitch runs", State.WRONG, host.daemon.reason, why, fix=start)
     else:
         yield Check("Open vSwitch runs", State.UNKNOWN, host.daemon.reason, why)
+
+
+def check_leftovers(case: Case) -> Iterator[Check]:
+    """What is changed for a moment is noted, so that whoever finds the note of a killed run can undo it."""
+    if not case.host.is_here or case.database is None:
+        return
+    why = "what is raised or added for a moment costs ovs-vswitchd time, or an entry of the NIC"
+    fix = Fix((PUT_BACK,), is_safe=True)
+    for told in case.host.leftovers:
+        yield Check("left behind", State.WRONG, told, why, fix=fix)
+    if not case.host.leftovers:
+        yield Check("left behind", State.OK, "nothing by earlier runs of xenoovs", why)
 
 
 def check_fork(case: Case) -> Iterator[Check]:
@@ -76,12 +88,19 @@ def check_offload_in_effect(case: Case) -> Iterator[Check]:
     state, asked = daemon.offload, database.config.get("hw-offload") == "true"
     if isinstance(state, Unknown):
         yield Check(name, State.UNKNOWN, state.reason, why)
+    elif asked and state.is_on and _is_late(daemon):
+        seen = "on, but since ovs-vswitchd had ports already: megaflows of before stay in software until idle"
+        yield Check(name, State.UNKNOWN, seen, why, fix=Fix((PURGE,)))
     elif state.is_on == asked:
         yield Check(name, State.OK, f"{'on' if state.is_on else 'off, as set'}: {state.evidence}", why)
     elif asked:
         yield Check(name, State.WRONG, f"set, but the daemon runs without: {state.evidence}", why, fix=_RESTART)
     else:
         yield Check(name, State.WRONG, f"on until the next restart, then off: {state.evidence}", why)
+
+
+def _is_late(daemon: Daemon) -> bool:
+    return not isinstance(daemon.history, Unknown) and daemon.history.is_late
 
 
 def check_tc_policy(case: Case) -> Iterator[Check]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from xenoovs.verify.commands import Where
 from xenoovs.verify.doctor import backends, bridge, daemon, kernel, nic, ports
 from xenoovs.verify.doctor.case import Case
 from xenoovs.verify.doctor.check import Check, Fix, State
@@ -14,6 +15,7 @@ CheckFunction = Callable[[Case], Iterable[Check]]
 HOST_CHECKS: tuple[CheckFunction, ...] = (
     daemon.check_running,
     daemon.check_fork,
+    daemon.check_leftovers,
     daemon.check_hw_offload,
     daemon.check_offload_in_effect,
     daemon.check_tc_policy,
@@ -67,8 +69,8 @@ def safe_fixes(checks: Iterable[Check]) -> tuple[Fix, ...]:
     return tuple(dict.fromkeys(check.fix for check in checks if check.is_safely_mended and check.fix is not None))
 
 
-def to_json(checks: Iterable[Check]) -> list[dict[str, object]]:
-    """Rows as JSON; absent values are null."""
+def to_json(checks: Iterable[Check], where: Where) -> list[dict[str, object]]:
+    """Rows as JSON; absent values are null. `where`: the Open vSwitch that commands have to reach."""
     return [
         {
             "check": check.name,
@@ -76,7 +78,7 @@ def to_json(checks: Iterable[Check]) -> list[dict[str, object]]:
             "state": check.state.value,
             "seen": check.seen,
             "why": check.why,
-            "fix": None if check.fix is None else str(check.fix),
+            "fix": None if check.fix is None else check.fix.text(where),
             "safe_to_fix": check.is_safely_mended,
             "needs_restart": check.needs_restart,
         }

@@ -76,14 +76,24 @@ def check_provider(case: Case) -> Iterator[Check]:
         if isinstance(history, Unknown):
             yield Check("offload provider", State.UNKNOWN, history.reason, why, subject=port)
         elif (provider := history.providers.get(port)) is not None:
-            state = State.WRONG if provider == "dummy" else State.OK
-            yield Check("offload provider", state, _PROVIDERS.get(provider, provider), why, subject=port)
+            state, seen = _provider(case, port, _PROVIDERS.get(provider, provider))
+            yield Check("offload provider", state, seen, why, subject=port)
         elif history.is_whole:
             reason = history.failures.get(port, "none was assigned")
             yield Check("offload provider", State.WRONG, reason, why, subject=port)
         else:
             seen = "the log does not reach back to the start of ovs-vswitchd"
             yield Check("offload provider", State.UNKNOWN, seen, why, subject=port)
+
+
+def _provider(case: Case, port: str, provider: str) -> tuple[State, str]:
+    """That of dummy ports only pretends, and traffic control is given flows of the kernel's datapath alone."""
+    home = None if case.database is None else case.database.home_of(port)
+    if provider == "dummy":
+        return State.WRONG, "dummy: it pretends, for tests; there is no hardware behind it"
+    if provider == "tc" and home is not None and home.datapath_type != "system":
+        return State.WRONG, f"tc, which gets no flow of a bridge of datapath {home.datapath_type}"
+    return State.OK, provider
 
 
 def check_hw_tc_offload(case: Case) -> Iterator[Check]:

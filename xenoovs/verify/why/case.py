@@ -9,6 +9,7 @@ from functools import lru_cache
 from xenoovs.datapath.host import Bridge, Database, Device, HostFacts, Interface, OffloadHistory, OffloadState, Unknown
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.tc import TcFilter, cookie_of_ufid
+from xenoovs.verify.commands import HERE, Where
 from xenoovs.verify.expected import ExpectedBlock
 from xenoovs.verify.verdict import Verdict
 from xenoovs.verify.why.log import Refusal
@@ -37,7 +38,7 @@ class Evidence:
     filters:     by cookie (`datapath.tc.cookie_of_ufid`). refusals: what ovs-vswitchd logged.
     driver:      ufid -> what the driver said, for megaflows that were tried.
     in_hardware: shapes of which at least one megaflow is in hardware.
-    config:      the file, for commands that mend; None where there is none.
+    where:       how commands that mend reach this Open vSwitch.
     """
 
     host: HostFacts
@@ -45,7 +46,7 @@ class Evidence:
     refusals: tuple[Refusal, ...] = ()
     driver: Mapping[str, DriverAnswer] = field(default_factory=dict, hash=False)
     in_hardware: frozenset[Shape] = frozenset()
-    config: str | None = None
+    where: Where = HERE
 
     @property
     def database(self) -> Database | None:
@@ -77,11 +78,6 @@ class Evidence:
 
     def device(self, name: str | None) -> Device | None:
         return None if isinstance(self.host.devices, Unknown) or name is None else self.host.devices.get(name)
-
-    @property
-    def restart(self) -> tuple[str, ...]:
-        """Restart Open vSwitch, which forgets all flows, and give it ours again."""
-        return ("systemctl restart openvswitch-switch", f"xenoovs apply {self.config or 'FILE'}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def silent_refusal(case: Case) -> Reason:
         Likelihood.POSSIBLE,
         "the driver refused the rule without a word in any log; --probe-driver asks it for the reason",
         _rule(case),
-        (f"xenoovs why {case.evidence.config or 'FILE'} --probe-driver",),
+        ("xenoovs why FILE --probe-driver",),
     )
 
 

@@ -29,6 +29,18 @@ class Question:
             return (suspect.megaflow.ufid or "").startswith(self.ufid.lower())
         return suspect.block is not None or self.source is not None
 
+    def nothing_found(self, *, is_recorded: bool) -> str:
+        """What to tell where no megaflow is asked about. `is_recorded`: of a dump that somebody made earlier."""
+        if self.ufid is not None:
+            told = f"no megaflow has a ufid that begins with {self.ufid}"
+        elif self.source is not None:
+            told = f"no megaflow takes packets from {self.source}"
+        else:
+            told = f"no megaflow of {'the services' if self.service is None else f'service {self.service}'}"
+        if is_recorded:
+            return f"{told} in the dump"
+        return f"{told} now: no traffic yet, or idle longer than max-idle; send some and ask again"
+
 
 def _comes_from(megaflow: Megaflow, source: Address) -> bool:
     """Whether packets from this address can belong to it."""

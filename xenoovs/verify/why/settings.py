@@ -16,6 +16,9 @@ _HW_OFFLOAD = "ovs-vsctl set Open_vSwitch . other_config:hw-offload=true"
 _NIC_TYPES = frozenset(("dpdk", "doca"))
 """Interface types of the userspace datapath whose packets a NIC may forward (DPDK's rte_flow, NVIDIA's DOCA Flow)."""
 
+_MINIFLOW = "dp-extra-info"
+"""Behind the actions, of the userspace datapath alone (dpif_netdev_flow_dump_next of lib/dpif-netdev.c)."""
+
 _AGAIN = "ovs-appctl revalidator/purge"
 """Open vSwitch does not offer a megaflow to the hardware a second time unless it installs it anew."""
 
@@ -49,12 +52,19 @@ def not_offered(case: Case) -> Reason | None:
         "nothing keeps it out of the hardware now: it was installed when something did, as before hw-offload was "
         "turned on, and Open vSwitch does not offer it a second time",
         (case.evidence.offload.evidence, f"{case.in_port} has an offload provider"),
-        (f"xenoovs why {case.evidence.config or 'FILE'} --reinstall",),
+        ("xenoovs why FILE --reinstall",),
     )
 
 
 def _datapath(case: Case) -> Iterator[Reason]:
     bridge, port = case.bridge, case.interface
+    if bridge is None and any(name == _MINIFLOW for name, _ in case.megaflow.extra) and case.verdict is Verdict.SW:
+        yield Reason(
+            Cause.SOFTWARE_DATAPATH,
+            Likelihood.LIKELY,
+            "the userspace datapath, in which a NIC forwards for ports of type dpdk or doca alone",
+            (f"the dump has {_MINIFLOW}, which the kernel's datapath does not write",),
+        )
     if bridge is None or port is None or bridge.datapath_type == "system" or port.type in _NIC_TYPES:
         return
     yield Reason(
@@ -68,7 +78,13 @@ def _datapath(case: Case) -> Iterator[Reason]:
 
 def _offload(case: Case) -> Iterator[Reason]:
     database, running = case.evidence.database, case.evidence.offload
-    if database is None or (running is not None and running.is_on):
+    if running is not None and running.is_on:
+        return
+    if database is None:
+        if running is not None:
+            text = "Open vSwitch did not offload at all"
+            mend = (_HW_OFFLOAD, *case.evidence.where.restart)
+            yield Reason(Cause.HW_OFFLOAD_OFF, Likelihood.CERTAIN, text, (running.evidence,), mend)
         return
     value = database.config.get("hw-offload")
     if value != "true":
@@ -78,7 +94,7 @@ def _offload(case: Case) -> Iterator[Reason]:
             Likelihood.CERTAIN,
             "Open vSwitch does not offload at all",
             (f"other_config:hw-offload {seen}",),
-            (_HW_OFFLOAD, *case.evidence.restart),
+            (_HW_OFFLOAD, *case.evidence.where.restart),
         )
     elif running is not None:
         yield Reason(
@@ -86,7 +102,7 @@ def _offload(case: Case) -> Iterator[Reason]:
             Likelihood.CERTAIN,
             "hw-offload is set, but the ovs-vswitchd that runs does not offload: it was not restarted since",
             ("other_config:hw-offload is 'true'", running.evidence),
-            case.evidence.restart,
+            case.evidence.where.restart,
         )
 
 
@@ -97,7 +113,7 @@ def _policy(case: Case) -> Iterator[Reason]:
     told = f"the log says: tc: Using policy '{in_use}'" if in_use else f"other_config:tc-policy is {wanted!r}"
     if policy == "skip_sw" and case.verdict is Verdict.SW:
         text = "the driver refused it, and tc-policy=skip_sw keeps such rules out of traffic control"
-        ask = f"xenoovs why {case.evidence.config or 'FILE'} --reinstall"
+        ask = "xenoovs why FILE --reinstall"
         yield Reason(Cause.REFUSED_BY_DRIVER, Likelihood.LIKELY, text, (told,), (ask,))
     if policy != "skip_hw":
         return
@@ -106,7 +122,7 @@ def _policy(case: Case) -> Iterator[Reason]:
         Likelihood.CERTAIN,
         "tc-policy=skip_hw keeps every rule out of the hardware",
         (told,),
-        ("ovs-vsctl remove Open_vSwitch . other_config tc-policy", *case.evidence.restart),
+        ("ovs-vsctl remove Open_vSwitch . other_config tc-policy", *case.evidence.where.restart),
     )
 
 
@@ -123,7 +139,7 @@ def _provider(case: Case) -> Iterator[Reason]:
         Likelihood.CERTAIN,
         f"Open vSwitch found nothing that offloads for port {port}",
         (others,) if failure is None else (others, failure),
-        (f"ovs-vsctl get Interface {port} type error", *case.evidence.restart),
+        (f"ovs-vsctl get Interface {port} type error", *case.evidence.where.restart),
     )
 
 
@@ -147,7 +163,7 @@ def _device(case: Case) -> Iterator[Reason]:
             Likelihood.CERTAIN,
             f"{device.name} has no ingress qdisc, where Open vSwitch hangs its rules",
             (f"tc qdisc show dev {device.name}: no ingress or clsact",),
-            case.evidence.restart,
+            case.evidence.where.restart,
         )
     if device.switch_id is None and not _port_offloads(case):
         yield Reason(

@@ -97,9 +97,10 @@ def test_fail_mode(fail_mode: str, controllers: tuple[Controller, ...], state: S
         (ForeignFlows((PIN,), cost=replace(COST, beside=46)), State.WRONG),
         (ForeignFlows((PIN,), cost=replace(COST, taken=1)), State.WRONG),
         (ForeignFlows((PIN,), cost=Unknown("ct_state cannot be simulated")), State.UNKNOWN),
+        (ForeignFlows((PIN,), cost=Unknown("nw_tos cannot be simulated"), varying=("nw_tos",)), State.WRONG),
         (Unknown("permission denied"), State.UNKNOWN),
     ],
-    ids=["none", "harmless", "widens", "takes packets", "not simulated", "not read"],
+    ids=["none", "harmless", "widens", "takes packets", "not simulated", "differs between clients", "not read"],
 )
 def test_foreign_flows(foreign: ForeignFlows | Unknown, state: State) -> None:
     assert only(bridge.check_foreign_flows, with_wanted(foreign=foreign)).state is state

@@ -183,3 +183,18 @@ def test_a_policy_left_over_from_the_start_needs_a_restart_alone() -> None:
     row = only(daemon.check_tc_policy, with_daemon(history=replace(HISTORY, tc_policy="skip_hw")))
     assert str(row.fix) == "xenoovs doctor --fix --restart-ovs"
     assert not row.is_safely_mended
+
+
+def test_offload_that_began_late_leaves_older_megaflows_unknown() -> None:
+    """With OVS up to 3.6, hw-offload that was set on a running ovs-vswitchd was told to be all right."""
+    row = only(daemon.check_offload_in_effect, with_daemon(history=replace(HISTORY, is_late=True)))
+    assert row.state is State.UNKNOWN
+    assert str(row.fix) == "ovs-appctl revalidator/purge"
+
+
+@pytest.mark.parametrize(
+    ("leftovers", "state"), [((), State.OK), (("log levels",), State.WRONG)], ids=["nothing", "raised levels"]
+)
+def test_what_a_killed_run_left(leftovers: tuple[str, ...], state: State) -> None:
+    row = only(daemon.check_leftovers, with_host(leftovers=leftovers))
+    assert (row.state, row.is_safely_mended) == (state, state is State.WRONG)

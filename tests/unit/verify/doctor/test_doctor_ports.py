@@ -91,13 +91,22 @@ def test_up(case: Case, state: State) -> None:
     assert only(ports.check_up, case, "p0").state is state
 
 
+DUMMY = "dummy: it pretends, for tests; there is no hardware behind it"
+
+
+def test_traffic_control_is_no_provider_of_a_userspace_bridge() -> None:
+    """A veth of a userspace bridge was told to be ok: it has the provider, which gets none of its flows."""
+    row = only(ports.check_provider, with_bridge(datapath_type="netdev"), "p0")
+    assert (row.state, row.seen) == (State.WRONG, "tc, which gets no flow of a bridge of datapath netdev")
+
+
 @pytest.mark.parametrize(
     ("history", "state", "seen"),
     [
         (HISTORY, State.OK, "tc"),
         (replace(HISTORY, providers={}), State.WRONG, "none was assigned"),
         (replace(HISTORY, providers={}, failures={"p0": "no ifindex"}), State.WRONG, "no ifindex"),
-        (replace(HISTORY, providers={"p0": "dummy"}), State.WRONG, "dummy"),
+        (replace(HISTORY, providers={"p0": "dummy"}), State.WRONG, DUMMY),
         (
             replace(HISTORY, providers={}, is_whole=False),
             State.UNKNOWN,

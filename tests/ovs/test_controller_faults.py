@@ -1,0 +1,166 @@
+"""The controller and switches that are silent, hung, too old, unwanted: told in words, and nothing breaks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from tests.ovs.agents import eventually
+from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.ovs.openflow_peer import HELLO, peer, read_to_end
+from tests.ovs.ways import PATIENCE_S, Record, Way, connect, running_server
+from xenoovs.controller.session import Patience
+from xenoovs.controller.switch import ControllerSwitch
+from xenoovs.errors import CommandFailed, OpenFlowVersionDisabled, SwitchError, SwitchUnreachable
+from xenoovs.lab.private_ovs import Datapath, start_vswitchd
+from xenoovs.lab.processes import kill_and_wait
+from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.openflow.parse import parse_flow
+
+pytestmark = pytest.mark.ovs
+
+_FLOW = parse_flow("cookie=0x786f000000000001, priority=7,ip actions=output:p1")
+_ADD = Bundle((FlowMod(Command.ADD, _FLOW),))
+_QUICK = Patience(handshake_s=0.3)
+_WATCHFUL = Patience(echo_s=0.3, silence_s=0.6)
+
+
+@pytest.mark.parametrize("said", [b"", HELLO, HELLO[:3]], ids=["nothing", "hello alone", "half a hello"])
+def test_a_peer_that_falls_silent_is_told_and_let_go(said: bytes) -> None:
+    record = Record()
+    with running_server(record, patience=_QUICK) as server, peer(server) as sock:
+        sock.sendall(said)
+        read_to_end(sock)
+        eventually(lambda: record.of("a connection is closed") != [], "the end of a silent connection")
+    assert record.of("a connection is closed") == [
+        {"peer": "127.0.0.1", "reason": "no OpenFlow handshake within 0.3 s"}
+    ]
+
+
+def test_a_switch_that_hangs_is_told_and_comes_back(own_ovs: DummyOvs) -> None:
+    record, pid = Record(), own_ovs.ovs.pids()[0]
+    with running_server(record, patience=_WATCHFUL) as server, own_ovs.bridge():
+        switch = Way(server).switch(own_ovs)
+        switch.apply("ovsbr1", _ADD)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            eventually(lambda: record.of("bridge disconnected") != [], "the silence is noticed")
+            with pytest.raises(SwitchUnreachable):
+                ControllerSwitch(server.board).dump_flows("ovsbr1")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert [seen.flow for seen in switch.dump_flows("ovsbr1")] == [_FLOW]
+    (end, *_) = record.of("bridge disconnected")
+    assert "has said nothing for 0.6 s, not even to an echo request" in str(end["reason"])
+
+
+@pytest.mark.parametrize("spoken", [("OpenFlow10",), ("OpenFlow13", "OpenFlow10")])
+def test_an_old_version_is_named_with_the_remedy(bridge: DummyBridge, spoken: tuple[str, ...]) -> None:
+    bridge.ovs.vsctl("set", "bridge", bridge.name, f"protocols={','.join(spoken)}")
+    record = Record()
+    with running_server(record) as server:
+        switch = Way(server).switch(bridge.ovs)
+        with pytest.raises(OpenFlowVersionDisabled) as caught:
+            switch.dump_flows(bridge.name)
+    assert caught.value.spoken == tuple(sorted(spoken))
+    assert "ovs-vsctl add bridge ovsbr1 protocols OpenFlow14" in str(record.of("bridge refused")[0]["reason"])
+
+
+def test_no_version_in_common(bridge: DummyBridge) -> None:
+    bridge.ovs.vsctl("set", "bridge", bridge.name, "protocols=OpenFlow11,OpenFlow12")
+    record = Record()
+    with running_server(record) as server:
+        connect(bridge.ovs, bridge.name, server)
+        eventually(lambda: record.of("a connection is closed") != [], "the connection is refused")
+    assert "it speaks OpenFlow11, OpenFlow12, not OpenFlow14" in str(record.of("a connection is closed")[0]["reason"])
+
+
+def test_bridges_that_nobody_asked_for_are_refused_once(bridge: DummyBridge) -> None:
+    record = Record()
+    with running_server(record) as server:
+        server.board.want("another")
+        connect(bridge.ovs, bridge.name, server)
+        eventually(lambda: record.of("bridge refused") != [], "the bridge is refused")
+        assert server.board.lines == ()
+    (refused,) = record.of("bridge refused")
+    assert (refused["bridge"], refused["reason"]) == ("ovsbr1", "this controller is for another")
+
+
+def test_another_datapath_of_the_right_name_is_refused(bridge: DummyBridge) -> None:
+    mine = int(bridge.ovs.vsctl("get", "bridge", bridge.name, "datapath_id").strip('"'), 16)
+    for wanted, is_let_in in ((mine, True), (mine ^ 1, False)):
+        record = Record()
+        with running_server(record, datapath_ids=frozenset({wanted})) as server:
+            server.board.want(bridge.name)
+            connect(bridge.ovs, bridge.name, server)
+            eventually(lambda: bool(record.of("bridge connected") or record.of("bridge refused")), "a decision")  # noqa: B023
+            assert [line.bridge for line in server.board.lines] == ["ovsbr1"] * is_let_in
+        bridge.ovs.vsctl("del-controller", bridge.name)
+
+
+def test_two_bridges_of_one_name(dummy_ovs: DummyOvs, own_ovs: DummyOvs) -> None:
+    record = Record()
+    with dummy_ovs.bridge(), own_ovs.bridge(), running_server(record) as server:
+        Way(server).switch(own_ovs).apply("ovsbr1", _ADD)
+        connect(dummy_ovs.ovs, "ovsbr1", server)
+        eventually(lambda: record.of("bridge refused") != [], "the second is refused")
+        assert len(server.board.lines) == 1
+    assert "another bridge of this name is connected" in str(record.of("bridge refused")[0]["reason"])
+
+
+def test_what_a_controller_cannot_tell_is_said(bridge: DummyBridge) -> None:
+    with running_server(Record()) as server:
+        Way(server).switch(bridge.ovs).dump_flows(bridge.name)
+        elsewhere = ControllerSwitch(server.board)
+        assert elsewhere.describe(bridge.name).ofports == {"ovsbr1": 65534, "p0": 1, "p1": 2}
+        for ask in (elsewhere.dump_megaflows, lambda: elsewhere.trace(bridge.name, "ip")):
+            with pytest.raises(SwitchError, match="ask on the host of the switch"):
+                ask()
+        with pytest.raises(SwitchUnreachable, match="ovs-vsctl set-controller nosuch tcp:127"):
+            elsewhere.dump_flows("nosuch")
+
+
+def test_nothing_is_left_of_a_controller_that_ends(bridge: DummyBridge) -> None:
+    before = threading.active_count()
+    with running_server(Record()) as server, peer(server):
+        Way(server).switch(bridge.ovs).apply(bridge.name, _ADD)
+    eventually(lambda: threading.active_count() == before, "all threads have ended")
+    assert bridge.dump_flows() == ["cookie=0x786f000000000001, priority=7,ip actions=output:p1"]
+
+
+def test_either_side_dies_again_and_again(own_ovs: DummyOvs) -> None:
+    """Fifty deaths: the connection comes back, and what is asked then is right."""
+    address, rounds, deaths_of_the_switch, flows = "127.0.0.1:0", 10, 4, 0
+    with own_ovs.bridge():
+        for _ in range(rounds):
+            with running_server(Record(), at=address) as server:
+                if address.endswith(":0"):
+                    address = server.target.removeprefix("tcp:")
+                    connect(own_ovs.ovs, "ovsbr1", server)
+                switch = ControllerSwitch(server.board, patience_s=PATIENCE_S)
+                assert len(switch.dump_flows("ovsbr1")) == flows
+                for _ in range(deaths_of_the_switch):
+                    switch.apply("ovsbr1", _ADD)
+                    before = switch.incarnation("ovsbr1")
+                    _kill_and_start(own_ovs)
+                    eventually(lambda: switch.incarnation("ovsbr1") not in (None, before), "it is back")  # noqa: B023
+                    assert switch.dump_flows("ovsbr1") == ()
+                switch.apply("ovsbr1", _ADD)
+                flows = 1
+
+
+def _kill_and_start(own_ovs: DummyOvs) -> None:
+    assert kill_and_wait(own_ovs.ovs.pids()[:1])
+
+    def is_started() -> bool:
+        # The last thread of the one that was killed may hold the lock of the pid file for a moment.
+        try:
+            start_vswitchd(own_ovs.ovs, datapath=Datapath.DUMMY)
+        except CommandFailed:
+            return False
+        return True
+
+    eventually(is_started, "ovs-vswitchd starts")

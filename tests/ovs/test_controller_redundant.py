@@ -1,0 +1,91 @@
+"""Two controllers for one bridge: one is master, the other takes over when that one is gone, and not before."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ovs.agents import eventually
+from tests.ovs.dummy import DummyBridge
+from tests.ovs.ways import PATIENCE_S, Record, connect, live_switch, running_server
+from xenoovs.controller import keeper
+from xenoovs.controller.line import Line
+from xenoovs.controller.server import Server
+from xenoovs.controller.switch import ControllerSwitch
+from xenoovs.errors import StandingBy
+from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.openflow.parse import parse_flow
+
+pytestmark = pytest.mark.ovs
+
+_OLD, _NEW = (
+    Bundle((FlowMod(Command.ADD, parse_flow(f"cookie=0x786f000000000001, priority={i} actions=drop")),)) for i in (1, 2)
+)
+
+
+def _line(server: Server) -> Line:
+    return server.board.line("ovsbr1", patience_s=PATIENCE_S)
+
+
+def _become_master(server: Server, what: str) -> ControllerSwitch:
+    eventually(lambda: not _line(server).is_standby, what)
+    return ControllerSwitch(server.board)
+
+
+def test_the_one_that_stands_by_changes_nothing_and_takes_over_at_once(bridge: DummyBridge) -> None:
+    first, second = Record(), Record()
+    with running_server(second, is_redundant=True) as heir:
+        heir.board.want("ovsbr1")
+        with running_server(first, is_redundant=True) as server:
+            connect(bridge.ovs, "ovsbr1", server)
+            master = _become_master(server, "the first is master")
+            master.apply("ovsbr1", _OLD)
+            connect(bridge.ovs, "ovsbr1", heir)
+            eventually(lambda: second.of("another controller is master; standing by") != [], "the second stands by")
+            standby = ControllerSwitch(heir.board)
+            for change in (lambda: standby.apply("ovsbr1", _NEW), lambda: standby.dump_flow_text("ovsbr1")):
+                with pytest.raises(StandingBy):
+                    change()
+            assert len(standby.dump_flows("ovsbr1")) == 1
+        _become_master(heir, "the second is master").apply("ovsbr1", _NEW)
+    assert len(live_switch(bridge.ovs).dump_flows("ovsbr1")) == 2
+
+
+def test_a_master_that_hangs_loses_its_place_and_cannot_change_anything(
+    bridge: DummyBridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Record(), Record()
+    with running_server(first, is_redundant=True) as server, running_server(second, is_redundant=True) as heir:
+        server.board.want("ovsbr1")
+        heir.board.want("ovsbr1")
+        connect(bridge.ovs, "ovsbr1", server)
+        hung = _become_master(server, "the first is master")
+        connect(bridge.ovs, "ovsbr1", heir)
+        eventually(lambda: second.of("another controller is master; standing by") != [], "the second stands by")
+        step = keeper.Keeper._step
+
+        def step_of_all_but_the_first(self: keeper.Keeper, line: Line) -> None:
+            if line is not _line(server):
+                step(self, line)
+
+        monkeypatch.setattr(keeper.Keeper, "_step", step_of_all_but_the_first)
+        _become_master(heir, "the lease has run out").apply("ovsbr1", _NEW)
+        eventually(lambda: first.of("another controller has become master") != [], "the first is told")
+        with pytest.raises(StandingBy):
+            hung.apply("ovsbr1", _OLD)
+        # Also if it did not believe it: the switch knows.
+        _line(server).is_standby = False
+        with pytest.raises(StandingBy):
+            hung.apply("ovsbr1", _OLD)
+    (seen,) = live_switch(bridge.ovs).dump_flows("ovsbr1")
+    assert seen.flow.priority == 2
+
+
+def test_a_lease_is_no_flow_of_ours(bridge: DummyBridge) -> None:
+    with running_server(Record(), is_redundant=True) as server:
+        server.board.want("ovsbr1")
+        connect(bridge.ovs, "ovsbr1", server)
+        _become_master(server, "it is master")
+        eventually(lambda: len(bridge.dump_flows()) == 1, "the lease is there")
+        assert live_switch(bridge.ovs).dump_flows("ovsbr1") == ()
+        assert bridge.megaflows() == []
+    eventually(lambda: bridge.dump_flows() == [], "the lease is gone")

@@ -1,0 +1,109 @@
+"""Switches that connect by TLS: both sides show a certificate, and strangers do not come in."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.command_line import CommandLine
+from tests.ovs.agents import eventually
+from tests.ovs.dummy import DummyOvs
+from tests.ovs.openflow_peer import HELLO, peer, read_to_end
+from tests.ovs.ways import Record, Way, live_switch, running_server
+from xenoovs.controller.listen import Certificates
+from xenoovs.controller.server import Server
+from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.openflow.parse import parse_flow
+
+pytestmark = pytest.mark.ovs
+
+_FLOWS = tuple(
+    parse_flow(f"cookie=0x786f000000000001, priority={priority},ip actions=output:p1") for priority in range(1, 2001)
+)
+
+
+def _certificates(authority: trustme.CA, directory: Path, name: str) -> Certificates:
+    key, certificate, root = (directory / f"{name}-{part}.pem" for part in ("key", "cert", "ca"))
+    issued = authority.issue_cert(name)
+    issued.private_key_pem.write_to_path(key)
+    issued.cert_chain_pems[0].write_to_path(certificate)
+    authority.cert_pem.write_to_path(root)
+    return Certificates(key, certificate, root)
+
+
+@pytest.fixture
+def record() -> Record:
+    return Record()
+
+
+@pytest.fixture
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def server(authority: trustme.CA, record: Record, tmp_path: Path) -> Iterator[Server]:
+    with running_server(record, certificates=_certificates(authority, tmp_path, "controller")) as made:
+        yield made
+
+
+def _give(ovs: DummyOvs, own: Certificates) -> None:
+    ovs.ovs.vsctl("set-ssl", str(own.key), str(own.certificate), str(own.authority))
+
+
+def test_flows_go_and_come_by_tls(own_ovs: DummyOvs, authority: trustme.CA, server: Server, tmp_path: Path) -> None:
+    _give(own_ovs, _certificates(authority, tmp_path, "switch"))
+    with own_ovs.bridge():
+        assert server.target.startswith("ssl:127.0.0.1:")
+        switch = Way(server).switch(own_ovs)
+        switch.apply("ovsbr1", Bundle(tuple(FlowMod(Command.ADD, flow) for flow in _FLOWS)))
+        seen = {observed.flow for observed in switch.dump_flows("ovsbr1")}
+        assert seen == set(_FLOWS) == {observed.flow for observed in live_switch(own_ovs.ovs).dump_flows("ovsbr1")}
+
+
+def test_a_switch_of_another_authority_is_refused(
+    own_ovs: DummyOvs, record: Record, server: Server, tmp_path: Path
+) -> None:
+    stranger = trustme.CA()
+    _give(own_ovs, _certificates(stranger, tmp_path, "switch"))
+    with own_ovs.bridge():
+        Way(server).switch(own_ovs)
+        eventually(lambda: record.of("a connection is refused: no TLS with a certificate we trust") != [], "refusal")
+    assert server.board.lines == ()
+
+
+def test_a_peer_without_tls_or_without_certificate(record: Record, server: Server, authority: trustme.CA) -> None:
+    with peer(server) as sock:
+        sock.sendall(HELLO)
+        read_to_end(sock)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    context.check_hostname = False
+    with peer(server) as sock, context.wrap_socket(sock) as secure, suppress(OSError):
+        secure.sendall(HELLO)
+        read_to_end(secure)
+    eventually(lambda: len(record.events) >= 3, "both are told")
+    reasons = [str(facts["reason"]) for event, facts in record.events if "refused" in event]
+    assert [reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST") for reason in reasons] == [True, False]
+    assert reasons[1] == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "told"),
+    [
+        (["--listen", "0.0.0.0:0"], 64, "give --tls-key, --tls-cert and --tls-ca"),
+        (["--listen", "[::]:0"], 64, "give --tls-key, --tls-cert and --tls-ca"),
+        (["--listen", "127.0.0.1:0", "--tls-key", "k"], 64, "TLS needs all of"),
+        (["--tls-key", "k", "--tls-cert", "c", "--tls-ca", "a"], 1, "c with the key k for TLS: No such file"),
+    ],
+)
+def test_beyond_this_host_tls_is_required(
+    capsys: pytest.CaptureFixture[str], config: Path, options: list[str], status: int, told: str
+) -> None:
+    said = CommandLine(capsys)("controller", config, *options)
+    assert (said.status, told in said.err) == (status, True), said.err

@@ -1,0 +1,225 @@
+"""Blocks that move, on a real ovs-vswitchd: where packets go, which megaflows there are, what is left at the end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine, finish, start
+from tests.ovs.agents import eventually
+from tests.ovs.dummy import DummyBridge, udp_packet
+from xenoovs.compile.drain import Situation, with_drains
+from xenoovs.compile.holding import is_learned
+from xenoovs.compile.program import compile_program
+from xenoovs.config.load import load_config
+from xenoovs.openflow.flow import ObservedFlow
+from xenoovs.openflow.parse import parse_dump
+
+pytestmark = pytest.mark.ovs
+
+CONFIG = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+drain: {mode: pin, timeout: 60s, rest: 60s}
+services:
+  - name: web
+    vip: 10.3.10.45
+    protocol: tcp
+    churn: least
+    backends:
+      - {name: one, mac: 02:00:5e:10:00:02, weight: 2}
+      - {name: two, mac: 02:00:5e:10:00:03, weight: 1}
+      - {name: six, mac: 02:00:5e:10:00:04, weight: 1}
+"""
+WITHOUT_ONE = CONFIG.replace("weight: 2", "weight: 0")
+UDP = CONFIG.replace("protocol: tcp", "protocol: udp")
+ONE, TWO, SIX = "02005e100002", "02005e100003", "02005e100004"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "my.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def tcp_packet(source: str, port: int, flags: str) -> str:
+    return (
+        "in_port(1),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:01,dst=c4:70:bd:a0:56:ac),eth_type(0x0800),"
+        f"ipv4(src={source},dst=10.3.10.45,proto=6,tos=0,ttl=64,frag=no),tcp(src={port},dst=80),tcp_flags({flags})"
+    )
+
+
+def receivers(bridge: DummyBridge, *packets: str) -> list[str]:
+    """The MACs to which these packets leave."""
+    before = len(bridge.sent("p1"))
+    bridge.send("p0", packets)
+    return [frame[:6].hex() for frame in bridge.sent("p1")[before:]]
+
+
+def begin(bridge: DummyBridge, path: Path, text: str) -> None:
+    """Apply a config whose drain begins, and leave it to itself."""
+    path.write_text(text)
+    process = start("apply", path, "--db", bridge.ovs.db, "-y")
+    assert process.stdout is not None
+    assert any(line.startswith("done: ") for line in iter(process.stdout.readline, ""))
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    said = finish(process)
+    assert said.status == 130
+    assert "open connections are still kept" in said.err
+
+
+@pytest.fixture
+def moving(xenoovs: CommandLine, bridge: DummyBridge, file: Path) -> DummyBridge:
+    """Backend one has half of the clients and is drained."""
+    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
+    begin(bridge, file, WITHOUT_ONE)
+    return bridge
+
+
+def test_open_connections_stay_and_new_ones_move(moving: DummyBridge) -> None:
+    """Also the first packets after the first handshake, which a wide megaflow of an open connection would take."""
+    clients = [f"198.51.100.{number}" for number in range(32)]
+    before = dict(zip(clients, receivers(moving, *(tcp_packet(c, 1000, "ack") for c in clients)), strict=True))
+    moved = [client for client in clients if before[client] == ONE]
+    assert len(moved) == 16
+    for number, client in enumerate(moved):
+        port = 2000 + number
+        new = receivers(moving, tcp_packet(client, port, "syn"), *[tcp_packet(client, port, "ack")] * 2)
+        assert new in ([TWO] * 3, [SIX] * 3)
+        assert receivers(moving, tcp_packet(client, 1000, "psh|ack")) == [ONE]
+
+
+def test_blocks_that_stay_have_one_megaflow_each(moving: DummyBridge) -> None:
+    moving.settle(removed_s=1.0)
+    clients = [f"198.51.{high}.{low}" for high in range(4) for low in range(64)]
+    got = receivers(moving, *(tcp_packet(client, 1000, "ack") for client in clients))
+    staying = [client for client, mac in zip(clients, got, strict=True) if mac != ONE]
+    assert len(staying) == 128
+    moving.settle(removed_s=0)
+    assert set(receivers(moving, *(tcp_packet(client, 1000, "ack") for client in staying))) == {TWO, SIX}
+    assert len(moving.megaflows()) == 2
+
+
+def test_who_starts_in_the_middle_reads_the_drain_back(moving: DummyBridge, file: Path) -> None:
+    receivers(moving, tcp_packet("198.51.100.2", 7, "syn"), tcp_packet("198.51.100.4", 7, "syn"))
+    seen = tuple(parse_dump(moving.ofctl("dump-flows")))
+    assert sum(is_learned(each.flow) for each in seen) == 2
+    program = compile_program(load_config(file), installed=[each.flow for each in seen])
+    now = with_drains(program, seen, Situation({"p0": 1, "p1": 2}))
+    assert {each.flow for each in seen if not is_learned(each.flow)} == set(now.flows)
+
+
+def test_plan_status_and_verify_know_a_drain(moving: DummyBridge, xenoovs: CommandLine, file: Path) -> None:
+    receivers(moving, tcp_packet("198.51.100.2", 7, "syn"), *[tcp_packet("198.51.100.2", 8, "ack")] * 2)
+    said = xenoovs("plan", file, "--db", moving.ovs.db)
+    assert said.status == 0, said.out
+    assert "nothing to do" in said.out
+    assert "stay with one" in said.out
+    eventually(lambda: "n_packets=2" in moving.ofctl("dump-flows", "table=2"), "counters")
+    said = xenoovs("status", file, "--db", moving.ovs.db, "--interval", "0", "-o", "json")
+    assert said.status == 0, said.out
+    assert '"foreign_flows": 0' in said.out
+    said = xenoovs("verify-offload", file, "--db", moving.ovs.db, "-o", "json")
+    assert '"widened": []' in said.out
+    assert '"misdelivered"' not in said.out
+    assert '"drained": 2' in said.out
+
+
+def test_remove_takes_what_was_learned_too(moving: DummyBridge, xenoovs: CommandLine, file: Path) -> None:
+    receivers(moving, tcp_packet("198.51.100.2", 7, "syn"))
+    assert xenoovs("remove", file, "--db", moving.ovs.db, "-y").status == 0
+    assert moving.dump_flows() == []
+
+
+def test_apply_without_drain_ends_one(moving: DummyBridge, xenoovs: CommandLine, file: Path) -> None:
+    receivers(moving, tcp_packet("198.51.100.2", 7, "syn"))
+    assert xenoovs("apply", file, "--db", moving.ovs.db, "-y", "--no-drain").status == 0
+    assert {flow.partition("table=")[2][:1] for flow in moving.dump_flows()} <= {"", "1"}
+    assert ONE not in receivers(moving, tcp_packet("198.51.100.2", 8, "ack"))
+
+
+def test_apply_waits_for_the_end(xenoovs: CommandLine, bridge: DummyBridge, file: Path) -> None:
+    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
+    file.write_text(WITHOUT_ONE.replace("timeout: 60s", "timeout: 1s"))
+    said = xenoovs("apply", file, "--db", bridge.ovs.db, "-y")
+    assert said.status == 0
+    assert "open connections of 2 blocks stay with one for at most 1 s" in said.out
+    assert "drained: " in said.out
+    assert not [flow for flow in bridge.dump_flows() if "table=2" in flow or "table=5" in flow or ONE in flow]
+    assert xenoovs("plan", file, "--db", bridge.ovs.db).status == 0
+
+
+def test_the_end_comes_early_when_nobody_is_left(xenoovs: CommandLine, bridge: DummyBridge, file: Path) -> None:
+    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
+    file.write_text(WITHOUT_ONE.replace("rest: 60s", "rest: 2s"))
+    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
+    assert not [flow for flow in bridge.dump_flows() if "table=2" in flow]
+
+
+def test_udp_clients_stay_for_a_while(xenoovs: CommandLine, bridge: DummyBridge, file: Path) -> None:
+    file.write_text(UDP)
+    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
+    begin(bridge, file, UDP.replace("weight: 2", "weight: 0"))
+    clients = [f"198.51.100.{number}" for number in range(0, 64, 2)]
+    bridge.settle()
+    got = receivers(bridge, *(udp_packet(client) for client in clients))
+    assert set(got) == {ONE}
+    assert len(bridge.megaflows()) == 2
+    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
+    assert ONE not in receivers(bridge, *(udp_packet(client) for client in clients))
+
+
+@contextmanager
+def agent(bridge: DummyBridge, file: Path) -> Iterator[subprocess.Popen[str]]:
+    process = start("agent", file, "--db", bridge.ovs.db)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def drain_age_s(bridge: DummyBridge) -> float | None:
+    """None: no block moves."""
+    seen: list[ObservedFlow] = list(parse_dump(bridge.ofctl("dump-flows", "table=5")))
+    return min((each.duration_s for each in seen), default=None)
+
+
+def test_an_agent_that_is_killed_in_the_middle_ends_the_drain_in_time(bridge: DummyBridge, file: Path) -> None:
+    """The switch remembers since when: the second agent does not begin anew."""
+    with agent(bridge, file):
+        eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
+        file.write_text(WITHOUT_ONE.replace("timeout: 60s", "timeout: 5s"))
+        eventually(lambda: drain_age_s(bridge) is not None, "a drain")
+    eventually(lambda: (drain_age_s(bridge) or 0) > 2, "time to pass")
+    with agent(bridge, file):
+        ages = []
+
+        def is_over() -> bool:
+            age_s = drain_age_s(bridge)
+            ages.append(age_s)
+            return age_s is None
+
+        eventually(is_over, "the end of the drain")
+    told = [age_s for age_s in ages if age_s is not None]
+    assert told == sorted(told)
+    assert 2 < told[0] < told[-1] < 8
+    assert not [flow for flow in bridge.dump_flows() if "table=2" in flow or ONE in flow.replace(":", "")]
+
+
+def test_what_others_delete_in_a_drain_is_put_back(bridge: DummyBridge, file: Path) -> None:
+    with agent(bridge, file):
+        eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
+        file.write_text(WITHOUT_ONE)
+        eventually(lambda: drain_age_s(bridge) is not None, "a drain")
+        before = bridge.dump_flows()
+        bridge.ofctl("del-flows", "table=2")
+        eventually(lambda: bridge.dump_flows() == before, "flows put back")

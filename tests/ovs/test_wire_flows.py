@@ -1,0 +1,173 @@
+"""Flows sent as our bytes are what Open vSwitch then dumps, byte for byte; what it lists decodes to the same flows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.golden.cases import CASES, file_of
+from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.ovs.wire_peer import WirePeer, wire_peer
+from tests.property.flows import PORTS, flows
+from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.openflow.flow import Flow, ObservedFlow
+from xenoovs.openflow.parse import parse_dump, parse_flow
+from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.wire.bundle import BundleControl, BundleStep
+from xenoovs.openflow.wire.multipart import FlowStatsReply, FlowStatsRequest
+
+pytestmark = pytest.mark.ovs
+
+
+@pytest.fixture(scope="module")
+def many_ports(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
+    """A bridge with every port that the cases and the strategies name."""
+    with dummy_ovs.bridge("ovsbrwire", ports=PORTS) as made:
+        yield made
+
+
+@pytest.fixture
+def dpu(many_ports: DummyBridge) -> DummyBridge:
+    """The same, without a flow."""
+    many_ports.ofctl("del-flows")
+    return many_ports
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_case_is_installed_and_dumped(dpu: DummyBridge, case: str) -> None:
+    lines = file_of(case, "program.txt").read_text().splitlines()
+    wanted = [parse_flow(line) for line in lines]
+    with wire_peer(dpu) as peer:
+        assert is_done(peer, adds(wanted))
+        assert sorted(dpu.dump_flows()) == sorted(lines)
+        assert {seen.flow for seen in listed(peer)} == set(wanted)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(wanted=st.lists(flows(), min_size=1, max_size=30, unique_by=lambda flow: flow.key))
+def test_any_flow_is_installed_and_dumped(many_ports: DummyBridge, wanted: list[Flow]) -> None:
+    many_ports.ofctl("del-flows")
+    with wire_peer(many_ports) as peer:
+        assert is_done(peer, adds(wanted))
+        assert sorted(many_ports.dump_flows()) == sorted(map(render_flow, wanted))
+        by_text = parse_dump(many_ports.ofctl("dump-flows"))
+        assert key_order(seen.flow for seen in listed(peer)) == key_order(seen.flow for seen in by_text)
+        assert is_done(peer, Bundle(tuple(FlowMod(Command.DELETE, flow) for flow in wanted)))
+        assert many_ports.dump_flows() == []
+
+
+def test_a_change_keeps_cookie_and_counters(dpu: DummyBridge) -> None:
+    before, after = parse_flow("cookie=0x7, priority=5,ip actions=drop"), parse_flow("priority=5,ip actions=output:p1")
+    with wire_peer(dpu) as peer:
+        assert is_done(peer, adds([before]))
+        assert is_done(peer, Bundle((FlowMod(Command.MODIFY, after),)))
+    assert dpu.dump_flows() == ["cookie=0x7, priority=5,ip actions=output:p1"]
+
+
+def test_learning_and_tcp_flags_are_values_both_ways(dpu: DummyBridge) -> None:
+    line = (
+        "cookie=0x7, priority=5,tcp,reg0=0x1,tcp_flags=+syn-ack actions=learn(table=2,idle_timeout=60,priority=9,"
+        "delete_learned,cookie=0x8,limit=100,eth_type=0x800,nw_proto=6,NXM_OF_IP_SRC[],NXM_OF_TCP_SRC[],NXM_NX_REG0[],"
+        "load:0x20000000001->NXM_OF_ETH_DST[],output:NXM_NX_REG1[])"
+    )
+    flow = parse_flow(line)
+    with wire_peer(dpu) as peer:
+        assert is_done(peer, adds([flow]))
+        assert dpu.dump_flows() == [line]
+        assert [seen.flow for seen in listed(peer)] == [flow]
+    assert (flow.match.foreign, [type(action).__name__ for action in flow.actions]) == ((), ["Learn"])
+
+
+def test_ports_that_are_gone_stand_by_their_numbers(dpu: DummyBridge) -> None:
+    dpu.add_flows("priority=5,in_port=99 actions=output:98\n")
+    with wire_peer(dpu) as peer:
+        (seen,) = listed(peer)
+        assert seen.flow == parse_flow(dpu.dump_flows()[0])
+        assert is_done(peer, Bundle((FlowMod(Command.DELETE, seen.flow),)))
+    assert dpu.dump_flows() == []
+
+
+def test_options_are_carried(dpu: DummyBridge) -> None:
+    line = "cookie=0x7, idle_timeout=60, hard_timeout=90, send_flow_rem importance=7, priority=5,ip actions=drop"
+    with wire_peer(dpu) as peer:
+        assert is_done(peer, adds([parse_flow(line)]))
+        assert dpu.dump_flows(version="OpenFlow14") == [line]
+        assert [render_flow(seen.flow) for seen in listed(peer)] == [line]
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        *("dl_vlan=5", "dl_vlan=5,dl_vlan_pcp=3", "tun_id=0x5", "tun_id=0/0x4", "reg7=0x1/0xf", "ct_mark=0x7"),
+        *("ip,nw_tos=184", "ip,nw_ecn=2", "ipv6,nw_ttl=64", "icmp6,icmp_type=135,nd_target=fd00::1"),
+        *("icmp6,icmp_type=135,nd_target=fd00::/8", "icmp6,icmp_type=136,icmp_code=0,nd_tll=02:00:00:00:00:01"),
+        *("ct_zone=5", "conj_id=7"),
+    ],
+)
+def test_common_conditions_of_others_are_told_in_words(dpu: DummyBridge, conditions: str) -> None:
+    dpu.add_flows(f"priority=5,{conditions} actions=drop\n")
+    with wire_peer(dpu) as peer:
+        (by_wire,) = listed(peer)
+        assert by_wire.flow == parse_flow(dpu.dump_flows()[0])
+        assert is_done(peer, Bundle((FlowMod(Command.DELETE, by_wire.flow),)))
+    assert dpu.dump_flows() == []
+
+
+@pytest.mark.parametrize(
+    "flow",
+    [
+        *("tcp,tcp_flags=syn actions=drop", "ct_state=+trk+est,ip actions=drop", "ip,nw_frag=later actions=drop"),
+        *("vlan_tci=0x0000/0x1fff actions=drop", "tun_src=10.0.0.1 actions=drop"),
+        *("ip actions=ct(commit,zone=5)", "ip actions=dec_ttl,output:2", "actions=push_vlan:0x8100,output:2"),
+        *("actions=learn(table=1,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[])", "actions=clear_actions"),
+        *("udp actions=load:0x35->NXM_OF_UDP_DST[]", "actions=load:0x1->NXM_NX_REG0[0..3]"),
+        *(
+            "ip actions=write_actions(output:2),goto_table:4",
+            "actions=write_metadata:0x1",
+            "actions=set_field:1/1->reg0",
+        ),
+        "actions=controller(max_len=128,reason=invalid_ttl),output:1",
+        "ip actions=clone(output:1),note:00.01.02,output:2",
+    ],
+)
+def test_what_is_not_known_goes_back_as_it_came(dpu: DummyBridge, flow: str) -> None:
+    dpu.add_flows(f"priority=5,{flow}\n")
+    before = dpu.dump_flows(version="OpenFlow14")
+    with wire_peer(dpu) as peer:
+        (seen,) = listed(peer)
+        dpu.ofctl("del-flows")
+        assert is_done(peer, adds([seen.flow]))
+    assert dpu.dump_flows(version="OpenFlow14") == before
+
+
+def test_a_long_list_takes_several_messages(dpu: DummyBridge) -> None:
+    wanted = [parse_flow(f"table=1, priority=1,ip,nw_src=10.0.{n >> 8}.{n & 255} actions=drop") for n in range(3000)]
+    with wire_peer(dpu) as peer:
+        assert is_done(peer, adds(wanted))
+        replies = [reply for reply in peer.ask(FlowStatsRequest()) if isinstance(reply, FlowStatsReply)]
+    assert len(replies) > 1
+    assert [reply.more for reply in replies] == [True] * (len(replies) - 1) + [False]
+    assert {seen.flow for reply in replies for seen in reply.flows} == set(wanted)
+
+
+def adds(wanted: list[Flow]) -> Bundle:
+    return Bundle(tuple(FlowMod(Command.ADD, flow) for flow in wanted))
+
+
+def is_done(peer: WirePeer, bundle: Bundle) -> bool:
+    steps = [received.message for received in peer.send_bundle(bundle)]
+    return [step.step for step in steps if isinstance(step, BundleControl)] == [
+        BundleStep.OPEN_REPLY,
+        BundleStep.COMMIT_REPLY,
+    ] and len(steps) == 2
+
+
+def listed(peer: WirePeer) -> list[ObservedFlow]:
+    return [seen for reply in peer.ask(FlowStatsRequest()) if isinstance(reply, FlowStatsReply) for seen in reply.flows]
+
+
+def key_order(seen: Iterator[Flow]) -> list[str]:
+    return sorted(map(render_flow, seen))

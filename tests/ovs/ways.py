@@ -1,0 +1,81 @@
+"""The two ways to a switch, for tests that hold for both: ovs-ofctl, and a bridge that connects to the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tests.ovs.dummy import DummyOvs
+from xenoovs.controller.listen import Certificates, parse_address
+from xenoovs.controller.server import Server, Settings
+from xenoovs.controller.session import Patience
+from xenoovs.controller.switch import ControllerSwitch
+from xenoovs.controller.voice import Voice
+from xenoovs.lab.private_ovs import PrivateOvs
+from xenoovs.switch.api import Switch
+from xenoovs.switch.endpoint import find_endpoint
+from xenoovs.switch.live import LiveSwitch
+
+PATIENCE_S = 20.0
+_PACE = ("inactivity_probe=5000", "max_backoff=1000", "connection_mode=out-of-band")
+
+
+class Record:
+    """What a controller said: events with their facts, oldest first."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+        self.voice = Voice(self._hear, self._hear)
+
+    def of(self, event: str) -> list[dict[str, object]]:
+        """The facts of all events of this name."""
+        return [facts for name, facts in self.events if name == event]
+
+    def _hear(self, event: str, **facts: object) -> None:
+        self.events.append((event, facts))
+
+
+@contextmanager
+def running_server(
+    record: Record,
+    *,
+    at: str = "127.0.0.1:0",
+    datapath_ids: frozenset[int] = frozenset(),
+    certificates: Certificates | None = None,
+    patience: Patience | None = None,
+    is_redundant: bool = False,
+) -> Iterator[Server]:
+    """A controller in this process for the time of a `with`."""
+    settings = Settings(parse_address(at), datapath_ids, certificates, patience or Patience(), is_redundant)
+    with Server(settings, voice=record.voice) as server:
+        yield server
+
+
+def connect(ovs: PrivateOvs, bridge: str, *servers: Server) -> None:
+    """Let a bridge connect to these controllers, and to those that it had."""
+    for server in servers:
+        row = ["create", "controller", f'target="{server.target}"', *_PACE]
+        ovs.vsctl("--", "--id=@c", *row, "--", "add", "bridge", bridge, "controller", "@c")
+
+
+def live_switch(ovs: PrivateOvs) -> LiveSwitch:
+    return LiveSwitch(find_endpoint(db=ovs.db, env={}))
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way. `server`: None for ovs-ofctl."""
+
+    server: Server | None
+
+    def switch(self, ovs: DummyOvs | PrivateOvs) -> Switch:
+        """To all bridges that are there now; those that have flows lose them (see docs/how-to/controller.md)."""
+        private = ovs.ovs if isinstance(ovs, DummyOvs) else ovs
+        local = live_switch(private)
+        if self.server is None:
+            return local
+        for bridge in private.vsctl("list-br").split():
+            self.server.board.want(bridge)
+            connect(private, bridge, self.server)
+        return ControllerSwitch(self.server.board, local, PATIENCE_S)

@@ -1,0 +1,174 @@
+"""Law 1 while blocks move: open connections stay, new ones go on, and afterwards the plain program is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import EGRESS, INGRESS, backends_of, balancers, claimed_packets
+from tests.switch_model import Table, apply_bundle, table_of
+from xenoovs.compile.drain import Situation, with_drains
+from xenoovs.compile.draining import leftover
+from xenoovs.compile.holding import Area, holdings_of, is_learned
+from xenoovs.compile.plan import bundle_of, plan
+from xenoovs.compile.program import Program, compile_program, keep_installed
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.drain import Drain, DrainMode
+from xenoovs.model.packet import Packet
+from xenoovs.model.service import Service, Strategy
+from xenoovs.openflow.action import Output
+from xenoovs.openflow.flow import Flow, ObservedFlow
+from xenoovs.simulate.headers import Headers
+from xenoovs.simulate.table import tables_of
+
+NUMBERS = {port: number for number, port in enumerate(sorted({*EGRESS, *INGRESS}), start=1)}
+NAMES = {str(number): port for port, number in NUMBERS.items()}
+PIN = Drain(DrainMode.PIN)
+TCP, SYN = 6, 0x002
+
+Place = tuple[int, int, str | None]
+"""MACs and port with which a packet leaves."""
+
+
+@dataclass
+class Switch:
+    """A flow table that learns."""
+
+    table: Table
+
+    def send(self, packet: Packet | Headers) -> Place:
+        outcome = tables_of(self.table.values()).run(packet)
+        learned = (named(flow) for flow in outcome.learned if flow.key not in self.table)
+        self.table = {**self.table, **table_of(learned)}
+        (copy,) = outcome.copies
+        return copy.dl_src, copy.dl_dst, copy.port
+
+    def move(self, target: Program, *, resting: frozenset[Area] = frozenset()) -> Program:
+        program = with_drains(target, self.observed(), Situation(NUMBERS, resting=resting))
+        learned = [flow for flow in self.table.values() if is_learned(flow)]
+        left = leftover(program, learned, out={})
+        ours = [flow for flow in self.table.values() if not is_learned(flow)]
+        self.table = apply_bundle(self.table, bundle_of(plan(program.flows, [*ours, *left])))
+        return program
+
+    def observed(self) -> list[ObservedFlow]:
+        return [ObservedFlow(flow, 0, 0, 0.0) for flow in self.table.values()]
+
+    def end_drains(self, target: Program) -> Program:
+        pinned = (each.area for held in holdings_of(self.observed()).values() for each in held if each.is_pinned)
+        return self.move(target, resting=frozenset(pinned))
+
+
+def named(flow: Flow) -> Flow:
+    """Port numbers are told by name in a dump."""
+    actions = (Output(NAMES[a.port]) if isinstance(a, Output) else a for a in flow.actions)
+    return replace(flow, actions=tuple(actions))
+
+
+@st.composite
+def pinning(draw: st.DrawFn) -> Balancer:
+    balancer = draw(balancers(most=2).filter(lambda balancer: balancer.services))
+    return replace(
+        balancer, services=tuple(replace(s, drain=PIN, strategy=Strategy.DISJOINT) for s in balancer.services)
+    )
+
+
+@st.composite
+def with_other_backends(draw: st.DrawFn, balancer: Balancer) -> Balancer:
+    def edited(service: Service) -> Service:
+        return replace(service, backends=draw(backends_of())) if draw(st.booleans()) else service
+
+    return replace(balancer, services=tuple(map(edited, balancer.services)))
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> tuple[list[Program], list[Packet]]:
+    """Three programs, each made from the one before, and packets of services."""
+    balancer = draw(pinning())
+    programs = [compile_program(balancer)]
+    for _ in range(2):
+        balancer = draw(with_other_backends(balancer))
+        programs.append(compile_program(balancer, installed=programs[-1].flows))
+    claims = [service.claim for service in balancer.services]
+    some = st.sampled_from(claims).flatmap(lambda claim: claimed_packets(claim, balancer.uplinks))
+    return programs, draw(st.lists(some, min_size=1, max_size=6))
+
+
+def where(program: Program, packets: Iterable[Packet]) -> list[Place]:
+    switch = Switch(table_of(program.flows))
+    return [switch.send(packet) for packet in packets]
+
+
+def opening(packets: Iterable[Packet], *, port: int) -> list[Packet]:
+    """The first packets of other connections of the same clients; protocols without connections as they are."""
+    return [replace(packet, sport=port, tcp_flags=SYN) if packet.protocol == TCP else packet for packet in packets]
+
+
+def later(packets: Iterable[Packet]) -> list[Packet]:
+    return [replace(packet, tcp_flags=0x010) for packet in packets]
+
+
+@given(changes())
+def test_open_connections_stay_and_new_ones_move(case: tuple[list[Program], list[Packet]]) -> None:
+    (before, after, _), packets = case
+    switch = Switch(table_of(before.flows))
+    switch.move(after)
+    old, new = where(before, packets), where(after, packets)
+    openings = opening(packets, port=5000)
+    assert [switch.send(packet) for packet in packets] == old
+    expected = [n if p.protocol == TCP else o for p, o, n in zip(packets, old, new, strict=True)]
+    assert [switch.send(packet) for packet in openings] == expected
+    assert [switch.send(packet) for packet in later(openings)] == expected
+    assert [switch.send(packet) for packet in packets] == old
+
+
+@given(changes())
+def test_what_is_left_after_a_drain_is_the_plain_program(case: tuple[list[Program], list[Packet]]) -> None:
+    (before, after, _), packets = case
+    switch = Switch(table_of(before.flows))
+    switch.move(after)
+    for packet in opening(packets, port=5000):
+        switch.send(packet)
+    assert switch.end_drains(after) is after
+    assert switch.table == table_of(after.flows)
+
+
+@given(changes())
+def test_a_second_change_breaks_no_connection_of_the_first(case: tuple[list[Program], list[Packet]]) -> None:
+    (before, middle, after), packets = case
+    tcp = [packet for packet in packets if packet.protocol == TCP]
+    switch = Switch(table_of(before.flows))
+    switch.move(middle)
+    first = opening(tcp, port=5000)
+    had = [switch.send(packet) for packet in first]
+    switch.move(after)
+    assert [switch.send(packet) for packet in tcp] == where(before, tcp)
+    assert [switch.send(packet) for packet in later(first)] == had
+    assert [switch.send(packet) for packet in opening(tcp, port=6000)] == where(after, tcp)
+    switch.end_drains(after)
+    assert switch.table == table_of(after.flows)
+
+
+@given(changes())
+def test_looking_again_changes_nothing(case: tuple[list[Program], list[Packet]]) -> None:
+    (before, after, _), _ = case
+    switch = Switch(table_of(before.flows))
+    moving = switch.move(after)
+    assert switch.move(after) == moving
+    assert switch.table == table_of(moving.flows)
+
+
+@given(changes())
+def test_one_who_starts_in_the_middle_goes_to_the_same_end(case: tuple[list[Program], list[Packet]]) -> None:
+    """With nothing but the flows of the switch: who balances which clients afterwards is the same."""
+    (before, after, _), packets = case
+    switch = Switch(table_of(before.flows))
+    moving = switch.move(after)
+    again = keep_installed(after, moving.flows)
+    assert where(again, packets) == where(after, packets)
+    switch.move(again)
+    switch.end_drains(again)
+    assert switch.table == table_of(again.flows)

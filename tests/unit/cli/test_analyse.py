@@ -1,0 +1,54 @@
+"""`xenoovs analyse`: real clients beside the config."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine
+
+CONFIG = Path(__file__).parents[3] / "templates" / "quickstart.yaml"
+
+
+@pytest.fixture
+def clients(tmp_path: Path) -> Path:
+    """Gateways of many sites: all addresses end with .1."""
+    path = tmp_path / "clients"
+    path.write_text("".join(f"10.{n % 7}.{n % 251}.1 {n % 5 + 1}\n" for n in range(1500)) + "garbage\n")
+    return path
+
+
+def test_for_people(xenoovs: CommandLine, clients: Path) -> None:
+    said = xenoovs("analyse", CONFIG, clients)
+    assert (said.status, said.err) == (0, "")
+    assert "better bits: match: {bits: [" in said.out
+    assert "lines without an address (1)" in said.out
+
+
+def test_the_bits_that_it_tells_are_good_for_the_config(xenoovs: CommandLine, clients: Path, tmp_path: Path) -> None:
+    (service,) = json.loads(xenoovs("analyse", CONFIG, clients, "-o", "json").out)["services"]
+    better = service["better_bits"]["bits"]
+    changed = tmp_path / "better.yaml"
+    changed.write_text(CONFIG.read_text().replace("    tolerance:", f"    match: {{bits: {better}}}\n    tolerance:"))
+    (again,) = json.loads(xenoovs("analyse", changed, clients, "-o", "json").out)["services"]
+    assert again["bits"] == better
+    assert again["depths"][-1]["selected"] < service["depths"][-1]["selected"] / 2
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("", "no client of any service"), ("::1\n", "no client of any service")], ids=["empty", "ipv6"]
+)
+def test_no_client_at_all(xenoovs: CommandLine, tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "none").write_text(text)
+    said = xenoovs("analyse", CONFIG, tmp_path / "none")
+    assert (said.status, told in said.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [((CONFIG, "/nowhere"), 1), ((CONFIG, "/dev/null", "--service", "x"), 64), (("-", "-"), 64)],
+)
+def test_wrong_usage(xenoovs: CommandLine, arguments: tuple[object, ...], status: int) -> None:
+    assert xenoovs("analyse", *arguments).status == status

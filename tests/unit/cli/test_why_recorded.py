@@ -1,0 +1,63 @@
+"""`xenoovs why --from-dump`: reasons from files alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
+CONFIG = GOLDEN / "dns.yaml"
+
+OFF = "2026-01-02T03:04:05.678Z|00001|vlog|INFO|opened log file /var/log/openvswitch/ovs-vswitchd.log\n"
+
+
+def _causes(said_out: str) -> set[str]:
+    return {reason["cause"] for row in json.loads(said_out)["megaflows"] for reason in row["reasons"]}
+
+
+def test_all_in_hardware(xenoovs: CommandLine) -> None:
+    said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "in_hardware.dump")
+    assert (said.status, "megaflows are in hardware" in said.out) == (0, True)
+
+
+def test_what_the_driver_kept_out_is_told_without_asking_it(xenoovs: CommandLine) -> None:
+    said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "table_full.dump", "-o", "json")
+    assert (said.status, _causes(said.out)) == (2, {"table-full"})
+
+
+def test_what_was_not_seen_is_said(xenoovs: CommandLine) -> None:
+    said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "software.dump")
+    assert "ports and devices of the host that the dump is of were not seen" in said.out
+    assert "--from-log" in said.out
+
+
+def test_a_log_that_shows_no_offload_since_its_start(tmp_path: Path, xenoovs: CommandLine) -> None:
+    (tmp_path / "log").write_text(OFF)
+    dump = GOLDEN / "software.dump"
+    said = xenoovs("why", CONFIG, "--from-dump", dump, "--from-log", tmp_path / "log", "-o", "json")
+    assert (said.status, _causes(said.out)) == (2, {"hw-offload-off"})
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--from-log", "x"), "go with --from-dump"),
+        (("--from-flows", "x"), "go with --from-dump"),
+        (("--from-dump", "x", "--lab", "y"), "so --lab has no use"),
+        (("--from-dump", "x", "--probe-driver"), "so --probe-driver has no use"),
+        (("--from-dump", "-", "--from-log", "-"), "standard input can be only one"),
+        (("--ufid", "zzz"), "is no ufid"),
+    ],
+)
+def test_wrong_usage(options: tuple[str, ...], told: str, xenoovs: CommandLine) -> None:
+    said = xenoovs("why", CONFIG, *options)
+    assert (said.status, told in said.err) == (64, True), said.err
+
+
+def test_a_ufid_that_is_not_in_the_dump(xenoovs: CommandLine) -> None:
+    said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "in_hardware.dump", "--ufid", "00000000-dead")
+    assert (said.status, said.out) == (3, "no megaflow has a ufid that begins with 00000000-dead in the dump\n")

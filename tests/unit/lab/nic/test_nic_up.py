@@ -1,0 +1,122 @@
+"""What can go wrong before there is a lab in a machine: told with the way out, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from xenoovs.config.load import parse_config
+from xenoovs.errors import LabError
+from xenoovs.lab.lab import State, open_lab, write_state
+from xenoovs.lab.nic import machine as machines
+from xenoovs.lab.nic import needs, up
+from xenoovs.lab.nic.debian import Kernel
+from xenoovs.lab.processes import marked_processes
+from xenoovs.lab.topology import plan_topology
+from xenoovs.model.balancer import Balancer
+
+CONFIG = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [PORTS], egress: p1, other_traffic: drop}
+services:
+  - {name: dns, vip: 10.3.10.45, backends: [{name: one, mac: 02:00:5e:10:00:02, weight: 1}]}
+"""
+# Stands in for QEMU: finds its files in its arguments, and does in $QEMU_DOES what it is told.
+FAKE_QEMU = """\
+#!/bin/sh
+while [ $# -gt 0 ]; do
+    case $1 in -pidfile) pid=$2 ;; -serial) console=${2#file:} ;; -chardev) sock=${2#*path=}; sock=${sock%%,*} ;; esac
+    shift
+done
+echo "Kernel panic - not syncing" >"$console"
+case $QEMU_DOES in
+refuse) echo "qemu: cannot set up guest memory" >&2; exit 1 ;;
+die) true & echo $! >"$pid"; wait ;;
+esac
+"""
+
+
+@pytest.fixture
+def labs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory for labs, and a host on which everything is there but a QEMU that works."""
+    with tempfile.TemporaryDirectory() as directory:
+        programs = Path(directory) / "bin"
+        programs.mkdir()
+        (programs / "qemu-system-x86_64").write_text(FAKE_QEMU)
+        (programs / "qemu-system-x86_64").chmod(0o755)
+        path = os.environ["PATH"]
+        monkeypatch.setenv("PATH", f"{programs}:{path}")
+        monkeypatch.setattr(up, "check_needs", lambda: None)
+        monkeypatch.setattr(up, "unpacked_kernel", lambda: Kernel(Path("/nowhere"), "6.1"))
+        monkeypatch.setattr(up, "build_module", lambda kernel: kernel.root / "eswitch.ko")
+        monkeypatch.setattr(machines, "build_initrd", lambda *_, start: Path("/nowhere/initrd"))
+        yield Path(directory) / "labs"
+
+
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        ("refuse", "QEMU does not start: qemu: cannot set up guest memory"),
+        ("die", "the virtual machine does not run; its console .* said last:\nKernel panic - not syncing"),
+    ],
+)
+def test_a_machine_that_does_not_boot_is_removed_again(
+    labs: Path, monkeypatch: pytest.MonkeyPatch, does: str, told: str
+) -> None:
+    monkeypatch.setenv("QEMU_DOES", does)
+    with pytest.raises(LabError, match=told):
+        up.up("one", balancer(), directory=labs)
+    assert not (labs / "one").exists()
+    assert marked_processes(machines.MACHINE_MARK, str(labs / "one" / "vm")) == ()
+
+
+def test_a_lab_of_that_name_stays_as_it_is(labs: Path) -> None:
+    place = labs / "one"
+    place.mkdir(parents=True)
+    with pytest.raises(LabError, match=r"lab one exists already .* another --name makes a second one"):
+        up.up("one", balancer(), directory=labs)
+    assert place.is_dir()
+
+
+def test_whoever_looks_for_it_on_this_host_is_sent_into_the_machine(labs: Path) -> None:
+    (labs / "one").mkdir(parents=True)
+    write_state(labs / "one", State(complete=True, topology=plan_topology("one", balancer()), nic=True))
+    with pytest.raises(LabError, match="lab one is in a virtual machine: `xenoovs lab exec --name one -- COMMAND`"):
+        open_lab("one", directory=labs)
+
+
+@pytest.mark.parametrize(
+    ("ports", "told"),
+    [
+        (", ".join(f"p{i}" for i in range(2, 10)), "the emulated NIC has 8 ports, the config needs 10"),
+        ("a-name-of-14-ch", "'a-name-of-14-ch' cannot be a port of the emulated NIC"),
+    ],
+)
+def test_ports_that_the_nic_cannot_have(labs: Path, ports: str, told: str) -> None:
+    with pytest.raises(LabError, match=told):
+        up.up("one", balancer(ports), directory=labs)
+    assert not labs.exists()
+
+
+def test_everything_that_is_missing_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "xenoovs.lab.nic.needs.shutil.which", lambda name: None if name in ("make", "qemu-system-x86_64") else name
+    )
+    told = "needs qemu-system-x86_64, make; on Debian: `apt-get install --no-install-recommends make qemu-system-x86`"
+    with pytest.raises(LabError, match=told):
+        needs.check_needs()
+
+
+def test_another_system_than_debian_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xenoovs.lab.nic.needs.shutil.which", lambda name: None if name.startswith("apt") else name)
+    with pytest.raises(LabError, match="runs on a kernel from Debian's archive"):
+        needs.check_needs()
+
+
+def balancer(ingress: str = "p0") -> Balancer:
+    """One service and one backend, whose packets come in by these ports."""
+    return parse_config(CONFIG.replace("PORTS", ingress).encode(), file="test.yaml")

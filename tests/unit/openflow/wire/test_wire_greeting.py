@@ -1,0 +1,95 @@
+"""The first words on a connection, which may be of another version, and errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.openflow.wire.codec import decode, encode
+from xenoovs.openflow.wire.echo import BarrierRequest
+from xenoovs.openflow.wire.error import Error, nicira_error
+from xenoovs.openflow.wire.events import Event, mask_of
+from xenoovs.openflow.wire.hello import Hello, common_version
+from xenoovs.openflow.wire.message import Unknown
+from xenoovs.openflow.wire.port import Port, PortReason, names_of, numbers_of
+
+_OURS = frozenset((5,))
+
+
+@pytest.mark.parametrize(
+    ("hello", "common"),
+    [
+        ("01000008 00000001", None),
+        ("04000008 00000001", None),
+        ("05000008 00000001", 5),
+        ("06000008 00000001", 5),
+        ("04000010 00000001 00010008 00000030", 5),
+        ("06000010 00000001 00010008 00000052", None),
+        ("05000010 00000001 00020008 ffffffff", 5),
+        ("0600000c 00000001 00010003", 5),
+    ],
+)
+def test_versions(hello: str, common: int | None) -> None:
+    received = decode(bytes.fromhex(hello))
+    assert isinstance(received.message, Hello)
+    assert common_version(_OURS, received.message, version=received.version) == common
+
+
+def test_unknown_elements_of_a_hello_are_kept() -> None:
+    data = bytes.fromhex("0500001a 00000001 00010008 00000020 00070006 aabb0000 0102")
+    received = decode(data)
+    assert received.message == Hello(_OURS, others=bytes.fromhex("00070006aabb00000102"))
+    assert encode(received.message, xid=1) == data
+
+
+def test_an_error_of_another_version_is_understood() -> None:
+    received = decode(bytes.fromhex("01010016 00000001 0000 0000") + b"no version")
+    assert isinstance(received.message, Error)
+    assert received.message.name == "OFPHFC_INCOMPATIBLE"
+    assert received.message.refused == b"no version"
+
+
+def test_an_error_names_the_message_it_refuses() -> None:
+    refused = encode(BarrierRequest(), xid=77)
+    assert Error(5, 1, refused).name == "OFPFMFC_TABLE_FULL"
+    assert Error(5, 1, refused).refused_xid == 77
+    assert Error(5, 1, refused[:7]).refused_xid is None
+    own = nicira_error(37, refused)
+    assert (own.name, own.refused_xid) == ("NXFMFC_INVALID_TLV_FIELD", 77)
+
+
+def test_errors_without_a_name_have_numbers() -> None:
+    assert Error(5, 99).name == "type 5, code 99"
+    assert Error(99, 0).name == "type 99, code 0"
+    assert Error(0xFFFF, 3, bytes.fromhex("00001018")).name == "vendor 0x1018, code 3"
+
+
+def test_other_messages_keep_their_bytes() -> None:
+    data = bytes.fromhex("051f000c 00000001 01020304")
+    assert decode(data).message == Unknown(31, bytes.fromhex("01020304"))
+
+
+def test_reasons_are_bits() -> None:
+    mask = mask_of(Event.PORT_STATUS_MASTER, (reason.value for reason in PortReason))
+    assert mask.reasons == 0b111
+
+
+def test_ports_by_name_and_by_number() -> None:
+    ports = (Port(1, "p0", 0), Port(0xFFFFFFFE, "br0", 0))
+    assert numbers_of(ports) == {"p0": 1}
+    assert names_of(ports) == {1: "p0"}
+
+
+def test_a_port_is_up_with_a_link_and_unless_set_down() -> None:
+    assert Port(1, "p0", 0, config=0, state=4).is_up
+    assert not Port(1, "p0", 0, config=0, state=1).is_up
+    assert not Port(1, "p0", 0, config=1, state=0).is_up
+
+
+def test_a_name_cut_within_a_character_can_be_shown() -> None:
+    """Open vSwitch cuts names after 15 bytes, whatever they spell."""
+    data = bytearray(encode(Unknown(12, b""), xid=1))
+    name = ("x" * 14 + "é").encode()[:15]
+    body = bytes(8) + bytes.fromhex("00000001 0028 0000 020000000001 0000") + name.ljust(16, b"\0") + bytes(8)
+    data[2:4] = (8 + len(body)).to_bytes(2)
+    message = decode(bytes(data) + body).message
+    assert getattr(message, "port", None) == Port(1, "x" * 14 + "\\xc3", 0x020000000001)

@@ -1,0 +1,51 @@
+"""Commands that are copied reach the Open vSwitch that was asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.verify.commands import HERE, Where
+
+LAB = Where(
+    db="unix:/run/lab/db.sock",
+    rundir="/run/lab",
+    options=("--lab", "one"),
+    enter=("nsenter", "--net=/proc/7/ns/net"),
+    config="my config.yaml",
+)
+PRIVATE = Where(db="unix:/x/db.sock", rundir="/x", options=("--db", "unix:/x/db.sock"))
+REMOTE = Where(db="tcp:192.0.2.1:6640", options=("--db", "tcp:192.0.2.1:6640"))
+
+
+@pytest.mark.parametrize(
+    ("command", "typed"),
+    [
+        ("ovs-vsctl get Interface p0 type", "ovs-vsctl --db=unix:/run/lab/db.sock get Interface p0 type"),
+        ("ovs-appctl revalidator/purge", "OVS_RUNDIR=/run/lab ovs-appctl revalidator/purge"),
+        ("ovs-ofctl dump-flows br", "OVS_RUNDIR=/run/lab ovs-ofctl dump-flows br"),
+        ("ethtool -K p0 hw-tc-offload on", "nsenter --net=/proc/7/ns/net ethtool -K p0 hw-tc-offload on"),
+        ("xenoovs why FILE --reinstall", "xenoovs why 'my config.yaml' --reinstall --lab one"),
+        ("sysctl -w a=1", "sysctl -w a=1"),
+    ],
+)
+def test_in_a_lab(command: str, typed: str) -> None:
+    assert LAB.text(command) == typed
+
+
+@pytest.mark.parametrize("command", ["ovs-vsctl show", "ovs-appctl version", "tc qdisc", "xenoovs why FILE"])
+def test_on_the_host_itself_nothing_is_added(command: str) -> None:
+    assert HERE.text(command) == command
+
+
+def test_a_remote_database_has_no_run_directory() -> None:
+    assert REMOTE.text("ovs-vsctl show") == "ovs-vsctl --db=tcp:192.0.2.1:6640 show"
+    assert REMOTE.text("ovs-appctl version") == "ovs-appctl version"
+
+
+def test_restart() -> None:
+    assert HERE.restart == ("systemctl restart openvswitch-switch", "xenoovs apply FILE")
+    assert tuple(map(LAB.text, LAB.restart)) == ("xenoovs doctor 'my config.yaml' --fix --restart-ovs --lab one",)
+    assert tuple(map(PRIVATE.text, PRIVATE.restart)) == (
+        "# restart the ovs-vswitchd of /x yourself: it is no service of this host",
+        "xenoovs apply FILE --db unix:/x/db.sock",
+    )

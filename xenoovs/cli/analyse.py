@@ -1,0 +1,162 @@
+"""`xenoovs analyse`: how evenly would real clients spread?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from xenoovs.cli.options import Output, config_argument, load, output_option
+from xenoovs.cli.output import percent, print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xenoovs.compile.spread import Spread
+    from xenoovs.model.balancer import Balancer
+    from xenoovs.model.clients import Clients
+    from xenoovs.partition.analyse import DepthReport
+    from xenoovs.partition.suggest import Suggestion
+
+_CLIENTS = click.Path(allow_dash=True, path_type=Path)
+
+
+@click.command("analyse")
+@config_argument
+@click.argument("clients", metavar="CLIENTS", type=_CLIENTS)
+@click.option("--service", metavar="NAME", help="Only this service.")
+@output_option
+@click.pass_context
+def command(context: click.Context, config: Path, clients: Path, *, service: str | None, output: Output) -> None:
+    """Say how evenly the clients in the file CLIENTS would spread over the backends of the config FILE.
+
+    CLIENTS has one client a line: ADDRESS, ADDRESS COUNT or COUNT ADDRESS (as from `sort | uniq -c`), or is a log whose
+    lines begin with the address; - reads standard input. Every service is judged as if all of them were its clients.
+
+    Blocks count addresses, not packets: shares of the address space are exact, shares of the load are what the clients
+    make of it. SPREAD is the standard deviation of a block's load, of the mean; BY CHANCE what a perfect hash would
+    leave, which cannot split a client either. Other bits are told where they are clearly better for a half of the
+    clients that they were not chosen for.
+
+    Exit status 0: told, 1: there was no client.
+    """
+    from xenoovs.cli.main import EXIT_FAILED, EXIT_OK, complain
+
+    if str(config) == str(clients) == "-":
+        raise click.UsageError("standard input can be only one of FILE and CLIENTS.")
+    balancer = load(config)
+    names = [one.name for one in balancer.services]
+    if service is not None and service not in names:
+        raise click.UsageError(f"--service {service}: the config has {', '.join(names)}")
+    read = _read(clients)
+    spreads = tuple(_spreads(balancer, read, only=service))
+    if output is Output.JSON:
+        print_json(_document(read, spreads))
+    else:
+        _show(read, spreads)
+    if not spreads:
+        complain(f"{clients}: no client of any service; it takes one address a line, such as `203.0.113.9` or `12 ::1`")
+    context.exit(EXIT_OK if spreads else EXIT_FAILED)
+
+
+def _read(path: Path) -> Clients:
+    from xenoovs.cli.offload_look import open_lines
+    from xenoovs.model.clients import parse_clients
+
+    with open_lines(path) as lines:
+        return parse_clients(lines)
+
+
+def _spreads(balancer: Balancer, clients: Clients, *, only: str | None) -> Iterator[Spread]:
+    from xenoovs.compile.program import compile_program
+    from xenoovs.compile.spread import check_spread
+
+    for compiled in compile_program(balancer).services:
+        if only is not None and compiled.service.name != only:
+            continue
+        for family in compiled.service.claim.served_families:
+            sent = clients.of(family)
+            if sum(sent.values()):
+                yield check_spread(compiled.service, compiled.assignment, family, sent)
+
+
+def _show(clients: Clients, spreads: tuple[Spread, ...]) -> None:
+    for spread in spreads:
+        _show_spread(spread)
+    if clients.unread:
+        click.echo(f"lines without an address ({clients.unread_lines}); the first: {clients.unread[0]}")
+
+
+def _show_spread(spread: Spread) -> None:
+    version = {32: "IPv4", 128: "IPv6"}[spread.family.bits]
+    bits = ", ".join(map(str, spread.positions)) or "none"
+    head = f"{spread.service}: {spread.clients} {version} clients, {spread.load} sent; bits {bits}"
+    click.echo(click.style(head, bold=True))
+    rows = [[b.name, percent(b.wanted), percent(b.space), percent(b.load)] for b in spread.backends]
+    print_table(["BACKEND", "WANTED", "SPACE", "LOAD"], rows, right=(1, 2, 3))
+    click.echo()
+    depths = [
+        [str(d.depth), str(1 << d.depth), *map(percent, (d.selected, d.low, d.ideal))] for d in spread.bits.depths
+    ]
+    print_table(["BITS", "BLOCKS", "SPREAD", "LOW BITS", "BY CHANCE"], depths, right=range(5))
+    click.echo()
+    for line in _conclusions(spread):
+        click.echo(line)
+    click.echo()
+
+
+def _conclusions(spread: Spread) -> Iterator[str]:
+    bits, found = spread.bits, spread.suggestion
+    yield f"heaviest client {percent(bits.top1)}, ten heaviest {percent(bits.top10)} of the load"
+    if bits.clients_decide_from is not None:
+        blocks = 1 << bits.clients_decide_from
+        yield f"of {blocks} blocks on, the heaviest client outweighs a mean block: no choice of bits evens that out"
+    if spread.is_by_chance:
+        yield click.style("the bits are well chosen: these clients spread as by chance", fg="green", bold=True)
+    elif found is None:
+        told = "the clients spread worse than by chance, but no other bits are clearly better"
+        yield click.style(told, fg="yellow", bold=True)
+    else:
+        better = f"match: {{bits: [{', '.join(map(str, found.positions))}]}}"
+        told = f"better bits: {better}; spread {percent(found.after)} instead of {percent(found.before)}"
+        yield click.style(f"{told} for clients that they were not chosen for", fg="yellow", bold=True)
+
+
+def _document(clients: Clients, spreads: tuple[Spread, ...]) -> dict[str, object]:
+    return {
+        "clients": len(clients.load),
+        "unread_lines": clients.unread_lines,
+        "services": [
+            {
+                "service": spread.service,
+                "ip_version": 4 if spread.family.bits == 32 else 6,
+                "clients": spread.clients,
+                "load": spread.load,
+                "bits": list(spread.positions),
+                "backends": [
+                    {"name": b.name, "wanted": float(b.wanted), "space": float(b.space), "load": float(b.load)}
+                    for b in spread.backends
+                ],
+                "depths": [_depth(depth) for depth in spread.bits.depths],
+                "ones": list(spread.bits.ones),
+                "heaviest_client": spread.bits.top1,
+                "ten_heaviest_clients": spread.bits.top10,
+                "clients_decide_from_depth": spread.bits.clients_decide_from,
+                "as_by_chance": spread.is_by_chance,
+                "better_bits": _suggestion(spread.suggestion),
+            }
+            for spread in spreads
+        ],
+    }
+
+
+def _depth(depth: DepthReport) -> dict[str, float]:
+    names = ("depth", "selected", "low", "ideal", "entropy")
+    return {name: getattr(depth, name) for name in names}
+
+
+def _suggestion(found: Suggestion | None) -> dict[str, object] | None:
+    if found is None:
+        return None
+    return {"bits": list(found.positions), "spread_before": found.before, "spread_after": found.after}

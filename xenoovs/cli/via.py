@@ -1,0 +1,166 @@
+"""The two ways to the switch: ovs-ofctl, or a bridge that connects to the controller. Options and wiring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from xenoovs.controller.listen import Address, Certificates
+    from xenoovs.controller.server import Server, Settings
+    from xenoovs.switch.live import LiveSwitch
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+_FIRST_PATIENCE_S = 2.0
+_DEFAULT_LISTEN = "127.0.0.1:6653"
+_SHARED = ("listen", "tls_key", "tls_cert")
+"""Options that have a default, or another use too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What the options of a controller say."""
+
+    listen: str
+    datapath_id: int | None
+    tls_key: Path | None
+    tls_cert: Path | None
+    tls_ca: Path | None
+    attach: bool
+    redundant: bool
+
+
+def via_options(command: Command) -> Command:
+    """--via, and what concerns `--via controller`: --listen, --datapath-id, --tls-ca, --attach, --redundant.
+
+    `control_of` reads their values and those of --tls-key and --tls-cert.
+    """
+    path = click.Path(dir_okay=False, path_type=Path)
+    options = (
+        click.option(
+            "--via",
+            type=click.Choice(["ofctl", "controller"]),
+            default="ofctl",
+            show_default=True,
+            help="The way to the switch: ovs-ofctl, or a bridge that connects here by OpenFlow.",
+        ),
+        click.option(
+            "--listen",
+            metavar="ADDRESS:PORT",
+            default=_DEFAULT_LISTEN,
+            show_default=True,
+            help="Controller: where bridges connect. Beyond this host TLS is needed.",
+        ),
+        click.option(
+            "--datapath-id",
+            metavar="ID",
+            callback=lambda _context, _parameter, value: None if value is None else parse_datapath_id(value),
+            help="Controller: let in only the bridge with this datapath id (16 hexadecimal digits).",
+        ),
+        click.option("--tls-ca", type=path, metavar="FILE", help="Controller: authority of the switches (PEM)."),
+        click.option(
+            "--attach",
+            is_flag=True,
+            help="Controller: tell the bridge on this host to connect here, and to keep its flows when the controller "
+            "is gone (fail_mode=secure). Open vSwitch drops all flows once when a bridge gets its first controller.",
+        ),
+        click.option(
+            "--redundant",
+            is_flag=True,
+            help="Controller: share the bridge with others; one is master, the rest stand by.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def control_of(options: dict[str, object]) -> Control | None:
+    """From the values of `via_options`; None: by ovs-ofctl. Raises click.UsageError."""
+    values = {name: options[name] for name in Control.__dataclass_fields__}
+    if options["via"] == "controller":
+        return Control(**values)  # type: ignore[arg-type]
+    given = [name for name, value in values.items() if value and name not in _SHARED]
+    if given:
+        raise click.UsageError(f"--{given[0].replace('_', '-')} needs --via controller.")
+    return None
+
+
+def parse_datapath_id(text: str) -> int:
+    """16 hexadecimal digits, as `ovs-vsctl get bridge BR datapath_id` prints them. Raises click.BadParameter."""
+    digits = text.strip('"').removeprefix("0x")
+    try:
+        number = int(digits, 16)
+    except ValueError:
+        number = 0
+    if not 0 < number < 1 << 64:
+        raise click.BadParameter(f"{text!r} is not a datapath id such as 0000c470bda056ac.")
+    return number
+
+
+@contextmanager
+def serving(control: Control, bridge: str, local: LiveSwitch | None) -> Iterator[Server]:
+    """A controller for one bridge, until the end of the `with`. `local`: the Open vSwitch of this host, if any.
+
+    Raises click.UsageError, FrameworkMissing, FrameworkUnusable, CannotListen,
+    CertificateUnusable, SwitchError.
+    """
+    from xenoovs.agent.log import tell, warn
+    from xenoovs.controller.server import Server
+    from xenoovs.controller.voice import Voice
+
+    with Server(_settings(control), voice=Voice(tell, warn)) as server:
+        server.board.want(bridge)
+        if control.attach:
+            _attach(control, server, bridge, local=local)
+        # Mostly it comes at once, and then nobody need be told that it has not come yet.
+        server.board.wait_for(bridge, patience_s=_FIRST_PATIENCE_S)
+        yield server
+
+
+def _settings(control: Control) -> Settings:
+    from xenoovs.controller.server import Settings
+
+    ids = frozenset(() if control.datapath_id is None else (control.datapath_id,))
+    address, certificates = _address(control.listen), _certificates(control)
+    if certificates is None and not address.is_loopback:
+        raise click.UsageError(
+            f"--listen {address} can be reached from other hosts: give --tls-key, --tls-cert and --tls-ca "
+            "(`ovs-pki` makes them), or listen at 127.0.0.1."
+        )
+    return Settings(address, ids, certificates, is_redundant=control.redundant)
+
+
+def _address(text: str) -> Address:
+    from xenoovs.controller.listen import parse_address
+
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise click.UsageError(f"--listen: {error}.") from None
+
+
+def _certificates(control: Control) -> Certificates | None:
+    from xenoovs.controller.listen import Certificates
+
+    key, certificate, authority = control.tls_key, control.tls_cert, control.tls_ca
+    if key is None and certificate is None and authority is None:
+        return None
+    if key is None or certificate is None or authority is None:
+        raise click.UsageError("TLS needs all of --tls-key, --tls-cert and --tls-ca.")
+    return Certificates(key, certificate, authority)
+
+
+def _attach(control: Control, server: Server, bridge: str, *, local: LiveSwitch | None) -> None:
+    from xenoovs.switch.attach import attach
+
+    if local is None:
+        raise click.UsageError("--attach needs the database of the switch: --db or --lab.")
+    beside = None if control.redundant else frozenset[str]()
+    attach(local.endpoint, bridge, target=server.local_target, beside=beside)

@@ -1,0 +1,34 @@
+"""How a command that somebody copies has to name the Open vSwitch that the options name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xenoovs.datapath.host import Unknown
+from xenoovs.switch.endpoint import DEFAULT_RUNDIR
+from xenoovs.switch.host import place_of
+from xenoovs.verify.commands import Where
+
+if TYPE_CHECKING:
+    from xenoovs.switch.endpoint import Endpoint
+
+
+def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> Where:
+    """`config`: the file that was given; standard input has no name that could be given again."""
+    file = None if config is None or str(config) == "-" else str(config)
+    rundir = endpoint.rundir
+    if rundir is not None and rundir.resolve() == DEFAULT_RUNDIR.resolve() and not endpoint.is_split:
+        return Where(config=file, enter=_enter(endpoint))
+    return Where(
+        db=endpoint.db,
+        rundir=None if rundir is None else str(rundir),
+        options=("--lab", lab) if lab else ("--db", endpoint.db),
+        enter=_enter(endpoint),
+        config=file,
+    )
+
+
+def _enter(endpoint: Endpoint) -> tuple[str, ...]:
+    place = place_of(endpoint)
+    return () if isinstance(place, Unknown) else tuple(place.argv())

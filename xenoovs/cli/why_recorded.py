@@ -1,0 +1,69 @@
+"""`xenoovs why --from-dump`: the witnesses that are left where no switch can be asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xenoovs.cli.offload_look import open_lines, read_flows
+from xenoovs.cli.planning import compile_near
+from xenoovs.cli.why_witnesses import WhyFindings
+from xenoovs.datapath.host import Daemon, HostFacts, Seen, Unknown
+from xenoovs.datapath.parse import scan_dump
+from xenoovs.datapath.rejoin import rejoin_lines
+from xenoovs.errors import ParseError
+from xenoovs.openflow.cookie import is_ours
+from xenoovs.switch.offload_state import judge_offload, parse_history
+from xenoovs.verify.commands import Where
+from xenoovs.verify.diagnose import diagnose, line_up
+from xenoovs.verify.expected import expected_services
+from xenoovs.verify.join import index_blocks
+from xenoovs.verify.why.case import Evidence
+from xenoovs.verify.why.log import parse_refusals
+
+if TYPE_CHECKING:
+    from xenoovs.cli.why_options import Recorded
+    from xenoovs.model.balancer import Balancer
+    from xenoovs.verify.why.question import Question
+
+_RECORDED = Unknown("a dump tells nothing of the host that it is of")
+_HOST = "settings, ports and devices of the host that the dump is of were not seen: `xenoovs doctor` looks there"
+_LOG = "what ovs-vswitchd said itself was not heard: its log can be given with --from-log"
+
+
+def find_recorded(balancer: Balancer, question: Question, recorded: Recorded, *, config: Path) -> WhyFindings:
+    """Judge the files. Raises OSError, ParseError for the flows, CompileError."""
+    observed = read_flows(recorded.flows) if recorded.flows is not None else ()
+    program = compile_near(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
+    index = index_blocks(expected_services(program))
+    with open_lines(recorded.dump) as lines:
+        found = list(scan_dump(rejoin_lines(lines)))
+    torn = [one for one in found if isinstance(one, ParseError)]
+    megaflows = (one for one in found if not isinstance(one, ParseError))
+    lineup = line_up(megaflows, find=index.find, asked=question.asks_about)
+    notes = tuple(f"a line of the dump could not be read: {error}" for error in torn[:1])
+    if not lineup.suspects:
+        return WhyFindings(lineup, (), notes)
+    log = None if recorded.log is None else _read(recorded.log)
+    evidence = Evidence(_host(log), refusals=parse_refusals(log or ""), where=Where(config=_name(config)))
+    missing = (_HOST,) if log is not None else (_HOST, _LOG)
+    return WhyFindings(lineup, diagnose(lineup, evidence), (*notes, *missing))
+
+
+def _host(log: str | None) -> HostFacts:
+    """What a log tells about offload, and nothing else."""
+    daemon: Seen[Daemon] = _RECORDED
+    if log is not None:
+        history = parse_history(log)
+        state = judge_offload(upcall_show="", statistics=_RECORDED, history=history)
+        daemon = Daemon(offload=state, history=history, flow_limit=_RECORDED)
+    return HostFacts(is_here=False, database=_RECORDED, daemon=daemon, devices=_RECORDED)
+
+
+def _read(path: Path) -> str:
+    with open_lines(path) as lines:
+        return "".join(lines)
+
+
+def _name(config: Path) -> str | None:
+    return None if str(config) == "-" else str(config)

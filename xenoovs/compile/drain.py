@@ -1,0 +1,146 @@
+"""From what a switch has to a program without cutting connections: which blocks stay in `pin`, and how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from xenoovs.compile.assign import SourceRule
+from xenoovs.compile.holding import Area, Holding, holdings_of
+from xenoovs.compile.movement import Destination
+from xenoovs.compile.pipeline import Stage
+from xenoovs.compile.program import BlockFlow, Outages, Program, ServiceProgram
+from xenoovs.compile.stages.balance import block_flows
+from xenoovs.compile.stages.pin import Pin
+from xenoovs.model.drain import DrainMode
+from xenoovs.model.service import Service, Strategy
+from xenoovs.openflow.action import Resubmit
+from xenoovs.openflow.flow import ObservedFlow
+from xenoovs.partition.bits import unspread
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What drains depend on besides the flows.
+
+    ports:   OpenFlow port numbers of the bridge by name. Nothing is kept at a port that is not there.
+    out:     backends that do not serve: nothing is kept with them either.
+    resting: blocks whose old backend gets nothing any more.
+    """
+
+    ports: Mapping[str, int]
+    out: Outages = field(default_factory=dict)
+    resting: frozenset[Area] = field(default_factory=frozenset)
+
+
+def with_drains(program: Program, observed: Iterable[ObservedFlow], situation: Situation) -> Program:
+    """The program for now: blocks that leave a backend that serves, or have left it just now, are in `pin`.
+
+    `observed`: what the switch has. The result is `program` itself where nothing is to be kept.
+    """
+    if not any(_is_pinning(service.service) for service in program.services):
+        return program
+    held = holdings_of(observed)
+    services = tuple(
+        _Service(service, held.get(service.service_id, ()), situation).program()
+        if _is_pinning(service.service)
+        else service
+        for service in program.services
+    )
+    return replace(program, services=services) if any(service.pins for service in services) else program
+
+
+def _is_pinning(service: Service) -> bool:
+    return service.drain.mode is DrainMode.PIN and service.strategy is Strategy.DISJOINT
+
+
+@dataclass(frozen=True, slots=True)
+class _Stay:
+    """Connections under a mask that stay with `old`."""
+
+    value: int
+    mask: int
+    old: Destination
+
+    def meets(self, rule: SourceRule) -> bool:
+        return not (self.value ^ rule.value) & self.mask & rule.mask
+
+
+class _Service:
+    """The drain of one service."""
+
+    def __init__(self, program: ServiceProgram, held: tuple[Holding, ...], situation: Situation) -> None:
+        self._program, self._situation = program, situation
+        self._held = [each for each in held if self._is_block(each)]
+        self._settled = {each.area[1:]: each.new for each in held if not each.is_pinned}
+        places = [Destination(backend.mac.value, backend.egress) for backend in program.service.backends]
+        self._places = places
+        out = situation.out.get(program.service.name, frozenset())
+        self._dead = {
+            place
+            for index, (place, backend) in enumerate(zip(places, program.service.backends, strict=True))
+            if index in program.out or backend.name in out
+        }
+
+    def program(self) -> ServiceProgram:
+        rules, pins = list[SourceRule](), list[Pin]()
+        for rule in self._program.assignment.rules:
+            new = self._places[rule.owner]
+            for part, old in self._parts(rule, new):
+                rules.append(part)
+                if old is not None:
+                    pins.append(Pin(part, old, new, self._situation.ports[new.port]))
+        if not pins:
+            return self._program
+        return replace(self._program, blocks=tuple(self._blocks(rules, pins)), pins=tuple(pins))
+
+    def _parts(self, rule: SourceRule, new: Destination) -> Iterator[tuple[SourceRule, Destination | None]]:
+        """The rule in parts, each with who keeps its open connections; None: nobody is left to."""
+        if self._settled.get((rule.value, rule.mask)) == new or new.port not in self._situation.ports:
+            return iter(((rule, None),))
+        stays = [_Stay(*each.area[1:], old) for each in self._held if (old := self._keeper(each, new)) is not None]
+        return self._split(rule, stays)
+
+    def _split(self, rule: SourceRule, stays: Iterable[_Stay]) -> Iterator[tuple[SourceRule, Destination | None]]:
+        inside = [stay for stay in stays if stay.meets(rule)]
+        around = next((stay for stay in inside if not stay.mask & ~rule.mask), None)
+        if not inside or around is not None:
+            yield rule, None if around is None else around.old
+            return
+        positions = self._program.service.source_bits.positions
+        bit = 1 << (rule.depth if positions is None else positions[rule.depth])
+        for side in (0, bit):
+            half = SourceRule(rule.depth + 1, rule.value | side, rule.mask | bit, rule.owner)
+            yield from self._split(half, inside)
+
+    def _keeper(self, held: Holding, new: Destination) -> Destination | None:
+        """Who keeps the open connections of a block that now goes to `new`; None: it moves at once."""
+        old = self._alive(held.old)
+        if not held.is_pinned:
+            return None if old == new else old
+        drain = self._program.service.drain
+        is_over = held.age_s >= drain.timeout_ms / 1000 or held.area in self._situation.resting
+        if held.new == new:
+            return None if is_over else old
+        # It moves again before it has arrived. Connections to where it was going are known one by one.
+        second = self._alive(held.new)
+        return (None if second == new else second) if is_over or old is None else old
+
+    def _alive(self, place: Destination | None) -> Destination | None:
+        return None if place in self._dead or place is None or place.port not in self._situation.ports else place
+
+    def _is_block(self, held: Holding) -> bool:
+        """Whether it is a block of the bits that the service uses now; others move at once."""
+        _, value, mask = held.area
+        try:
+            unspread(value, mask, self._program.service.source_bits.positions)
+        except ValueError:
+            return False
+        return True
+
+    def _blocks(self, rules: list[SourceRule], pins: list[Pin]) -> Iterator[BlockFlow]:
+        service, pinned = self._program.service, {pin.rule for pin in pins}
+        assignment = replace(self._program.assignment, rules=tuple(sorted(rules)))
+        for flow, rule in block_flows(service, assignment, service_id=self._program.service_id):
+            on = replace(flow, actions=(Resubmit(Stage.PIN.table),)) if rule in pinned else flow
+            yield BlockFlow(on, rule, service.backends[rule.owner])

@@ -1,0 +1,125 @@
+"""Drains as they go on: what the switch says of them, since when old backends rest, and what is left over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil
+
+from xenoovs.compile.holding import Area, Holding, holdings_of, is_learned
+from xenoovs.compile.movement import Destination, destination_of, source_of, stage_number
+from xenoovs.compile.pipeline import Stage
+from xenoovs.compile.program import Outages, Program, ServiceProgram
+from xenoovs.model.service import Protocol
+from xenoovs.openflow.cookie import service_of
+from xenoovs.openflow.flow import Flow, ObservedFlow
+from xenoovs.openflow.value import render_mac
+
+_ENTRY_LIVES_S = 10
+"""After its last packet (ovs-vswitchd.conf.db(5), max-idle)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """The blocks of one service that move. `old`, `new`: names of the backends, sorted; a MAC where there is none.
+
+    left_s:      until the last of them has moved, at the latest.
+    connections: how many have been opened to new backends since, and are known one by one.
+    entries:     an estimate: no more hardware entries than that are taken beside one for each block.
+    """
+
+    service: str
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+    blocks: int
+    left_s: float
+    connections: int = 0
+    entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rests:
+    """Since when the old backend of each block has got nothing: packets until then, and the time."""
+
+    since: Mapping[Area, tuple[int, float]] = field(default_factory=dict)
+
+    def after(self, observed: Iterable[ObservedFlow], *, now_s: float) -> Rests:
+        """After another look at the switch."""
+        pinned = [each for held in holdings_of(observed).values() for each in held if each.is_pinned]
+        return Rests({each.area: self._since(each, now_s) for each in pinned})
+
+    def resting(self, program: Program, *, now_s: float) -> frozenset[Area]:
+        """The blocks that have nothing left to wait for."""
+        rest_s = {s.service_id: s.service.drain.rest_ms / 1000 for s in program.services}
+        known = ((area, since_s) for area, (_, since_s) in self.since.items() if area[0] in rest_s)
+        return frozenset(area for area, since_s in known if now_s - since_s >= rest_s[area[0]])
+
+    def _since(self, held: Holding, now_s: float) -> tuple[int, float]:
+        packets, since_s = self.since.get(held.area, (-1, now_s))
+        return (packets, since_s) if packets == held.old_packets else (held.old_packets, now_s)
+
+
+def drains_of(program: Program, observed: Iterable[ObservedFlow]) -> tuple[Draining, ...]:
+    """The drains of a program on a switch, in the order of its services. `observed`: what the switch has now."""
+    seen = tuple(observed)
+    ages = {each.area: each.age_s for held in holdings_of(seen).values() for each in held if each.is_pinned}
+    connections = Counter(service_of(each.flow.cookie) for each in seen if is_learned(each.flow))
+    return tuple(
+        replace(
+            _draining(service, ages),
+            connections=connections[service.service_id],
+            entries=_entries(service, seen),
+        )
+        for service in program.services
+        if service.pins
+    )
+
+
+def leftover(program: Program, learned: Iterable[Flow], *, out: Outages) -> tuple[Flow, ...]:
+    """Learned flows that have to go: of services without a drain, and to backends that do not serve."""
+    drained = {service.service_id: _dead(service, out) for service in program.services if service.pins}
+    return tuple(flow for flow in learned if _is_left(flow, drained))
+
+
+def _is_left(flow: Flow, drained: Mapping[int, Collection[Destination | None]]) -> bool:
+    service = service_of(flow.cookie)
+    return service not in drained or destination_of(flow) in drained[service]
+
+
+def _dead(service: ServiceProgram, out: Outages) -> set[Destination | None]:
+    names = out.get(service.service.name, frozenset())
+    return {Destination(b.mac.value, b.egress) for b in service.service.backends if b.name in names}
+
+
+def _draining(service: ServiceProgram, ages: Mapping[Area, float]) -> Draining:
+    names = {Destination(b.mac.value, b.egress): b.name for b in service.service.backends}
+    timeout_s = service.service.drain.timeout_ms / 1000
+    begun = [ages.get((service.service_id, pin.rule.value, pin.rule.mask), 0.0) for pin in service.pins]
+    return Draining(
+        service.service.name,
+        old=tuple(sorted({names.get(pin.old) or render_mac(pin.old.mac) for pin in service.pins})),
+        new=tuple(sorted({names.get(pin.new) or render_mac(pin.new.mac) for pin in service.pins})),
+        blocks=len(service.pins),
+        left_s=max(0.0, timeout_s - min(begun)),
+    )
+
+
+def _entries(service: ServiceProgram, seen: Iterable[ObservedFlow]) -> int:
+    """As many as packets come to the moving blocks while an entry lives: each connection that has one sent one."""
+    if service.service.claim.protocol not in (None, Protocol.TCP):
+        return 0
+    rates = (
+        each.packets / each.duration_s
+        for each in seen
+        if stage_number(each.flow) == Stage.BALANCE.value
+        and each.duration_s
+        and service_of(each.flow.cookie) == service.service_id
+        and _meets(service, each.flow)
+    )
+    return ceil(sum(rates) * _ENTRY_LIVES_S)
+
+
+def _meets(service: ServiceProgram, flow: Flow) -> bool:
+    value, mask = source_of(flow)
+    return any(not (pin.rule.value ^ value) & pin.rule.mask & mask for pin in service.pins)

@@ -1,0 +1,127 @@
+"""What a switch has of a service while blocks move: who has which clients, who gets them, and since when."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from xenoovs.compile.movement import Destination, destination_of, is_pinned, source_of, stage_number
+from xenoovs.compile.pipeline import OUTPUT_PORT, Stage
+from xenoovs.openflow.action import Learn, Output, SetField
+from xenoovs.openflow.cookie import service_of
+from xenoovs.openflow.field import Field
+from xenoovs.openflow.flow import Flow, ObservedFlow
+
+Area = tuple[int, int, int]
+"""Service id, value and mask of source addresses: one block on a switch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One block on the switch. `old`: who has its open connections; `new`: who gets its new ones.
+
+    Both are the same where the block does not move; None: nobody, or it is not known. age_s: of the drain.
+    old_packets: packets that others than `new` got because of the drain.
+    """
+
+    area: Area
+    old: Destination | None
+    new: Destination | None
+    is_pinned: bool = False
+    age_s: float = 0.0
+    old_packets: int = 0
+
+
+def holdings_of(observed: Iterable[ObservedFlow]) -> dict[int, tuple[Holding, ...]]:
+    """The blocks of each service of strategy disjoint, by its id; of two IP families the first stands for both."""
+    seen = tuple(observed)
+    reading = _Reading(seen)
+    found = defaultdict[int, dict[Area, Holding]](dict)
+    for each in sorted(reading.of_stage(Stage.BALANCE), key=lambda each: _family(each.flow)):
+        area = area_of(each.flow)
+        found[area[0]].setdefault(area, reading.holding(each, area))
+    return {service: tuple(holdings.values()) for service, holdings in found.items()}
+
+
+def area_of(flow: Flow) -> Area:
+    """The block that a flow is about."""
+    return (service_of(flow.cookie), *source_of(flow))
+
+
+def is_learned(flow: Flow) -> bool:
+    """Whether Open vSwitch itself has added it for a connection."""
+    return stage_number(flow) == Stage.LEARNED.value
+
+
+def is_in_pin(flow: Flow) -> bool:
+    """Whether packets of blocks that move meet it."""
+    return stage_number(flow) in (Stage.PIN.value, Stage.LEARNED.value)
+
+
+def is_of_drain(flow: Flow) -> bool:
+    """Whether it is there because of a drain."""
+    return stage_number(flow) in (Stage.PIN.value, Stage.NEXT.value, Stage.LEARNED.value)
+
+
+def ports_told(flows: Iterable[Flow]) -> Mapping[str, int]:
+    """The ports that flows of drains name, with their OpenFlow numbers; 0 where no flow tells it."""
+    found: dict[str, int] = {}
+    for flow in flows:
+        if stage_number(flow) in (Stage.PIN.value, Stage.NEXT.value):
+            numbers = [a.value for a in flow.actions if isinstance(a, SetField) and a.field is OUTPUT_PORT]
+            for name in (action.port for action in flow.actions if isinstance(action, Output)):
+                found[name] = numbers[0] if numbers else found.get(name, 0)
+    return found
+
+
+class _Reading:
+    """The flows of all drains by block."""
+
+    def __init__(self, seen: tuple[ObservedFlow, ...]) -> None:
+        self._seen = seen
+        self._stays = _by_area(each for each in self.of_stage(Stage.PIN) if not _learns(each.flow))
+        self._next = _by_area(self.of_stage(Stage.NEXT))
+        self._learned = defaultdict[int, list[ObservedFlow]](list)
+        for each in self.of_stage(Stage.LEARNED):
+            self._learned[service_of(each.flow.cookie)].append(each)
+
+    def of_stage(self, stage: Stage) -> list[ObservedFlow]:
+        return [each for each in self._seen if stage_number(each.flow) == stage.value]
+
+    def holding(self, each: ObservedFlow, area: Area) -> Holding:
+        if not is_pinned(each.flow):
+            place = destination_of(each.flow)
+            return Holding(area, place, place)
+        stays, later = self._stays.get(area, []), self._next.get(area, [])
+        new = destination_of(later[0].flow) if later else None
+        return Holding(
+            area,
+            destination_of(stays[0].flow) if stays else None,
+            new,
+            is_pinned=True,
+            age_s=min((flow.duration_s for flow in later), default=0.0),
+            old_packets=sum(flow.packets for flow in (*stays, *self._learned_before(area, new))),
+        )
+
+    def _learned_before(self, area: Area, new: Destination | None) -> list[ObservedFlow]:
+        """Connections of the block that were opened to a backend which the block has left since."""
+        service, value, mask = area
+        inside = (flow for flow in self._learned.get(service, ()) if source_of(flow.flow)[0] & mask == value)
+        return [flow for flow in inside if destination_of(flow.flow) != new]
+
+
+def _by_area(seen: Iterable[ObservedFlow]) -> Mapping[Area, list[ObservedFlow]]:
+    found = defaultdict[Area, list[ObservedFlow]](list)
+    for each in seen:
+        found[area_of(each.flow)].append(each)
+    return found
+
+
+def _learns(flow: Flow) -> bool:
+    return any(isinstance(action, Learn) for action in flow.actions)
+
+
+def _family(flow: Flow) -> int:
+    dl_type = flow.match.get(Field.DL_TYPE)
+    return 0 if dl_type is None else dl_type.value

@@ -1,0 +1,88 @@
+"""What the blocks of a service make of real clients: who would get how much, and whether the bits are well chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from xenoovs.compile.assign import ServiceAssignment
+from xenoovs.model.address import Family
+from xenoovs.model.service import Service
+from xenoovs.partition.analyse import BitReport, analyse
+from xenoovs.partition.suggest import Suggestion, suggest
+
+IPV6_NOT_USABLE = range(112, 128)
+"""Positions that `config` refuses: ovs-ofctl misreads masks of these alone."""
+
+_BY_CHANCE = 1.25
+"""Above this times the spread of a perfect hash the bits, and not the clients, are what is uneven."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSpread:
+    """Shares of one backend, 0..1: by weight, of the address space, and of what the clients sent."""
+
+    name: str
+    wanted: Fraction
+    space: Fraction
+    load: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The clients of one IP version on one service. `positions`: the bits in use, in their order.
+
+    load: all that the clients sent. suggestion: other bits, where some are clearly better.
+    """
+
+    service: str
+    family: Family
+    clients: int
+    load: int
+    positions: tuple[int, ...]
+    backends: tuple[BackendSpread, ...]
+    bits: BitReport
+    suggestion: Suggestion | None
+
+    @property
+    def is_by_chance(self) -> bool:
+        """Whether blocks are as even as these clients allow any choice of bits to make them."""
+        return not self.bits.depths or self.bits.depths[-1].selected <= _BY_CHANCE * self.bits.depths[-1].ideal
+
+
+def check_spread(service: Service, assignment: ServiceAssignment, family: Family, load: Mapping[int, int]) -> Spread:
+    """`load`: what each client has sent, of which some must be. Raises ValueError where there is none."""
+    chosen = service.source_bits.positions
+    positions = (chosen or tuple(range(assignment.width)))[: assignment.width]
+    found = analyse(load, positions)
+    unusable = IPV6_NOT_USABLE if family is Family.IPV6 else ()
+    candidates = (position for position in range(family.bits) if position not in unusable)
+    spread = Spread(
+        service.name,
+        family,
+        len(load),
+        sum(load.values()),
+        positions,
+        _backends(service, assignment, load),
+        found,
+        None,
+    )
+    return spread if spread.is_by_chance else replace(spread, suggestion=suggest(load, positions, candidates))
+
+
+def _backends(service: Service, assignment: ServiceAssignment, load: Mapping[int, int]) -> tuple[BackendSpread, ...]:
+    sums = [0] * len(service.backends)
+    # The deepest rule wins where rules overlap (strategy lpm).
+    by_mask: dict[int, dict[int, int]] = {}
+    for rule in sorted(assignment.rules, key=lambda rule: -rule.depth):
+        by_mask.setdefault(rule.mask, {})[rule.value] = rule.owner
+    for address, count in load.items():
+        owner = next((o for mask, owners in by_mask.items() if (o := owners.get(address & mask)) is not None), None)
+        if owner is not None:
+            sums[owner] += count
+    total, weight = sum(load.values()), sum(service.weights)
+    return tuple(
+        BackendSpread(backend.name, backend.weight / weight, space, Fraction(count, total))
+        for backend, space, count in zip(service.backends, assignment.shares, sums, strict=True)
+    )

@@ -1,0 +1,109 @@
+"""Several controllers for one bridge: one is master, the others stand by. The bridge is the only thing they share.
+
+The master keeps a flow alive that ends by itself after some seconds: its lease. It stands in a table that no packet
+comes to. Who stands by looks for it, and becomes master when it is gone: also when the master hangs, or its host is
+cut off. The roles of OpenFlow (1.4.0, 6.3.5) with their generation ids see to it that a master of yesterday changes
+nothing.
+"""
+
+from __future__ import annotations
+
+from secrets import randbits
+from threading import Event, Thread
+
+from xenoovs.controller.board import Board
+from xenoovs.controller.dump import dump
+from xenoovs.controller.frames import ERROR
+from xenoovs.controller.line import Line
+from xenoovs.controller.notices import error_of
+from xenoovs.controller.voice import Voice
+from xenoovs.errors import SwitchError
+from xenoovs.openflow.bundle import Command, FlowMod
+from xenoovs.openflow.cookie import LEASE_OWNER
+from xenoovs.openflow.flow import Flow, FlowKey
+from xenoovs.openflow.match import Match
+from xenoovs.openflow.wire.codec import decode, encode
+from xenoovs.openflow.wire.flow_mod import encode_flow_mod
+from xenoovs.openflow.wire.ports import NO_NUMBERS
+from xenoovs.openflow.wire.role import Role, RoleReply, RoleRequest
+
+_OWNER_MASK = 0xFFFF << 48
+_TABLE = 253
+"""The last table that is not Open vSwitch's own."""
+_LEASE_S = 3
+_STEP_S = 0.5
+_NO_GENERATION = (1 << 64) - 1
+
+
+class Keeper:
+    """Works in a thread of its own until `close`."""
+
+    def __init__(self, board: Board, *, voice: Voice) -> None:
+        self._board, self._voice = board, voice
+        self._cookie = LEASE_OWNER << 48 | randbits(48)
+        self._told: set[Line] = set()
+        self._closing = Event()
+        self._thread = Thread(target=self._keep, name="xenoovs-roles", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Give up all leases, so that another one takes over at once."""
+        self._closing.set()
+        self._thread.join()
+        for line in self._board.lines:
+            if not line.is_standby:
+                line.carrier.send(self._lease(Command.DELETE))
+
+    def _keep(self) -> None:
+        while not self._closing.wait(_STEP_S):
+            lines = self._board.lines
+            self._told &= set(lines)
+            for line in lines:
+                try:
+                    self._step(line)
+                except SwitchError:
+                    # The connection ends, and comes back: another line, and another step.
+                    continue
+
+    def _step(self, line: Line) -> None:
+        if not line.is_standby:
+            line.carrier.send(self._lease(Command.ADD))
+            return
+        leases = {seen.flow.cookie for seen in dump(line, cookie=LEASE_OWNER << 48, cookie_mask=_OWNER_MASK)}
+        if leases - {self._cookie}:
+            self._stand_by(line)
+            return
+        _, generation = _ask(line, RoleRequest(Role.NOCHANGE))
+        role, _ = _ask(line, RoleRequest(Role.MASTER, (generation + 1) & _NO_GENERATION))
+        if role is Role.MASTER:
+            line.carrier.send(self._lease(Command.ADD))
+            line.is_standby = False
+            self._told.discard(line)
+            self._voice.tell("this controller is master", bridge=line.bridge)
+            self._board.wake()
+
+    def _stand_by(self, line: Line) -> None:
+        if line in self._told:
+            return
+        self._told.add(line)
+        _, generation = _ask(line, RoleRequest(Role.NOCHANGE))
+        _ask(line, RoleRequest(Role.SLAVE, 0 if generation == _NO_GENERATION else generation))
+        self._voice.tell("another controller is master; standing by", bridge=line.bridge)
+
+    def _lease(self, command: Command) -> bytes:
+        options = (f"hard_timeout={_LEASE_S}",)
+        mod = FlowMod(command, Flow(FlowKey(_TABLE, 0, Match()), self._cookie, (), options))
+        return encode_flow_mod(mod, xid=0, ofports=NO_NUMBERS)
+
+
+def _ask(line: Line, request: RoleRequest) -> tuple[Role, int]:
+    """The role and the generation after it. Raises SwitchError where it is refused, as a stale generation is."""
+    with line.exchange() as exchange:
+        exchange.send(encode(request, xid=exchange.take_xids(1)))
+        frame = exchange.receive()
+    if frame[1] == ERROR:
+        raise SwitchError(f"bridge {line.bridge} refused the role {request.role.name}: {error_of(frame).name}")
+    reply = decode(frame).message
+    if not isinstance(reply, RoleReply):
+        raise SwitchError(f"bridge {line.bridge} answered a question for its role with something else")
+    return reply.role, reply.generation_id

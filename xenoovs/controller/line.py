@@ -1,0 +1,145 @@
+"""The connection to one bridge: questions with their answers, one question at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Lock, RLock
+from typing import Protocol
+
+from xenoovs.controller.frames import HEADER
+from xenoovs.controller.port import Port
+from xenoovs.errors import SwitchUnreachable
+from xenoovs.switch.api import BridgeState
+
+ANSWER_TIMEOUT_S = 15.0
+"""For the next message of an answer. A busy switch may work on a large bundle for seconds."""
+
+_FIRST_XID = 0x1000
+_LAST_XID = 0x7FFFFFFF
+
+
+class Carrier(Protocol):
+    """What a session is to a line."""
+
+    @property
+    def peer(self) -> str: ...
+
+    def send(self, buf: bytes) -> bool: ...
+
+    def abandon(self, reason: str) -> None: ...
+
+
+class Exchange:
+    """A question under way. Messages whose transaction ids it took come here and go nowhere else."""
+
+    def __init__(self, line: Line, first_xid: int) -> None:
+        self._line, self._first, self._next = line, first_xid, first_xid
+        self._answers: SimpleQueue[bytes | None] = SimpleQueue()
+
+    def take_xids(self, number: int) -> int:
+        """The first of so many transaction ids in a row, for as many messages."""
+        self._next += number
+        return self._next - number
+
+    def send(self, data: bytes) -> None:
+        """Whole messages. Raises SwitchUnreachable."""
+        if not self._line.carrier.send(data):
+            raise self._line.lost()
+
+    def receive(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
+        """The next message of the answer. Raises SwitchUnreachable: the connection is lost, or nothing comes."""
+        try:
+            answer = self._answers.get(timeout=timeout_s)
+        except Empty:
+            raise self._line.unreachable(f"no answer within {timeout_s:g} s; is ovs-vswitchd busy or hung?") from None
+        if answer is None:
+            raise self._line.lost()
+        return answer
+
+    def offer(self, frame: bytes | None) -> bool:
+        """Whether the message belongs here; None: the connection is lost."""
+        if frame is not None and not self._first <= HEADER.unpack_from(frame)[3] < self._next:
+            return False
+        self._answers.put(frame)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """What the database of the host said when the connected bridges and their ports were `key`."""
+
+    key: tuple[object, ...]
+    states: tuple[BridgeState, ...]
+
+
+class Line:
+    """One connected bridge.
+
+    generation: another after the bridge had lost its flows; None until that is known.
+    is_standby: another controller is master.
+    is_here:    it is of this host; None: nobody has looked.
+    host_view:  the host's bridges, as `ControllerSwitch` saw them last.
+    """
+
+    def __init__(self, carrier: Carrier, *, bridge: str, datapath_id: int, ports: tuple[Port, ...]) -> None:
+        self.carrier, self.bridge, self.datapath_id, self.ports = carrier, bridge, datapath_id, ports
+        self.generation: int | None = None
+        self.is_standby = False
+        self.is_here: bool | None = None
+        self.host_view: HostView | None = None
+        self._turn = RLock()
+        self._state = Lock()
+        self._next_xid = _FIRST_XID
+        self._exchange: Exchange | None = None
+        self._end: str | None = None
+
+    @contextmanager
+    def exchange(self) -> Iterator[Exchange]:
+        """Ask something; others wait. Raises SwitchUnreachable."""
+        with self._turn:
+            exchange = Exchange(self, self._next_xid)
+            with self._state:
+                if self._end is not None:
+                    raise self.lost()
+                self._exchange = exchange
+            try:
+                yield exchange
+            finally:
+                with self._state:
+                    self._exchange = None
+                    self._next_xid = exchange.take_xids(1)
+                    if self._next_xid > _LAST_XID:
+                        self._next_xid = _FIRST_XID
+
+    def hear(self, frame: bytes) -> bool:
+        """A message came. Whether somebody waited for it."""
+        with self._state:
+            return self._exchange is not None and self._exchange.offer(frame)
+
+    def hang_up(self, reason: str) -> None:
+        """The connection is lost."""
+        with self._state:
+            self._end = reason
+            if self._exchange is not None:
+                self._exchange.offer(None)
+
+    def lost(self) -> SwitchUnreachable:
+        """The error for a connection that is lost. The tables may have changed meanwhile, or not: as a whole."""
+        return self.unreachable(f"the connection is lost ({self._end or 'it takes nothing any more'}); it comes back")
+
+    def unreachable(self, reason: str) -> SwitchUnreachable:
+        return SwitchUnreachable(target=f"bridge {self.bridge} ({self.carrier.peer})", reason=reason)
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Names of ports by their numbers."""
+        return {port.number: port.name for port in self.ports if not port.is_local}
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Port numbers by the names that flows use; names that two ports have mean none."""
+        names = [port.flow_name for port in self.ports]
+        return {port.flow_name: port.number for port in self.ports if names.count(port.flow_name) == 1}

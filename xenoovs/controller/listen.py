@@ -1,0 +1,171 @@
+"""Where switches connect: an address, and the certificates that are needed beyond this host."""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from threading import BoundedSemaphore, Event, Thread
+
+from xenoovs.controller.pipe import Pipe
+from xenoovs.controller.voice import Voice
+from xenoovs.errors import CannotListen, CertificateUnusable
+
+DEFAULT_PORT = 6653
+"""OpenFlow's own (IANA)."""
+
+_ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})", re.ASCII)
+_CONNECTIONS = 64
+"""At one time, strangers included. More wait in the kernel's queue."""
+_TLS_TIMEOUT_S = 5.0
+_TICK_S = 0.2
+_LOOPBACK = {4: "127.0.0.1", 6: "::1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen. Port 0: any that is free."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        return ip_address(self.host).is_loopback
+
+
+def parse_address(text: str) -> Address:
+    """`127.0.0.1:6653` or `[::1]:6653`. Raises ValueError."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found[3]) > 65535:
+        raise ValueError(f"{text!r} is not ADDRESS:PORT, such as 127.0.0.1:6653 or [::1]:6653")
+    host = found[1] or found[2]
+    return Address(str(ip_address(host)), int(found[3]))
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """PEM files: our private key and certificate, and the authority whose switches may connect."""
+
+    key: Path
+    certificate: Path
+    authority: Path
+
+    def context(self) -> ssl.SSLContext:
+        """For TLS 1.2 and later; a switch without a certificate is refused. Raises CertificateUnusable."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.verify_mode = ssl.CERT_REQUIRED
+        pair = f"{self.certificate} with the key {self.key}"
+        with _reading(pair):
+            context.load_cert_chain(self.certificate, self.key, password=_no_password)
+        with _reading(str(self.authority)):
+            context.load_verify_locations(self.authority)
+        return context
+
+
+class Listener:
+    """Accepts connections until it is closed; each is served in a thread of its own."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        serve: Callable[[Pipe, tuple[str, int]], None],
+        voice: Voice,
+        certificates: Certificates | None = None,
+    ) -> None:
+        """Raises CannotListen, CertificateUnusable."""
+        self._serve, self._voice = serve, voice
+        self._context = certificates.context() if certificates is not None else None
+        self._socket = _listen(address)
+        self.address = Address(address.host, self._socket.getsockname()[1])
+        self._closing = Event()
+        self._places = BoundedSemaphore(_CONNECTIONS)
+        self._accepting = Thread(target=self._accept_forever, name="xenoovs-listen", daemon=True)
+        self._accepting.start()
+
+    @property
+    def target(self) -> str:
+        """As `ovs-vsctl set-controller` takes it."""
+        return f"{'ssl' if self._context else 'tcp'}:{self.address}"
+
+    @property
+    def local_target(self) -> str:
+        """The same for a bridge of this host."""
+        host = ip_address(self.address.host)
+        if not host.is_unspecified:
+            return self.target
+        return self.target.replace(str(self.address), str(Address(_LOOPBACK[host.version], self.address.port)))
+
+    def close(self) -> None:
+        """Accept nobody any more."""
+        self._closing.set()
+        self._accepting.join()
+        self._socket.close()
+
+    def _accept_forever(self) -> None:
+        while not self._closing.is_set():
+            if not self._places.acquire(timeout=_TICK_S):
+                continue
+            try:
+                accepted = self._socket.accept()
+            except OSError:
+                self._places.release()
+                continue
+            Thread(target=self._welcome, args=accepted, name="xenoovs-switch", daemon=True).start()
+
+    def _welcome(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+        try:
+            with suppress(OSError), sock:
+                self._serve(Pipe(self._secure(sock, peer)), peer)
+        finally:
+            self._places.release()
+
+    def _secure(self, sock: socket.socket, peer: tuple[str, int]) -> socket.socket:
+        if self._context is None:
+            return sock
+        sock.settimeout(_TLS_TIMEOUT_S)
+        try:
+            return self._context.wrap_socket(sock, server_side=True)
+        except OSError as error:
+            reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
+            self._voice.warn("a connection is refused: no TLS with a certificate we trust", peer=peer[0], reason=reason)
+            raise
+
+
+def _listen(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address.host, address.port))
+        sock.listen(_CONNECTIONS)
+        sock.settimeout(_TICK_S)
+    except OSError as error:
+        sock.close()
+        raise CannotListen(address=str(address), reason=error.strerror or str(error)) from None
+    return sock
+
+
+@contextmanager
+def _reading(file: str) -> Iterator[None]:
+    try:
+        yield
+    except ssl.SSLError as error:
+        raise CertificateUnusable(file=file, reason=(error.reason or str(error)).lower().replace("_", " ")) from None
+    except OSError as error:
+        raise CertificateUnusable(file=file, reason=error.strerror or str(error)) from None
+
+
+def _no_password() -> str:
+    # Without this OpenSSL asks at the terminal, where nobody sits.
+    return ""

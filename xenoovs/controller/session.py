@@ -1,0 +1,183 @@
+"""One connection of a switch: the framework's session, which negotiates the version and answers echoes.
+
+Three things are done anew. Messages are cut here and handed on as bytes, because the objects of the framework take
+half a millisecond each. Bytes are sent by whoever has some, because the framework's sending thread cannot be ended.
+Silence is noticed in the reading loop, because a thread that sleeps cannot be ended either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from socket import SHUT_RDWR
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+from xenoovs.controller.frames import ECHO_REPLY, ECHO_REQUEST, HEADER, HELLO, PORT_STATUS, Frames, spoken_versions
+from xenoovs.controller.framework import OPENFLOW, load_framework
+from xenoovs.controller.port import Port, port_of
+from xenoovs.errors import MalformedOpenFlow
+
+FRAMEWORK = load_framework()
+
+_READ = 1 << 18
+_HANDSHAKE, _MAIN, _DEAD = (getattr(FRAMEWORK.handler, f"{name}_DISPATCHER") for name in ("HANDSHAKE", "MAIN", "DEAD"))
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """handshake_s: from the connection to the description of its ports. A switch that is silent for `echo_s` is asked
+    for an echo, and given up after `silence_s`."""
+
+    handshake_s: float = 10.0
+    echo_s: float = 5.0
+    silence_s: float = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ears:
+    """Who is told what a session hears; all are called by its reading thread.
+
+    opened: version, datapath id and ports are known. heard: a message after that. closed: the end, with the reason.
+    """
+
+    opened: Callable[[Session], None]
+    heard: Callable[[Session, bytes], None]
+    closed: Callable[[Session, str], None]
+
+
+class Session(FRAMEWORK.controller.Datapath):  # type: ignore[misc,name-defined]
+    """`spoken`: the OpenFlow versions that the switch offers, by their numbers on the wire.
+
+    is_settled: set by whoever has let the bridge in; until then the time of the handshake runs.
+    """
+
+    def __init__(self, socket: Any, address: object, ears: Ears, patience: Patience | None = None) -> None:
+        self._ears, self._patience = ears, patience or Patience()
+        self._sending = Lock()
+        self._begun_s = self._heard_s = self._asked_s = monotonic()
+        self.spoken: tuple[int, ...] = ()
+        self.is_settled = False
+        self.end = ""
+        super().__init__(socket, address)
+
+    @property
+    def peer(self) -> str:
+        """ADDRESS:PORT of the other side."""
+        host, port = self.address[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def version(self) -> int:
+        """Agreed upon, as a number on the wire."""
+        number: int = self.ofproto.OFP_VERSION
+        return number
+
+    def port_table(self) -> tuple[Port, ...]:
+        """As described at the beginning and changed since."""
+        return tuple(port_of(described) for described in self.ports.values())
+
+    def serve(self) -> None:
+        """Until the connection ends."""
+        self.end = "the switch closed the connection"
+        try:
+            self.send_msg(self.ofproto_parser.OFPHello(self))
+            self._read()
+        except MalformedOpenFlow as malformed:
+            self.end = str(malformed)
+        except OSError as error:
+            self.end = error.strerror or type(error).__name__
+        except Exception as error:  # noqa: BLE001 - what a hostile message makes the framework raise is without limit
+            self.end = f"malformed OpenFlow: {type(error).__name__}: {error}"
+        finally:
+            self.set_state(_DEAD)
+            self.socket.close()
+            self.is_active = False
+            self._ears.closed(self, self.end)
+
+    def send(self, buf: bytes, close_socket: bool = False) -> bool:  # noqa: FBT001, FBT002 - the framework's signature
+        """Whether all of it has left. May be called by any thread."""
+        try:
+            with self._sending:
+                self.socket.sendall(buf)
+        except OSError:
+            return False
+        if close_socket:
+            self.abandon("no OpenFlow version in common")
+        return True
+
+    def abandon(self, reason: str) -> None:
+        """End the connection. May be called by any thread."""
+        self.end = reason
+        self.state = _DEAD
+        try:
+            self.socket.shutdown(SHUT_RDWR)
+        except OSError:
+            return
+
+    def set_state(self, state: str) -> None:
+        super().set_state(state)
+        if state == _MAIN:
+            self._ears.opened(self)
+
+    def _read(self) -> None:
+        frames = Frames()
+        while self.state != _DEAD:
+            try:
+                data = self.socket.recv(_READ)
+            except TimeoutError:
+                data = None
+            if data == b"":
+                return
+            if data:
+                self._heard_s = monotonic()
+                for frame in frames.feed(data):
+                    self._take(frame)
+            self._look_at_the_clock()
+
+    def _take(self, frame: bytes) -> None:
+        version, kind, _, _ = HEADER.unpack_from(frame)
+        if self.state == _MAIN:
+            if version != self.version:
+                raise MalformedOpenFlow(f"a message of version {version:#04x} where {self.version:#04x} was agreed on")
+            if kind == PORT_STATUS:
+                self._hand_on(frame)
+            if kind not in (HELLO, ECHO_REQUEST, ECHO_REPLY):
+                self._ears.heard(self, frame)
+                return
+        if kind == HELLO and self.state == _HANDSHAKE:
+            self.spoken = spoken_versions(frame)
+            if not OPENFLOW.keys() & set(self.spoken):
+                names = ", ".join(name_versions(self.spoken)) or "no version that is known"
+                self.abandon(f"it speaks {names}, not OpenFlow14: `ovs-vsctl add bridge BRIDGE protocols OpenFlow14`")
+                return
+        self._hand_on(frame)
+
+    def _hand_on(self, frame: bytes) -> None:
+        """Let the framework handle it: hello, features, ports, echoes."""
+        message = FRAMEWORK.ofproto_parser.msg(self, *HEADER.unpack_from(frame), bytearray(frame))
+        if message is None:
+            raise MalformedOpenFlow(f"a message of type {frame[1]} that cannot be read")
+        event = FRAMEWORK.ofp_event.ofp_msg_to_ev(message)
+        for handle in FRAMEWORK.service.get_handlers(event, self.state):
+            handle(event)
+
+    def _look_at_the_clock(self) -> None:
+        now_s, patience = monotonic(), self._patience
+        if not self.is_settled and self.state != _DEAD:
+            if now_s - self._begun_s > patience.handshake_s:
+                self.abandon(f"no OpenFlow handshake within {patience.handshake_s:g} s")
+            return
+        silent_s = now_s - self._heard_s
+        if silent_s > patience.silence_s:
+            self.abandon(f"the switch has said nothing for {patience.silence_s:g} s, not even to an echo request")
+        elif silent_s > patience.echo_s and now_s - self._asked_s > patience.echo_s:
+            self._asked_s = now_s
+            self.send_msg(self.ofproto_parser.OFPEchoRequest(self, data=b""))
+
+
+def name_versions(spoken: tuple[int, ...]) -> tuple[str, ...]:
+    """As column protocols of ovs-vswitchd.conf.db(5) has them."""
+    names = {**OPENFLOW, 2: "OpenFlow11", 3: "OpenFlow12", 6: "OpenFlow15"}
+    return tuple(names[version] for version in spoken if version in names)

@@ -1,0 +1,142 @@
+"""The second way to a switch: bridges that connect to us. What OpenFlow cannot tell, a host that is ours does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xenoovs.controller.board import Board
+from xenoovs.controller.bundle import send_bundle
+from xenoovs.controller.dump import count, dump
+from xenoovs.controller.line import HostView, Line
+from xenoovs.errors import BridgeMissing, StandingBy, SwitchError
+from xenoovs.openflow.bundle import Bundle
+from xenoovs.openflow.cookie import OWNER, OWNER_MASK, is_ours
+from xenoovs.openflow.flow import ObservedFlow
+from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.value import render_mac
+from xenoovs.switch.api import BridgeState, PortState
+from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.ofctl import Ofctl
+
+_OURS = OWNER << 48
+_SERVICE_MASK = OWNER_MASK | 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSwitch:
+    """Implements `Switch` for bridges that are connected.
+
+    local:      the Open vSwitch of this host, for megaflows, traces and its database; None: the switch is elsewhere.
+    patience_s: how long a call waits for a bridge that is not connected.
+    """
+
+    board: Board
+    local: LiveSwitch | None = None
+    patience_s: float = 0.0
+
+    def bridges(self) -> tuple[BridgeState, ...]:
+        """All bridges of the host where it is ours, else those that are connected.
+
+        The database is asked again when a port has come or gone, which a bridge tells; asking takes longer than all the
+        rest of what has to be done when a port goes down. `describe` always asks.
+        """
+        lines = self.board.lines
+        if self.local is None or not all(map(self._is_here, lines)):
+            return tuple(_state(line) for line in lines)
+        if not lines:
+            return self.local.bridges()
+        key = tuple((line, port.number, port.name) for line in lines for port in line.ports)
+        view = lines[0].host_view
+        if view is None or view.key != key:
+            view = lines[0].host_view = HostView(key, self.local.bridges())
+        return view.states
+
+    def describe(self, bridge: str) -> BridgeState:
+        line = self._line(bridge)
+        return self.local.describe(bridge) if self.local is not None and self._is_here(line) else _state(line)
+
+    def incarnation(self, bridge: str) -> str | None:
+        line = self.board.find(bridge)
+        return None if line is None else f"{line.datapath_id:016x}-{line.generation}"
+
+    def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
+        return dump(self._line(bridge), cookie=_OURS, cookie_mask=OWNER_MASK)
+
+    def dump_flow_text(self, bridge: str, *, service_id: int | None = None) -> str:
+        """Raises StandingBy too: who may change nothing need not look."""
+        line = self._line(bridge)
+        if line.is_standby:
+            raise StandingBy(bridge=bridge)
+        if service_id is None:
+            flows = dump(line, cookie=_OURS, cookie_mask=OWNER_MASK)
+        else:
+            flows = dump(line, cookie=_OURS | service_id, cookie_mask=_SERVICE_MASK)
+        return "".join(f" {render_flow(seen.flow)}\n" for seen in flows)
+
+    def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
+        return tuple(seen for seen in dump(self._line(bridge)) if not is_ours(seen.flow.cookie))
+
+    def count_foreign_flows(self, bridge: str) -> int:
+        line = self._line(bridge)
+        return count(line) - count(line, cookie=_OURS, cookie_mask=OWNER_MASK)
+
+    def apply(self, bridge: str, bundle: Bundle) -> None:
+        """All flow-mods or none. Raises BundleRejected, StandingBy, SwitchUnreachable."""
+        if not bundle.mods:
+            return
+        line = self._line(bridge)
+        if line.is_standby:
+            raise StandingBy(bridge=bridge)
+        send_bundle(line, bundle)
+
+    def dump_megaflows(self) -> str:
+        return self._host("megaflows").dump_megaflows()
+
+    def trace(self, bridge: str, flow: str) -> str:
+        return self._host("a trace").trace(bridge, flow)
+
+    def _line(self, bridge: str) -> Line:
+        if self.local is not None and self.board.find(bridge) is None:
+            present = self.local.endpoint.bridges_with_socket()
+            if present and bridge not in present:
+                raise BridgeMissing(bridge=bridge, present=present)
+        return self.board.line(bridge, patience_s=self.patience_s)
+
+    def _is_here(self, line: Line) -> bool:
+        """Whether it is a bridge of this host, and not another one of the same name."""
+        if line.is_here is None and self.local is not None:
+            try:
+                line.is_here = Ofctl(self.local.endpoint).datapath_id(line.bridge) == f"{line.datapath_id:016x}"
+            except SwitchError:
+                line.is_here = False
+        return bool(line.is_here)
+
+    def _host(self, wanted: str) -> LiveSwitch:
+        if self.local is None:
+            raise SwitchError(
+                f"OpenFlow cannot tell {wanted}: ask on the host of the switch, where xenoovs finds ovs-vswitchd"
+            )
+        return self.local
+
+
+def _state(line: Line) -> BridgeState:
+    """What OpenFlow tells of a bridge."""
+    ports = (
+        PortState(
+            port.name,
+            # Open vSwitch counts its ports in 16 bits (ovs-vswitchd.conf.db(5), column ofport).
+            port.number & 0xFFFF,
+            "internal" if port.is_local else "system",
+            link_up=port.is_up,
+            mac=render_mac(port.mac),
+        )
+        for port in line.ports
+    )
+    states = tuple(sorted(ports, key=lambda port: port.name))
+    return BridgeState(
+        line.bridge,
+        states,
+        datapath_id=f"{line.datapath_id:016x}",
+        controllers=(line.carrier.peer,),
+        protocols=("OpenFlow14",),
+    )

@@ -1,0 +1,97 @@
+"""`lab up --nic emulated`: a lab inside a virtual machine, built by the same code as any other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from xenoovs.config.emit import render_config
+from xenoovs.errors import LabError
+from xenoovs.lab.down import remove
+from xenoovs.lab.lab import State, directory_of, machine_directory, marks_of, sole_owner, write_state
+from xenoovs.lab.nic.build import build_module
+from xenoovs.lab.nic.call import conversation, new_request
+from xenoovs.lab.nic.debian import unpacked_kernel
+from xenoovs.lab.nic.frames import Kind
+from xenoovs.lab.nic.machine import Machine, boot
+from xenoovs.lab.nic.needs import check_needs
+from xenoovs.lab.preflight import check_root, probe_host
+from xenoovs.lab.progress import Progress, silent
+from xenoovs.lab.topology import Topology, plan_topology
+from xenoovs.lab.up import make_directory
+from xenoovs.model.balancer import Balancer
+
+MAX_PORTS = 8
+"""MAX_PORTS of eswitch/ports.c."""
+
+MAX_PORT_NAME = 13
+"""The wire end of a port has its name and `-w`; IFNAMSIZ is 16 with the closing zero (netdevice(7))."""
+
+BOOT_TIMEOUT_S = 300.0
+_BUILD_TIMEOUT_S = 600.0
+_STEPS = 3
+
+
+def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress: Progress = silent) -> Machine:
+    """Boot a machine and build lab `name` in it; its bridge has no flows yet.
+
+    The first time it downloads a kernel and builds a module for it, which are kept (`debian.cache_directory`). Raises
+    LabError when something is missing or fails; whatever goes wrong, also Ctrl-C, the machine is removed again.
+    """
+    topology = plan_topology(name, balancer)
+    check_ports(topology)
+    check_root(probe_host())
+    check_needs()
+    place = directory_of(name, directory)
+    make_directory(name, place)
+    with sole_owner(place):
+        try:
+            # Before the first thing is made, so that `down` knows of everything after a crash.
+            write_state(place, State(complete=False, topology=topology, nic=True))
+            machine = _build(name, balancer, place=place, progress=progress)
+            write_state(place, State(complete=True, topology=topology, nic=True))
+        except BaseException:
+            remove(name, place)
+            raise
+        return machine
+
+
+def check_ports(topology: Topology) -> None:
+    """Raises LabError when the NIC cannot have these ports."""
+    ports = topology.bridges[0].ports
+    if len(ports) > MAX_PORTS:
+        raise LabError(f"the emulated NIC has {MAX_PORTS} ports, the config needs {len(ports)}: {', '.join(ports)}")
+    for port in ports:
+        if len(port) > MAX_PORT_NAME or "," in port:
+            raise LabError(f"{port!r} cannot be a port of the emulated NIC: {MAX_PORT_NAME} characters, no comma")
+
+
+def _build(name: str, balancer: Balancer, *, place: Path, progress: Progress) -> Machine:
+    progress("Debian's kernel", 0, _STEPS)
+    kernel = unpacked_kernel()
+    progress("the NIC's module", 1, _STEPS)
+    module = build_module(kernel)
+    progress("booting", 2, _STEPS)
+    here = machine_directory(place)
+    here.mkdir(mode=0o700)
+    machine = boot(kernel, here, marks=marks_of(place))
+    wait_until_ready(machine)
+    request = new_request(["python", "-m", "xenoovs.lab.nic.guest.lab", name, str(module)])
+    complaint = bytearray()
+    for kind, payload in conversation(machine, request, stdin=render_config(balancer), timeout_s=_BUILD_TIMEOUT_S):
+        if kind is Kind.OUTPUT:
+            what, done, total = json.loads(payload.splitlines()[-1])
+            progress(what, _STEPS + done, _STEPS + total)
+        elif kind is Kind.ERROR:
+            complaint += payload
+        elif payload != b"0":
+            said = complaint.decode(errors="replace").strip()
+            raise LabError(f"the lab cannot be built in the virtual machine: {said}")
+    return machine
+
+
+def wait_until_ready(machine: Machine, *, timeout_s: float = BOOT_TIMEOUT_S) -> None:
+    """Return when the guest takes commands. Raises LabError when it ends, or is not ready in time."""
+    request = new_request(["true"])
+    for _ in conversation(machine, request, stdin="", timeout_s=2 * timeout_s, begin_timeout_s=timeout_s):
+        pass
