@@ -41,6 +41,7 @@ class Aim:
         self._clock = clock
         self._slow = SlowStarts()
         self._used: Balancer | None = None
+        self._out: Outages = {}
         self._followed: Balancer | None = None
         self._known: Known = {}
 
@@ -72,8 +73,10 @@ class Aim:
         """Of a config that is followed. Raises CompileError where a service was left without any weight."""
         used = effective(balancer, overrides, {})
         out = self.watch.outages(used)
-        self._slow = observe(self._slow, used, out, known=self._known, now_s=self._clock.now_s())
-        self._used = used
+        # Where nothing has changed since, it would find the same, after going through all backends.
+        if self._slow.begun or (used, out) != (self._used, self._out):
+            self._slow = observe(self._slow, used, out, known=self._known, now_s=self._clock.now_s())
+        self._used, self._out = used, out
         ramps = self.ramps()
         return Desired(balancer, effective(used, (), ramps), out, ramps)
 
