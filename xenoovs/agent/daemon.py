@@ -73,7 +73,7 @@ class Agent:
         self.config, self.reconciler, self.clock = config, reconciler, clock
         self.report, self.events, self.operator = Report(), Events(), Operator(self._settings.runtime)
         self.workers = Workers(self.stop)
-        self.aim = Aim(Watch(), clock)
+        self.aim = Aim(Watch(), clock, reconciler.ports_down)
         self.asker = Asker(probe, self.aim.watch, clock, self.workers, changed=self.want_round)
         self.reloader = Reloader(
             config, reconciler, aim=self.aim, operator=self.operator, confirm_s=self._settings.confirm_s
