@@ -1,8 +1,8 @@
 """Runs every file of this directory: events at their times, and what must be true then.
 
 Keys of a step: `dies`, `answers`, `restart_agent`, `restart_switch`, `delete_flows`, `weights`, `jump` (the clock leaps
-to this time) happen; `out`, `rounds` (that changed flows), `moved` and `shares` (percent), `foreign`, `probes`,
-`same_flows_as_at_first` must be true.
+to this time), `busy` (whether old backends get packets in a drain) happen; `out`, `rounds` (that changed flows),
+`moved` and `shares` (percent), `foreign`, `probes`, `drains` (blocks that move), `same_flows_as_at_first` must be true.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from xenoovs.agent.desired import Ramps
 from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.agent.watch import Watch
-from xenoovs.compile.movement import Destination, blocks_by_service, pieces, shares
+from xenoovs.compile.movement import Destination, blocks_by_service, is_pinned, pieces, shares
+from xenoovs.compile.pipeline import Stage
 from xenoovs.config.load import parse_config
 from xenoovs.model.balancer import Balancer
+from xenoovs.openflow.action import Learn
 from xenoovs.openflow.flow import Flow
 from xenoovs.switch.fake import FakeSwitch, fake_bridge
 
@@ -30,15 +32,20 @@ SCENARIOS = sorted(Path(__file__).parent.glob("*.yaml"))
 TICK_S, RESYNC_S = Fraction(1, 100), 10
 
 
-def config_of(health: Mapping[str, Any], weights: list[int]) -> Balancer:
+def config_of(scenario: Mapping[str, Any], weights: list[int]) -> Balancer:
     backends = [
         {"name": f"b{i}", "mac": f"02:00:00:00:00:0{i + 1}", "weight": weight, "address": f"192.0.2.{i + 1}"}
         for i, weight in enumerate(weights)
     ]
     switch = {"bridge": "ovsbr1", "ingress": ["p0"], "egress": "p1"}
-    service = {"name": "web", "health": {"jitter": "0%", **health}, "backends": backends}
+    health = {"jitter": "0%", **scenario["health"]}
+    service = {"name": "web", "health": health, "drain": scenario.get("drain", {}), "backends": backends}
     document = {"version": 1, "switch": switch, "services": [service]}
     return parse_config(yaml.safe_dump(document), file="scenario.yaml")
+
+
+def learns(flow: Flow) -> bool:
+    return any(isinstance(action, Learn) for action in flow.actions)
 
 
 class World:
@@ -48,10 +55,11 @@ class World:
         self.scenario = scenario
         self.switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
         self.dead: set[str] = set(scenario.get("dead", []))
-        self.balancer = config_of(scenario["health"], scenario["weights"])
+        self.balancer = config_of(scenario, scenario["weights"])
         self.now = Fraction(0)
         self.rounds: list[Round] = []
         self.probes = self.foreign = 0
+        self.busy = False
         self.first_flows: set[Flow] = set()
         self.start_agent()
 
@@ -82,12 +90,12 @@ class World:
     def round(self) -> None:
         desired = self.aim.desired(self.balancer, ())
         self.ramps = desired.ramps
-        done = self.reconciler.round(desired.balancer, desired.out)
+        done = self.reconciler.round(desired.balancer, desired.out, now_s=float(self.now))
         self.foreign += done.foreign
         if not done.difference.is_empty:
             self.rounds.append(done)
         self.first_flows = self.first_flows or self.flows()
-        self.next_sync = self.now + RESYNC_S
+        self.next_sync = self.now + (RESYNC_S if done.next_s is None else Fraction(done.next_s))
 
     def run_until(self, moment: Fraction, *, jump: bool) -> None:
         if jump:
@@ -96,10 +104,18 @@ class World:
         while self.now < moment:
             self.tick()
             self.now += TICK_S
+            if self.scenario.get("drain"):
+                self.switch.age("ovsbr1", float(TICK_S))
+                self.count()
+
+    def count(self) -> None:
+        stays = [flow.key for flow in self.flows() if flow.table == Stage.PIN.table and not learns(flow)]
+        self.switch.count("ovsbr1", dict.fromkeys(stays if self.busy else (), 1))
 
     def happen(self, step: Mapping[str, Any]) -> None:
         self.dead |= set(step.get("dies", []))
         self.dead -= set(step.get("answers", []))
+        self.busy = step.get("busy", self.busy)
         if step.get("restart_agent"):
             self.start_agent()
         if step.get("restart_switch"):
@@ -107,7 +123,7 @@ class World:
         for flow in sorted(self.flows(), key=str)[: step.get("delete_flows", 0)]:
             self.switch.remove_flow("ovsbr1", flow.key)
         if "weights" in step:
-            self.balancer = config_of(self.scenario["health"], step["weights"])
+            self.balancer = config_of(self.scenario, step["weights"])
             self.aim.follow(self.balancer, (), self.reconciler.known(self.balancer))
             self.round()
 
@@ -119,6 +135,7 @@ class World:
         percent = [float(held.get(Destination(b.mac.value, b.egress), 0) * 100) for b in service.backends]
         (change,) = self.rounds[-1].services or (None,)
         return {
+            "drains": sum(map(is_pinned, self.flows())),
             "out": sorted(self.watch.outages()["web"]),
             "rounds": len(self.rounds),
             "moved": None if change is None else float(change.moved * 100),

@@ -13,12 +13,17 @@ from xenoovs.switch.api import Switch
 Follow = Callable[[Balancer], None]
 """Takes the balancer of each round. Answers at once."""
 
+Resolve = Callable[[Balancer], Balancer]
+"""As of Reconciler."""
+
 
 class LinkReconciler(Reconciler):
     """A reconciler for a switch that tells of its ports at once. `follow`: who else has to know the balancer."""
 
-    def __init__(self, switch: Switch, ports_down: PortsDown, *, follow: Follow | None = None) -> None:
-        super().__init__(switch)
+    def __init__(
+        self, switch: Switch, ports_down: PortsDown, *, follow: Follow | None = None, resolve: Resolve | None = None
+    ) -> None:
+        super().__init__(switch, resolve=resolve)
         self._ports_down, self._follow = ports_down, follow
 
     def ports_down(self, bridge: str) -> frozenset[str]:

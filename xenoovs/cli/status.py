@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
-from xenoovs.cli.options import Output, connect, load, output_option
+from xenoovs.cli.options import Output, connect, load_resolved, output_option
 from xenoovs.cli.output import is_terminal, percent, print_json, print_table, quantity
+from xenoovs.errors import AgentMissing
+from xenoovs.model.drain import DrainMode
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
-    from xenoovs.compile.program import Program
     from xenoovs.model.balancer import Balancer
     from xenoovs.switch.api import Switch
     from xenoovs.verify.traffic import BackendTraffic, TrafficReport
@@ -52,36 +53,31 @@ class Options:
 )
 @output_option
 @click.pass_context
-def command(
-    context: click.Context,
-    /,
-    config: Path | None,
-    *,
-    from_bridge: bool,
-    watch: bool,
-    interval_s: float,
-    output: Output,
-    **given: Any,
-) -> None:
+def command(context: click.Context, /, **given: Any) -> None:
     """Show who gets what, and what is wrong: from the agent where one runs, else from the bridge and the config FILE.
 
-    From the agent: state of each backend, and for how long; its weight in use; WANTED, its share by weight; SPACE, its
-    share of the client addresses; rates as the datapath counts them.
+    From the agent: state of each backend, and for how long (`kept`: down, but `max_down` leaves it its clients); its
+    weight in use; WANTED, its share by weight; SPACE, its share of the client addresses; rates by the datapath.
 
     From the bridge: WANTED and SPACE, and SEEN, the share of the packets, from the counters of the flows. Open vSwitch
     brings those up to date about twice a second, those of hardware every 2 s.
 
     Exit status 2: the bridge is not as it should be, or the newest config is not in use.
     """
-    if watch and interval_s == 0:
+    where = Where(**{name: given.pop(name) for name in ("control", "bridge", "db", "lab")})
+    options = Options(where=where, **given)
+    if options.watch and options.interval_s == 0:
         raise click.UsageError("--watch needs an --interval above 0.")
-    if from_bridge and config is None:
+    if options.from_bridge and options.config is None:
         raise click.UsageError("--from-bridge needs the config FILE.")
-    options = Options(config, Where(**given), from_bridge, watch, interval_s, output)
-    balancer = None if config is None else load(config)
-    client = _agent(balancer, options)
-    if client is not None:
-        context.exit(_from_agent(client, options))
+    balancer = None if options.config is None else load_resolved(options.config)
+    try:
+        client = _agent(balancer, options)
+        if client is not None:
+            context.exit(_from_agent(client, options))
+    except AgentMissing:
+        click.echo("without an agent, `xenoovs status FILE` reads the bridge of a config itself", err=True)
+        raise
     if balancer is not None:
         context.exit(_from_bridge(balancer, options))
 
@@ -114,14 +110,11 @@ def _from_agent(client: Client, options: Options) -> int:
 
 def _from_bridge(balancer: Balancer, options: Options) -> int:
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-    from xenoovs.cli.planning import compile_near
 
     switch, bridge = connect(options.where.db, options.where.lab), balancer.uplinks.bridge
-    observed = switch.dump_flows(bridge)
-    program = compile_near(balancer, observed)
     source = f"from the flows of bridge {bridge}" + ("" if options.from_bridge else ", which no agent keeps")
     report = None
-    for report, before in _looks(program, switch, bridge, interval_s=options.interval_s):
+    for report, before in _looks(balancer, switch, interval_s=options.interval_s):
         if options.watch and is_terminal():
             click.clear()
         if options.output is Output.TEXT:
@@ -133,30 +126,42 @@ def _from_bridge(balancer: Balancer, options: Options) -> int:
 
 
 def _looks(
-    program: Program, switch: Switch, bridge: str, *, interval_s: float
+    balancer: Balancer, switch: Switch, *, interval_s: float
 ) -> Iterator[tuple[TrafficReport, TrafficReport | None]]:
+    from xenoovs.cli.planning import compile_near
     from xenoovs.verify.traffic import traffic_report
 
-    before = traffic_report(program, switch.dump_flows(bridge))
+    bridge = balancer.uplinks.bridge
+    observed = switch.dump_flows(bridge)
+    program = compile_near(balancer, observed)
+    before = traffic_report(program, observed)
     if interval_s == 0:
         yield before, None
         return
     while True:
         time.sleep(interval_s)
-        now = traffic_report(program, switch.dump_flows(bridge))
+        observed = switch.dump_flows(bridge)
+        if before.drains or any(service.drain.mode is DrainMode.PIN for service in balancer.services):
+            program = compile_near(balancer, observed)
+        now = traffic_report(program, observed)
         yield now, before
         before = now
 
 
 def _show(report: TrafficReport, before: TrafficReport | None, interval_s: float, *, output: Output) -> None:
+    from xenoovs.cli.show_drains import drain_document, drain_line
+
     earlier: tuple[BackendTraffic | None, ...] = before.backends if before else (None,) * len(report.backends)
     pairs = list(zip(report.backends, earlier, strict=True))
     if output is Output.JSON:
         rows = [_document(now, then, interval_s) for now, then in pairs]
+        drains = [drain_document(drain) for drain in report.drains]
         counts = {"missing_flows": report.missing, "foreign_flows": report.foreign}
-        print_json({"from": "bridge", **counts, "backends": rows})
+        print_json({"from": "bridge", **counts, "backends": rows, "drains": drains})
         return
     print_table(_HEADERS, [_row(now, then, interval_s) for now, then in pairs], right=range(2, 10))
+    for drain in report.drains:
+        click.echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
     if not report.is_as_configured:
         told = (
             f"the bridge differs from the config: {report.missing} flows missing or changed, {report.foreign} too many"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from xenoovs.compile.draining import Draining, drains_of
 from xenoovs.compile.holding import is_in_pin, is_learned
 from xenoovs.compile.movement import Destination, destination_of, is_pinned
 from xenoovs.compile.program import Program, ServiceProgram
@@ -35,11 +36,15 @@ class BackendTraffic:
 
 @dataclass(frozen=True, slots=True)
 class TrafficReport:
-    """All backends in the order of the config. `missing`: flows not there as wanted; `foreign`: ours, but unasked."""
+    """All backends in the order of the config. `missing`: flows not there as wanted; `foreign`: ours, but unasked.
+
+    drains: those that go on.
+    """
 
     backends: tuple[BackendTraffic, ...]
     missing: int
     foreign: int
+    drains: tuple[Draining, ...] = ()
 
     @property
     def is_as_configured(self) -> bool:
@@ -48,12 +53,13 @@ class TrafficReport:
 
 def traffic_report(program: Program, observed: Iterable[ObservedFlow]) -> TrafficReport:
     """Join the flows of the config with those of the switch."""
-    seen = {flow.flow.key: flow for flow in observed}
+    each_seen = tuple(observed)
+    seen = {flow.flow.key: flow for flow in each_seen}
     wanted = {flow.key: flow for flow in program.flows}
     missing = sum(key not in seen or seen[key].flow != flow for key, flow in wanted.items())
     foreign = sum(key not in wanted and not is_learned(each.flow) for key, each in seen.items())
     rows = tuple(row for service in program.services for row in _service_rows(service, seen))
-    return TrafficReport(rows, missing, foreign)
+    return TrafficReport(rows, missing, foreign, drains_of(program, each_seen))
 
 
 def _service_rows(service: ServiceProgram, seen: dict[FlowKey, ObservedFlow]) -> list[BackendTraffic]:
