@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from tests.command_line import start
 from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.ways import PATIENCE_S, Record, connect, live_switch, running_server
@@ -89,3 +93,32 @@ def test_a_lease_is_no_flow_of_ours(bridge: DummyBridge) -> None:
         assert live_switch(bridge.ovs).dump_flows("ovsbr1") == ()
         assert bridge.megaflows() == []
     eventually(lambda: bridge.dump_flows() == [], "the lease is gone")
+
+
+def test_two_processes_on_one_host_share_a_bridge(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
+    """Found when the second one ended at once: an agent holds a lock, so that there is one for a bridge."""
+
+    def controller(name: str) -> subprocess.Popen[str]:
+        options = ("--attach", "--redundant", "--listen", "127.0.0.1:0", "--control", tmp_path / f"{name}.sock")
+        return start("controller", config, "--db", bridge.ovs.db, *options)
+
+    def flows() -> list[str]:
+        return sorted(flow for flow in bridge.dump_flows() if flow.startswith("cookie=0x786f"))
+
+    first = controller("first")
+    try:
+        eventually(lambda: len(flows()) == 8, "the first has made all flows")
+        before = flows()
+        second = controller("second")
+        try:
+            assert second.stderr is not None
+            assert any("another controller is master; standing by" in line for line in second.stderr)
+            first.kill()
+            bridge.ofctl("del-flows", "cookie=0x786f000000000000/0xffff000000000000")
+            eventually(lambda: flows() == before, "the second has taken over")
+        finally:
+            second.kill()
+            second.communicate()
+    finally:
+        first.kill()
+        first.communicate()

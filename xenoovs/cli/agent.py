@@ -129,7 +129,8 @@ def command(**given: Any) -> None:
     config = ConfigFile(options.config)
     switch = connect(options.db, options.lab)
     places = _places(switch, options.control)
-    with _open(options, places, config.balancer.uplinks.bridge) as opened:
+    is_shared = control is not None and control.redundant
+    with _open(options, places, config.balancer.uplinks.bridge, is_shared=is_shared) as opened:
         asyncio.run(_run(_Setting(config, switch, places, tuple(opened)), options, control))
 
 
@@ -195,7 +196,7 @@ def _places(switch: LiveSwitch, control: Path | None) -> Places:
 
 
 @contextmanager
-def _open(options: Options, places: Places, bridge: str) -> Iterator[list[Opened]]:
+def _open(options: Options, places: Places, bridge: str, *, is_shared: bool) -> Iterator[list[Opened]]:
     """Lock the bridge and open the sockets, before anything else is begun. Nothing of that with --once."""
     from xenoovs.agent.control.serve import open_local, open_port
     from xenoovs.agent.control.unix import bound_socket, lock_bridge
@@ -203,7 +204,9 @@ def _open(options: Options, places: Places, bridge: str) -> Iterator[list[Opened
     with ExitStack() as stack:
         opened = []
         if not options.once:
-            stack.enter_context(lock_bridge(places.lock(bridge), bridge=bridge))
+            if not is_shared:
+                # Controllers that share a bridge agree by roles.
+                stack.enter_context(lock_bridge(places.lock(bridge), bridge=bridge))
             sock = stack.enter_context(bound_socket(options.control or places.socket(bridge)))
             opened.append(open_local(sock))
             for option, where in (("--api", options.api), ("--web", options.web)):

@@ -112,6 +112,7 @@ def serving(control: Control, bridge: str, local: LiveSwitch | None) -> Iterator
     CertificateUnusable, SwitchError.
     """
     from xenoovs.agent.log import tell, warn
+    from xenoovs.agent.notify import notify
     from xenoovs.controller.server import Server
     from xenoovs.controller.voice import Voice
 
@@ -121,6 +122,9 @@ def serving(control: Control, bridge: str, local: LiveSwitch | None) -> Iterator
             _attach(control, server, bridge, local=local)
         # Mostly it comes at once, and then nobody need be told that it has not come yet.
         server.board.wait_for(bridge, patience_s=_FIRST_PATIENCE_S)
+        if control.redundant:
+            # One that stands by does what it should, and may do so for months.
+            notify("READY=1")
         yield server
 
 

@@ -54,9 +54,9 @@ class Board:
         self._wanted.add(bridge)
 
     def wait_for(self, bridge: str, *, patience_s: float) -> None:
-        """Until the bridge is connected, or refused for what it is, or the patience is at its end."""
+        """Until the bridge may be worked on, or is refused for what it is, or the patience is at its end."""
         with self._changed:
-            self._changed.wait_for(lambda: bridge in self._ready or bridge in self._problems, patience_s)
+            self._changed.wait_for(lambda: self._is_ours(bridge) or bridge in self._problems, patience_s)
 
     def line(self, bridge: str, *, patience_s: float = 0.0) -> Line:
         """The connection of a bridge, let in from now on. Raises SwitchUnreachable, OpenFlowVersionDisabled."""
@@ -94,6 +94,10 @@ class Board:
         with self._changed:
             self._changed.notify_all()
         self._wake()
+
+    def _is_ours(self, bridge: str) -> bool:
+        line = self._ready.get(bridge)
+        return line is not None and not line.is_standby
 
     def _open(self, session: Session) -> None:
         ports = session.port_table()
