@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from scripts.reference_metrics import metrics_page
 from scripts.reference_offload import offload_page
 from scripts.reference_pages import GENERATED, cli_page, config_page, pipeline_page
+from xenoovs.agent.control.openapi import openapi_document
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 
@@ -22,6 +24,7 @@ def pages() -> dict[str, str]:
         "pipeline.md": pipeline_page(),
         "offload.md": offload_page(GENERATED),
         "metrics.md": metrics_page(GENERATED),
+        "openapi.json": json.dumps(openapi_document(), indent=2) + "\n",
     }
 
 

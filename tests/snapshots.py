@@ -10,6 +10,7 @@ from xenoovs.agent.snapshot import (
     BlockView,
     Event,
     Override,
+    PortView,
     Rate,
     ServiceView,
     Snapshot,
@@ -176,6 +177,7 @@ def snapshot() -> Snapshot:
         reloads=2,
         last_round_s=NOW_S - 4,
         verified_s=NOW_S - 6,
+        ports=(PortView("p0", 1, link_up=True), PortView("p1", 2, link_up=True)),
         overrides=(Override("web", "b3", Fraction(0), NOW_S - 300, Fraction(1)),),
         events=(
             Event(NOW_S - 300, "info", "override set", {"service": "web", "backend": "b3", "weight": 0}, 1),

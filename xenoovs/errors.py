@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
@@ -30,10 +30,10 @@ class Finding:
 
 
 class ConfigError(XenoovsError):
-    """A config that cannot be used; carries all findings at once, sorted by place."""
+    """A config that cannot be used; carries all findings at once, sorted by place, those of one place as they come."""
 
     def __init__(self, findings: Iterable[Finding]) -> None:
-        self.findings = tuple(sorted(findings))
+        self.findings = tuple(sorted(findings, key=lambda finding: (finding.file, finding.line, finding.column)))
         super().__init__("\n".join(map(str, self.findings)))
 
 
@@ -150,6 +150,21 @@ class SwitchUnreachable(SwitchError):
     def __init__(self, *, target: str, reason: str) -> None:
         self.target, self.reason = target, reason
         super().__init__(f"cannot reach Open vSwitch at {target}: {reason}")
+
+
+class MacUnknown(SwitchError):
+    """Backends given by their address alone, for which no machine answers. `unknown`: address -> service/backend."""
+
+    retryable = True
+
+    def __init__(self, *, unknown: Mapping[str, tuple[str, ...]]) -> None:
+        self.unknown = dict(unknown)
+        listed = ", ".join(f"{address} ({', '.join(names)})" for address, names in list(self.unknown.items())[:5])
+        more = f" and {len(self.unknown) - 5} more" if len(self.unknown) > 5 else ""
+        super().__init__(
+            f"no MAC is known for {listed}{more}: nobody on the networks of this host answers for that address; add "
+            "`mac:`, or name by health.interface or health.netns from where it can be reached"
+        )
 
 
 class BridgeMissing(SwitchError):

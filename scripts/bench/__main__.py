@@ -7,7 +7,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from scripts.bench import agent_load, apply, compiling, death, dumps, megaflows, probes, solver, startup
+from scripts.bench import (
+    agent_load,
+    apply,
+    compiling,
+    controller,
+    death,
+    dumps,
+    idle,
+    megaflows,
+    probes,
+    solver,
+    startup,
+)
 from scripts.bench.measure import Row
 
 _PARTS = {
@@ -15,11 +27,13 @@ _PARTS = {
     "solver": solver.rows,
     "compile": compiling.rows,
     "apply": apply.rows,
+    "controller": controller.rows,
     "megaflows": megaflows.rows,
     "dumps": dumps.rows,
     "probes": probes.rows,
     "death": death.rows,
     "agent": agent_load.rows,
+    "idle": idle.rows,
 }
 
 

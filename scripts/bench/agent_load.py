@@ -1,4 +1,4 @@
-"""What the agent costs: with nothing to do, and with 1,600 backends that 1,000 services of 16 share."""
+"""What the agent costs with 1,600 backends that 1,000 services of 16 share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from scripts.bench.apply import fresh_bridge
-from scripts.bench.configs import large_config
 from scripts.bench.measure import XENOOVS, Row
 from scripts.bench.namespace import namespace
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
@@ -31,9 +30,6 @@ def rows() -> Iterator[Row]:
         ovs = start_private_ovs(directory / "ovs", datapath=Datapath.DUMMY)
         try:
             os.environ.update(ovs.env)
-            idle = _cost(ovs, inside, large_config(directory))
-            yield Row("agent, 16,000 flows, nothing to do: CPU of a core", 100 * idle.cpu, "%", 1.0)
-            yield Row("  memory", idle.mib, "MiB")
             asking = _cost(ovs, inside, _shared_config(directory / "shared.yaml"))
             yield Row(f"agent, {_SERVERS} ICMP probes a second: CPU of a core", 100 * asking.cpu, "%", 160.0)
             yield Row("  memory", asking.mib, "MiB")

@@ -92,7 +92,7 @@ def _seconds(argv: list[str]) -> float:
 
 
 def fresh_bridge(ovs: PrivateOvs) -> None:
-    """`ovsbr1` with p0 and p1 and no flow."""
+    """Bridge ovsbr1 with dummy ports p0 and p1, and no flow."""
     ovs.vsctl("--if-exists", "del-br", "ovsbr1")
     ports = [word for port in ("p0", "p1") for word in ("--", "add-port", "ovsbr1", port)]
     types = [word for port in ("p0", "p1") for word in ("--", "set", "interface", port, "type=dummy")]

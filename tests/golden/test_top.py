@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.snapshots import NOW_S, snapshot
-from xenoovs.agent.snapshot import Snapshot
+from xenoovs.agent.snapshot import PortView, Snapshot
 from xenoovs.cli.top_frame import Size, frame
 from xenoovs.cli.top_line import text_of
 from xenoovs.cli.top_view import Order, Sort, Task, View
@@ -21,6 +21,8 @@ TROUBLE = replace(
     last_error="bridge ovsbr1 is not there; the switch has br-int",
     config_problem="config.yaml:3:1: services: is missing",
     confirm_by_s=NOW_S + 20,
+    ports=(PortView("p0", 1, link_up=False), PortView("p1", None, link_up=None)),
+    held=4,
 )
 EMPTY = replace(snapshot(), services=(), last_round_s=None, verified_s=None)
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.recorded import Story
-from tests.nic.vm import record_all
+from tests.nic.vm import PARTS, record_all
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -22,7 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """The record of every scenario, by name. `NIC_RECORDS` names an earlier result.json to use in place of a boot."""
+    """The record of every part (tests/nic/vm.py), by name. `NIC_RECORDS`: an earlier result.json in place of a boot."""
     if "NIC_RECORDS" in os.environ:
         return _load(Path(os.environ["NIC_RECORDS"]))
     own = tmp_path_factory.getbasetemp()
@@ -30,7 +29,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     with (shared / "nic.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         result = shared / "nic" / "result.json"
-        return _load(result) if result.exists() else record_all(tuple(SCENARIOS), _new(shared / "nic"))
+        return _load(result) if result.exists() else record_all(PARTS, _new(shared / "nic"))
 
 
 @pytest.fixture

@@ -99,11 +99,20 @@ def test_status_says_from_where_it_knows(xenoovs: CommandLine, bridge: DummyBrid
         assert said.out.startswith("from the flows of bridge ovsbr1:")
 
 
-def test_logs_are_followed_over_a_restart(bridge: DummyBridge, config: Path) -> None:
+@pytest.fixture
+def follower(bridge: DummyBridge, config: Path) -> Iterator[subprocess.Popen[str]]:
+    """`logs -f`, begun while a first agent runs, which is gone now."""
     with agent(bridge, config):
-        follower = start("logs", "-f", "--db", bridge.ovs.db, "-o", "json")
-        assert follower.stdout is not None
-        assert '"listening"' in follower.stdout.readline()
+        process = start("logs", "-f", "--db", bridge.ovs.db, "-o", "json")
+        assert process.stdout is not None
+        assert '"listening"' in process.stdout.readline()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_logs_are_followed_over_a_restart(bridge: DummyBridge, config: Path, follower: subprocess.Popen[str]) -> None:
+    assert follower.stdout is not None
     with agent(bridge, config):
         while '"listening"' not in (line := follower.stdout.readline()):
             assert line

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, CommandLine, finish, start
+from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, finish, start
 from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
 
@@ -29,10 +29,18 @@ def before(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> list[str]
 
 
 def begin(bridge: DummyBridge, config: Path, before: list[str], time_limit: str = "60s") -> subprocess.Popen[str]:
-    """An apply that has changed the flows and waits."""
+    """An apply that has changed the flows and waits, if only for this time."""
     process = start("apply", config, "--db", bridge.ovs.db, "--yes", "--confirm", time_limit)
-    eventually(lambda: sorted(bridge.dump_flows()) != before, "the change")
+    try:
+        eventually(lambda: sorted(bridge.dump_flows()) != before, "the change")
+    except BaseException:
+        process.kill()
+        raise
     return process
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
 def confirm(xenoovs: CommandLine, bridge: DummyBridge) -> int:
@@ -83,15 +91,16 @@ def test_stopped_it_is_taken_back_in_time(bridge: DummyBridge, config: Path, bef
 
 def test_a_lost_guard_is_made_up_for(bridge: DummyBridge, config: Path, before: list[str]) -> None:
     process = begin(bridge, config, before)
-    (guard,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    os.kill(int(guard), signal.SIGKILL)
+    # The last ovs-ofctl is gone, too, when it waits.
+    eventually(lambda: len(children(process)) == 1, "the guard alone")
+    os.kill(children(process)[0], signal.SIGKILL)
     assert finish(process).status == 1
     assert sorted(bridge.dump_flows()) == before
 
 
 def test_software_is_not_hardware(bridge: DummyBridge, config: Path, before: list[str]) -> None:
     """The dummy datapath offloads nothing; a block that has traffic shows it."""
-    process = start("apply", config, "--db", bridge.ovs.db, "--yes", "--rollback-unless-offloaded", "--within", "3s")
+    process = start("apply", config, "--db", bridge.ovs.db, "--yes", "--rollback-unless-offloaded", "--within", "5s")
     eventually(lambda: sorted(bridge.dump_flows()) != before, "the change")
     packet = (
         "in_port(1),eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),eth_type(0x0800),"
@@ -109,4 +118,29 @@ def test_without_traffic_there_is_nothing_to_judge(bridge: DummyBridge, config: 
     said = finish(start(*argv))
     assert said.status == 0
     assert "neither good nor bad" in said.err
+    assert sorted(bridge.dump_flows()) != before
+
+
+@pytest.mark.parametrize(("typed", "is_kept"), [(b"\n", True), (b"\x04", False)], ids=["ENTER", "end of file"])
+def test_at_a_terminal(bridge: DummyBridge, config: Path, before: list[str], typed: bytes, is_kept: bool) -> None:
+    ours, theirs = os.openpty()
+    argv = [str(XENOOVS), "apply", str(config), "--db", bridge.ovs.db, "--yes", "--confirm", "60s"]
+    process = subprocess.Popen(argv, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    eventually(lambda: sorted(bridge.dump_flows()) != before, "the change")
+    os.write(ours, typed)
+    said, _ = process.communicate(timeout=30)
+    assert (process.returncode == 0) is is_kept
+    assert "press ENTER to keep it" in said
+    assert (sorted(bridge.dump_flows()) != before) is is_kept
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_first_offloaded_and_then_confirmed(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, before: list[str]
+) -> None:
+    options = ["--rollback-unless-offloaded", "--within", "100ms", "--confirm", "60s"]
+    process = start("apply", config, "--db", bridge.ovs.db, "--yes", *options)
+    eventually(lambda: confirm(xenoovs, bridge) == 0, "somebody who waits for it")
+    assert finish(process).status == 0
     assert sorted(bridge.dump_flows()) != before

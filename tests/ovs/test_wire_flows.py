@@ -67,6 +67,29 @@ def test_a_change_keeps_cookie_and_counters(dpu: DummyBridge) -> None:
     assert dpu.dump_flows() == ["cookie=0x7, priority=5,ip actions=output:p1"]
 
 
+def test_learning_and_tcp_flags_are_values_both_ways(dpu: DummyBridge) -> None:
+    line = (
+        "cookie=0x7, priority=5,tcp,reg0=0x1,tcp_flags=+syn-ack actions=learn(table=2,idle_timeout=60,priority=9,"
+        "delete_learned,cookie=0x8,limit=100,eth_type=0x800,nw_proto=6,NXM_OF_IP_SRC[],NXM_OF_TCP_SRC[],NXM_NX_REG0[],"
+        "load:0x20000000001->NXM_OF_ETH_DST[],output:NXM_NX_REG1[])"
+    )
+    flow = parse_flow(line)
+    with wire_peer(dpu) as peer:
+        assert is_done(peer, adds([flow]))
+        assert dpu.dump_flows() == [line]
+        assert [seen.flow for seen in listed(peer)] == [flow]
+    assert (flow.match.foreign, [type(action).__name__ for action in flow.actions]) == ((), ["Learn"])
+
+
+def test_ports_that_are_gone_stand_by_their_numbers(dpu: DummyBridge) -> None:
+    dpu.add_flows("priority=5,in_port=99 actions=output:98\n")
+    with wire_peer(dpu) as peer:
+        (seen,) = listed(peer)
+        assert seen.flow == parse_flow(dpu.dump_flows()[0])
+        assert is_done(peer, Bundle((FlowMod(Command.DELETE, seen.flow),)))
+    assert dpu.dump_flows() == []
+
+
 def test_options_are_carried(dpu: DummyBridge) -> None:
     line = "cookie=0x7, idle_timeout=60, hard_timeout=90, send_flow_rem importance=7, priority=5,ip actions=drop"
     with wire_peer(dpu) as peer:
@@ -96,7 +119,7 @@ def test_common_conditions_of_others_are_told_in_words(dpu: DummyBridge, conditi
 @pytest.mark.parametrize(
     "flow",
     [
-        *("tcp,tcp_flags=+syn-ack actions=drop", "ct_state=+trk+est,ip actions=drop", "ip,nw_frag=later actions=drop"),
+        *("tcp,tcp_flags=syn actions=drop", "ct_state=+trk+est,ip actions=drop", "ip,nw_frag=later actions=drop"),
         *("vlan_tci=0x0000/0x1fff actions=drop", "tun_src=10.0.0.1 actions=drop"),
         *("ip actions=ct(commit,zone=5)", "ip actions=dec_ttl,output:2", "actions=push_vlan:0x8100,output:2"),
         *("actions=learn(table=1,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[])", "actions=clear_actions"),

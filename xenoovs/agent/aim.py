@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xenoovs.agent.clock import Clock
 from xenoovs.agent.desired import Ramps, effective
+from xenoovs.agent.links import PortsDown, no_ports, with_links
 from xenoovs.agent.ramp import SlowStarts, observe, parts
 from xenoovs.agent.snapshot import Override
 from xenoovs.agent.watch import Known, Watch
@@ -34,29 +35,37 @@ def watched(balancer: Balancer, overrides: Iterable[Override]) -> Balancer:
 
 
 class Aim:
-    """Knows whom to ask and what follows from the answers."""
+    """Knows whom to ask and what follows from the answers. `ports_down`: by the name of a bridge; answers at once."""
 
-    def __init__(self, watch: Watch, clock: Clock) -> None:
+    def __init__(self, watch: Watch, clock: Clock, ports_down: PortsDown = no_ports) -> None:
         self.watch = watch
-        self._clock = clock
+        self._clock, self._ports_down = clock, ports_down
         self._slow = SlowStarts()
         self._used: Balancer | None = None
+        self._out: Outages = {}
+        self._followed: Balancer | None = None
         self._known: Known = {}
 
     def follow(self, balancer: Balancer, overrides: Iterable[Override], known: Known) -> None:
         """Ask the backends of this config from now on. `known`: which of them have clients on the bridge."""
-        self._known = known
-        self.watch.follow(watched(balancer, overrides), known, now_s=self._clock.now_s())
+        self._known, self._followed = known, watched(balancer, overrides)
+        self.watch.follow(self._followed, known, now_s=self._clock.now_s())
+
+    def is_following(self, balancer: Balancer, overrides: Iterable[Override]) -> bool:
+        """Whether the backends that `follow` would ask are being asked."""
+        return watched(balancer, overrides) == self._followed
 
     def check(self, balancer: Balancer, overrides: tuple[Override, ...]) -> None:
         """Whether any flows can do that. Raises CompileError, ToleranceUnreachable, BudgetUnreachable."""
         used = effective(balancer, overrides, {})
-        if used is not balancer:
-            compile_program(used)
+        pairs = zip(used.services, balancer.services, strict=True)
+        changed = tuple(service for service, configured in pairs if service is not configured)
+        if changed:
+            compile_program(replace(used, services=changed))
 
     def trial(self, balancer: Balancer, overrides: tuple[Override, ...], known: Known) -> Desired:
         """What would be desired with this config, without following it. Raises CompileError."""
-        aim = Aim(self.watch.copy(), self._clock)
+        aim = Aim(self.watch.copy(), self._clock, self._ports_down)
         aim._slow = self._slow
         aim.follow(balancer, overrides, known)
         return aim.desired(balancer, overrides)
@@ -64,9 +73,11 @@ class Aim:
     def desired(self, balancer: Balancer, overrides: tuple[Override, ...]) -> Desired:
         """Of a config that is followed. Raises CompileError where a service was left without any weight."""
         used = effective(balancer, overrides, {})
-        out = self.watch.outages(used)
-        self._slow = observe(self._slow, used, out, known=self._known, now_s=self._clock.now_s())
-        self._used = used
+        out = with_links(used, self.watch.outages(used), self._ports_down(used.uplinks.bridge))
+        # Where nothing has changed since, it would find the same, after going through all backends.
+        if self._slow.begun or (used, out) != (self._used, self._out):
+            self._slow = observe(self._slow, used, out, known=self._known, now_s=self._clock.now_s())
+        self._used, self._out = used, out
         ramps = self.ramps()
         return Desired(balancer, effective(used, (), ramps), out, ramps)
 

@@ -104,5 +104,6 @@ def _http(address: IPAddress, port: int, health: Health, *, via: Via) -> HttpTar
 
 def _facts_of(backend: Backend, health: Health) -> tuple[tuple[str, str], ...]:
     """What a program is told of the backend that it asks."""
-    known = {"XENOOVS_ADDRESS": backend.address, "XENOOVS_MAC": backend.mac, "XENOOVS_PORT": health.port}
+    mac = None if backend.follows else backend.mac
+    known = {"XENOOVS_ADDRESS": backend.address, "XENOOVS_MAC": mac, "XENOOVS_PORT": health.port}
     return tuple((name, str(value)) for name, value in known.items() if value is not None)

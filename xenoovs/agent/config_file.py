@@ -42,10 +42,15 @@ class ConfigFile:
         self.candidate: Candidate | None = None
         self.problem: XenoovsError | None = None
 
+    @property
+    def is_touched(self) -> bool:
+        """Whether the file looks otherwise than at the last `poll`. Costs one stat(2)."""
+        return self._look() != self._stamp
+
     def poll(self, *, always: bool = False) -> bool:
         """Whether the file has another text than at the last look; it is a candidate then, or `problem` says why not.
 
-        A look costs one stat(2); `always` reads even if that shows no change, and tries a text anew that was refused.
+        Reading may take seconds. `always` reads an untouched file too, and tries a text anew that was refused.
         """
         stamp = self._look()
         if stamp == self._stamp and not always:

@@ -33,17 +33,25 @@ def from_document(document: object) -> Snapshot:
 
 def plain(value: object) -> Any:
     """Any value of ours as JSON has it."""
+    if value is None or isinstance(value, str | int | float):
+        return value
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Fraction):
         return value.numerator if value.denominator == 1 else float(value)
     if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        kind: Any = type(value)
+        return {name: plain(getattr(value, name)) for name in _names(kind)}
     if isinstance(value, Mapping):
         return {str(plain(key)): plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list | frozenset):
         return [plain(item) for item in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    return str(value)
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 @cache

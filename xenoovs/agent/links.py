@@ -1,29 +1,19 @@
-"""Rounds that also know which ports have no link: backends behind them are out like those that do not answer."""
+"""Backends behind ports without link are out, like those that do not answer. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.compile.program import Outages
 from xenoovs.model.balancer import Balancer
-from xenoovs.switch.api import Switch
 
 PortsDown = Callable[[str], frozenset[str]]
-"""The ports without link, by the name of a bridge. Answers at once."""
+"""The ports without link, by the name of a bridge."""
 
 
-class LinkReconciler(Reconciler):
-    """A reconciler for a switch that tells of its ports at once."""
-
-    def __init__(self, switch: Switch, ports_down: PortsDown) -> None:
-        super().__init__(switch)
-        self._ports_down = ports_down
-
-    def round(self, balancer: Balancer, out: Outages, *, now_s: float = 0.0) -> Round:
-        """As in `Reconciler`; backends behind ports that are down count as out."""
-        down = self._ports_down(balancer.uplinks.bridge)
-        return super().round(balancer, with_links(balancer, out, down), now_s=now_s)
+def no_ports(_bridge: str) -> frozenset[str]:
+    """For a way to the switch that does not tell."""
+    return frozenset()
 
 
 def with_links(balancer: Balancer, out: Outages, down: frozenset[str]) -> Outages:

@@ -47,10 +47,6 @@ class Totals:
         self._traffic: dict[Names, Traffic] = {}
         self._last_s: float | None = None
 
-    def forget(self) -> None:
-        """There is no megaflow."""
-        self.counters.clear()
-
     def add(self, findings: OffloadFindings, *, now_s: float) -> tuple[Mapping[Names, Traffic], Mapping[Names, Rate]]:
         """Findings whose counters are what has been added since the last look. Returns totals and rates by backend."""
         added = _by_backend(findings)
@@ -58,7 +54,13 @@ class Totals:
         self._last_s = now_s
         # Backends that are no more are left out, and begin anew should they come back.
         self._traffic = {names: _sum(self._traffic.get(names, Traffic()), more) for names, more in added.items()}
-        return dict(self._traffic), {} if not past_s else {n: _rate(more, past_s) for n, more in added.items()}
+        return self._traffic, {} if not past_s else {names: _rate(more, past_s) for names, more in added.items()}
+
+    def rest(self, *, now_s: float) -> tuple[Mapping[Names, Traffic], Mapping[Names, Rate]]:
+        """As `add`, where there is no megaflow, for the backends of the last look."""
+        self.counters.clear()
+        self._last_s = now_s
+        return self._traffic, dict.fromkeys(self._traffic, Rate(0.0, 0.0, 0.0))
 
 
 def _by_backend(findings: OffloadFindings) -> dict[Names, Traffic]:

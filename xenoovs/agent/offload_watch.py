@@ -79,18 +79,12 @@ class OffloadWatch:
         services = self._services(program)
         lines = list(_entering(self._switch.dump_megaflows(), services))
         now_s = self._clock.now_s()
-        findings = self._judge(services, lines)
-        traffic, rates = self._totals.add(findings, now_s=now_s)
-        return Sighting(findings, time.time(), traffic, rates)
-
-    def _judge(self, services: tuple[ExpectedService, ...], lines: list[str]) -> OffloadFindings:
-        """Without any megaflow the answer is always the same, and thousands of blocks need not be gone through."""
         if not lines and self._empty is not None:
-            self._totals.forget()
-            return self._empty
+            # The answer is always the same then, and thousands of blocks need not be gone through.
+            return Sighting(self._empty, time.time(), *self._totals.rest(now_s=now_s))
         findings = check_dump(services, grown(lines, self._totals.counters))
         self._empty = None if lines else findings
-        return findings
+        return Sighting(findings, time.time(), *self._totals.add(findings, now_s=now_s))
 
     def _services(self, program: Program) -> tuple[ExpectedService, ...]:
         if self._expected is None or self._expected[0] is not program:

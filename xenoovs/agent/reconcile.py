@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from xenoovs.agent.drains import Drains, Look
+from xenoovs.agent.links import no_ports
 from xenoovs.agent.watch import Known
 from xenoovs.compile.draining import Draining, leftover
 from xenoovs.compile.learned import split_learned
@@ -61,7 +62,9 @@ class _Last:
 class Reconciler:
     """Keeps one bridge as it should be. Its calls block; one at a time."""
 
-    def __init__(self, switch: Switch) -> None:
+    def __init__(self, switch: Switch, *, resolve: Callable[[Balancer], Balancer] | None = None) -> None:
+        """`resolve`: puts in the MACs of backends that are given by their address alone."""
+        self._resolve = resolve or (lambda balancer: balancer)
         self._switch = switch
         self._last: _Last | None = None
         self._drains = Drains(switch)
@@ -79,6 +82,10 @@ class Reconciler:
     def switch(self) -> Switch:
         return self._switch
 
+    def ports_down(self, bridge: str) -> frozenset[str]:
+        """The ports without link, by a way to the switch that tells of them at once; none where it does not."""
+        return no_ports(bridge)
+
     def forget(self) -> None:
         """Take what is on the bridge at the next round as it is found, as after a restart."""
         self._last = None
@@ -90,6 +97,7 @@ class Reconciler:
 
     def known(self, balancer: Balancer) -> Known:
         """Which backends have clients on the bridge, or are remembered to be out. Raises SwitchError."""
+        balancer = self._resolve(balancer)
         flows = tuple(seen.flow for seen in parse_dump(self._switch.dump_flow_text(balancer.uplinks.bridge)))
         ids = {s.service.name: s.service_id for s in compile_program(balancer).services}
         blocks, planned = blocks_by_service(flows), planned_by_service(flows)
@@ -110,6 +118,7 @@ class Reconciler:
         Raises SwitchError, FlowTaken, CompileError, ToleranceUnreachable, ChangesHeld.
         """
         begun_s = time.perf_counter()
+        balancer = self._resolve(balancer)
         bridge = balancer.uplinks.bridge
         last = self._last_of(bridge)
         incarnation = self._switch.incarnation(bridge)

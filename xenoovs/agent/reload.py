@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from xenoovs.agent.aim import Aim
@@ -37,10 +38,15 @@ class Reloader:
         self.config, self.reloads = config, 0
         self._reconciler, self._aim, self._operator, self._confirm_s = reconciler, aim, operator, confirm_s
         self._pending: _Pending | None = None
+        self._attempt: tuple[Candidate, Before] | None = None
+        """The flows before a candidate was first tried: a try that raised may have changed some."""
 
-    def look(self, *, always: bool) -> bool:
+    async def look(self, *, always: bool) -> bool:
         """Look at the file. Whether it has another text that may be good."""
-        if not self.config.poll(always=always):
+        if not always and not self.config.is_touched:
+            return False
+        # A large one takes seconds, in which probes must go on.
+        if not await asyncio.to_thread(self.config.poll, always=always):
             return False
         if self.config.problem is not None:
             self._tell_refused("the config cannot be used; the last good one stays", self.config.problem)
@@ -110,32 +116,33 @@ class Reloader:
     async def _try(self, candidate: Candidate, merged: Merged) -> Round | None:
         known = await asyncio.to_thread(self._reconciler.known, candidate.balancer)
         desired = self._aim.trial(candidate.balancer, merged.kept, known)
-        before = None
-        if self._confirm_s is not None:
-            before = await asyncio.to_thread(take_flows, self._reconciler.switch, candidate.balancer.uplinks.bridge)
+        if self._confirm_s is not None and (self._attempt is None or self._attempt[0] != candidate):
+            bridge = candidate.balancer.uplinks.bridge
+            self._attempt = candidate, await asyncio.to_thread(take_flows, self._reconciler.switch, bridge)
         done: Round | None = None
-        try:
-            done = await asyncio.to_thread(
-                self._reconciler.round, desired.balancer, desired.out, now_s=time.monotonic()
-            )
-        except ChangesHeld:
-            # Nothing but the pause stands against it.
-            before = None
-        if before is not None and done is not None and not done.difference.is_empty:
-            self._wait_for_confirmation(before)
+        # Nothing but a pause stands against a config whose changes are held back.
+        now_s = time.monotonic()
+        with suppress(ChangesHeld):
+            done = await asyncio.to_thread(self._reconciler.round, desired.balancer, desired.out, now_s=now_s)
+            await self._wait_for_confirmation()
+        self._attempt = None
         self._accept(merged)
         self._aim.follow(candidate.balancer, merged.kept, known)
         return done
 
-    def _wait_for_confirmation(self, before: Before) -> None:
-        wait_s = self._confirm_s or 0.0
-        earlier = self._pending
+    async def _wait_for_confirmation(self) -> None:
+        """From now on, if the attempt has changed any flow; also one that looked as if it had failed."""
+        if self._attempt is None or self._confirm_s is None:
+            return
+        _, before = self._attempt
+        now = await asyncio.to_thread(take_flows, self._reconciler.switch, before.bridge)
+        if set(now.flows) == set(before.flows):
+            return
+        good, runtime, earlier = self.config.good, self._operator.runtime, self._pending
         if earlier is not None and earlier.before.bridge == before.bridge:
             before, good, runtime = earlier.before, earlier.good, earlier.runtime
-        else:
-            good, runtime = self.config.good, self._operator.runtime
-        self._pending = _Pending(before, good, runtime, time.monotonic() + wait_s)
-        warn("the change will be taken back unless it is confirmed: `xenoovs confirm`", within_s=wait_s)
+        self._pending = _Pending(before, good, runtime, time.monotonic() + self._confirm_s)
+        warn("the change will be taken back unless it is confirmed: `xenoovs confirm`", within_s=self._confirm_s)
 
     def _accept(self, merged: Merged) -> None:
         self.config.accept()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -15,6 +15,7 @@ from xenoovs.compile.hardware import hardware_entries
 from xenoovs.compile.movement import stage_number
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Outages, Program, ServiceProgram
+from xenoovs.model.address import Mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.service import Service
@@ -64,86 +65,117 @@ def service_views(seen: Seen) -> tuple[ServiceView, ...]:
     draining = _pins_by_service(seen.program)
     desired = {service.name: service for service in seen.desired.services}
     return tuple(
-        _service(seen, service, desired[service.name], programs.get(service.name), offload.get(service.name), draining)
+        _service(seen, service, _Parts(desired[service.name], programs.get(service.name), offload, draining))
         for service in seen.config.services
     )
 
 
-def _service(
-    seen: Seen,
-    service: Service,
-    desired: Service,
-    program: ServiceProgram | None,
-    offload: Mapping[_Place, list[BlockOffload]] | None,
-    draining: Mapping[int, int],
-) -> ServiceView:
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Of one service: as desired, and on the bridge. Of all: blocks by service, and flows that drain by service id."""
+
+    desired: Service
+    program: ServiceProgram | None
+    offload: Mapping[str, Mapping[_Place, list[BlockOffload]]]
+    draining: Mapping[int, int]
+
+
+def _service(seen: Seen, service: Service, parts: _Parts) -> ServiceView:
+    desired, program, offload = parts.desired, parts.program, parts.offload.get(service.name)
     rows = offload or {}
-    blocks = () if program is None else tuple(_blocks(program, rows))
+    whole = _whole(desired, program, rows)
     return ServiceView(
         name=service.name,
         service_id=0 if program is None else program.service_id,
         vips=tuple(str(vip) for vip in service.claim.vips),
         backends=tuple(
-            _backend(seen, service, _InUse(backend, used, desired, program), rows if offload is not None else None)
+            _backend(seen, (service.name, backend.name), _InUse(backend, used, whole))
             for backend, used in zip(service.backends, desired.backends, strict=True)
         ),
-        blocks=blocks,
+        blocks=() if program is None else tuple(_blocks(program, rows)),
         megaflows_predicted=None if program is None else hardware_entries(program),
         megaflows_seen=None if offload is None else sum(b.megaflows for blocks in rows.values() for b in blocks),
         clients_moved=seen.moved.get(service.name, 0.0),
-        draining=0 if program is None else draining.get(program.service_id, 0),
+        draining=0 if program is None else parts.draining.get(program.service_id, 0),
     )
 
 
 @dataclass(frozen=True, slots=True)
+class _Whole:
+    """What all backends of a service are compared with; by name of the backend.
+
+    weight: of all with the weights in use; settled: of those that are in no slow start. eased: share, 0..1, that those
+    in one have by now. installed: share of the address space, 0..1. flows: blocks on the bridge. macs: on the bridge.
+    """
+
+    weight: float
+    settled: float
+    eased: float
+    installed: Mapping[str, float]
+    flows: Mapping[str, int]
+    blocks: Mapping[str, list[BlockOffload]]
+    macs: Mapping[str, Mac]
+
+    def share(self, backend: Backend) -> float:
+        """0..1, what a backend is to have now: in a slow start a part of its own, the rest of which others have."""
+        if backend.ramp < 1 and self.settled:
+            return float(backend.weight * backend.ramp) / self.weight
+        if self.settled:
+            return float(backend.weight) / self.settled * (1 - self.eased)
+        return float(backend.weight) / self.weight if self.weight else 0.0
+
+
+def _whole(desired: Service, program: ServiceProgram | None, rows: Mapping[_Place, list[BlockOffload]]) -> _Whole:
+    installed, flows, blocks = (
+        defaultdict[str, float](float),
+        Counter[str](),
+        defaultdict[str, list[BlockOffload]](list),
+    )
+    if program is not None:
+        parts = 1 << program.assignment.width
+        for backend, units in zip(program.service.backends, program.assignment.units, strict=True):
+            installed[backend.name] += units / parts
+        flows.update(block.backend.name for block in program.blocks)
+    for listed in rows.values():
+        for found in listed:
+            blocks[found.block.backend].append(found)
+    weight = float(sum(desired.weights, Fraction(0)))
+    slow = [backend for backend in desired.backends if backend.ramp < 1]
+    eased = sum(float(backend.weight * backend.ramp) for backend in slow) / weight if weight else 0.0
+    settled = weight - sum(float(backend.weight) for backend in slow)
+    macs = {} if program is None else {backend.name: backend.mac for backend in program.service.backends}
+    return _Whole(weight, settled, eased, installed, flows, blocks, macs)
+
+
+@dataclass(frozen=True, slots=True)
 class _InUse:
-    """One backend: as configured, as desired, in the service with the weights in use, and on the bridge."""
+    """One backend: as configured, as desired, and its service."""
 
     configured: Backend
     used: Backend
-    desired: Service
-    program: ServiceProgram | None
-
-    @property
-    def share_wanted(self) -> float:
-        total = sum(self.desired.weights, Fraction(0))
-        return float(self.used.weight / total) if total else 0.0
-
-    @property
-    def share_installed(self) -> float:
-        if self.program is None:
-            return 0.0
-        shares = zip(self.program.service.backends, self.program.assignment.shares, strict=True)
-        return float(sum((share for backend, share in shares if backend.name == self.used.name), Fraction(0)))
-
-    @property
-    def flows(self) -> int:
-        blocks = () if self.program is None else self.program.blocks
-        return sum(block.backend.name == self.used.name for block in blocks)
+    whole: _Whole
 
 
-def _backend(
-    seen: Seen, service: Service, backend: _InUse, offload: Mapping[_Place, list[BlockOffload]] | None
-) -> BackendView:
-    names = (service.name, backend.used.name)
+def _backend(seen: Seen, names: Names, backend: _InUse) -> BackendView:
+    name, whole = backend.used.name, backend.whole
     health = seen.health.get(names)
     override = next((o for o in seen.overrides if (o.service, o.backend) == names), None)
     is_drained = override is not None and not override.weight
-    mine = [b for blocks in (offload or {}).values() for b in blocks if b.block.backend == backend.used.name]
     ramp = seen.ramps.get(names)
+    weight = float(backend.used.weight * backend.used.ramp)
     return BackendView(
-        name=backend.used.name,
-        mac=str(backend.used.mac),
+        name=name,
+        mac=str(whole.macs.get(name, backend.used.mac)),
         egress=backend.used.egress,
         address=None if backend.used.address is None else str(backend.used.address),
         state=_state(health, is_drained=is_drained),
-        is_out=backend.used.name in seen.out.get(service.name, ()),
+        is_out=name in seen.out.get(names[0], ()),
         weight=float(backend.configured.weight),
-        weight_in_use=float(backend.used.weight),
-        share_wanted=backend.share_wanted,
-        share_installed=backend.share_installed,
-        flows=backend.flows,
-        blocks=_verdicts(mine),
+        weight_in_use=weight,
+        share_wanted=whole.share(backend.used),
+        share_installed=whole.installed.get(name, 0.0),
+        flows=whole.flows.get(name, 0),
+        blocks=_verdicts(whole.blocks.get(name, ())),
         traffic=None if seen.offload is None else seen.offload.traffic.get(names),
         rate=None if seen.offload is None else seen.offload.rates.get(names),
         ramp=None if ramp is None else float(ramp),
@@ -170,18 +202,23 @@ def _verdicts(blocks: Iterable[BlockOffload]) -> Mapping[Verdict, int]:
 
 
 def _blocks(program: ServiceProgram, offload: Mapping[_Place, list[BlockOffload]]) -> Iterator[BlockView]:
+    names = [backend.name for backend in program.service.backends]
+    parts = 1 << program.assignment.width
     for start, size, value, mask, owner in sorted(_places(program.service, program.assignment)):
         seen = [block.verdict for block in offload.get((value, mask), ())]
         worst = max(seen, key=lambda verdict: verdict.badness) if seen else None
-        yield BlockView(value, mask, float(start), float(-size), program.service.backends[owner].name, worst)
+        yield BlockView(value, mask, start / parts, -size / parts, names[owner], worst)
 
 
-def _places(service: Service, assignment: ServiceAssignment) -> Iterator[tuple[Fraction, Fraction, int, int, int]]:
-    """Start, negative size (so that a block sorts before those within it), value, mask and owner of each rule."""
+def _places(service: Service, assignment: ServiceAssignment) -> Iterator[tuple[int, int, int, int, int]]:
+    """Start, negative size (so that a block sorts before those within it), value, mask and owner of each rule.
+
+    Start and size in the smallest parts of the address space that there are.
+    """
     for rule in assignment.rules:
         block = unspread(rule.value, rule.mask, service.source_bits.positions)
-        start = Fraction(block.start(assignment.width), 1 << assignment.width)
-        yield start, -Fraction(1, 1 << block.depth), rule.value, rule.mask, rule.owner
+        size = 1 << assignment.width - block.depth
+        yield block.start(assignment.width), -size, rule.value, rule.mask, rule.owner
 
 
 def _by_place(blocks: Iterable[BlockOffload]) -> dict[str, dict[_Place, list[BlockOffload]]]:

@@ -15,6 +15,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self._next: list[asyncio.Future[Outcome]] = []
+        self._now: list[asyncio.Future[Outcome]] = []
 
     def ticket(self) -> asyncio.Future[Outcome]:
         """What the next round that begins comes to."""
@@ -22,14 +23,13 @@ class Waiting:
         self._next.append(future)
         return future
 
-    def take(self) -> list[asyncio.Future[Outcome]]:
-        """Those who wait for the round that begins now."""
-        waiting, self._next = self._next, []
-        return waiting
+    def begin(self) -> None:
+        """A round begins: it knows all that was asked until now, and nothing that is asked later."""
+        self._now, self._next = self._now + self._next, []
 
-
-def settle(waiting: list[asyncio.Future[Outcome]], outcome: Outcome) -> None:
-    """Tell them; those who gave up are left out."""
-    for future in waiting:
-        if not future.done():
-            future.set_result(outcome)
+    def settle(self, outcome: Outcome) -> None:
+        """The round that began is over. Those who gave up waiting are left out."""
+        settled, self._now = self._now, []
+        for future in settled:
+            if not future.done():
+                future.set_result(outcome)

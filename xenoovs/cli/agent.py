@@ -149,21 +149,22 @@ async def _run(setting: _Setting, options: Options, control: Control | None) -> 
     from xenoovs.agent.clock import MonotonicClock
     from xenoovs.agent.control.serve import serve
     from xenoovs.agent.daemon import Agent, Settings
+    from xenoovs.agent.neighbour import Neighbours
     from xenoovs.agent.overrides import RuntimeFile
     from xenoovs.agent.probe.run import Prober
-    from xenoovs.cli.keeping import reconciling, wake
+    from xenoovs.cli.keeping import Way, reconciling, wake
 
     bridge, loop = setting.config.balancer.uplinks.bridge, asyncio.get_running_loop()
     settings = Settings(options.resync_s, options.confirm_s, RuntimeFile(setting.places.runtime(bridge)))
     prober = Prober(exec_allowed=options.allow_exec)
-    with reconciling(bridge, db=options.db, lab=options.lab, control=control, once=options.once) as (
-        reconciler,
-        on_change,
-    ):
+    way, neighbours = Way(options.db, options.lab, options.once), Neighbours()
+    await asyncio.to_thread(neighbours.settle, setting.config.balancer)
+    with reconciling(bridge, way, control, resolve=neighbours.resolve) as (reconciler, on_change):
         agent = Agent(setting.config, reconciler, probe=prober.probe, clock=MonotonicClock(), settings=settings)
         on_change(lambda: wake(loop, agent.want_round))
         if control is None:
             agent.watch_bridge(setting.switch.endpoint.db)
+        agent.beside(lambda: neighbours.follow(lambda: agent.config.balancer, changed=agent.want_round))
         mounts = _mounts(agent, options)
         for one in setting.opened:
             agent.beside(lambda one=one: serve(agent, one, mounts))  # type: ignore[misc]

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import (
-    Output,
-    config_argument,
-    connect,
-    duration,
-    load,
-    output_option,
-    rebalance_option,
-    switch_options,
-)
+from xenoovs.cli.options import Output, bridge_command, connect, duration, load_resolved, rebalance_option
 from xenoovs.cli.output import print_json
 from xenoovs.cli.plan import FLOWS_SHOWN
 
@@ -52,9 +43,7 @@ class Options:
         return self.confirm_s is not None or self.must_offload
 
 
-@click.command("apply")
-@config_argument
-@switch_options
+@bridge_command("apply")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @rebalance_option
@@ -82,7 +71,6 @@ class Options:
     metavar="TIME",
     help="How long --rollback-unless-offloaded looks.",
 )
-@output_option
 def command(**given: Any) -> None:
     """Make the bridge do what the config FILE says.
 
@@ -102,7 +90,7 @@ def command(**given: Any) -> None:
     from xenoovs.cli.show_plan import plan_document, show_plan
 
     options = Options(**given)
-    balancer, switch = load(options.config), connect(options.db, options.lab)
+    balancer, switch = load_resolved(options.config), connect(options.db, options.lab)
     drains = None if options.no_drain else Drains(switch)
     change = plan_change(balancer, switch, rebalance=options.rebalance, drains=drains, now_s=time.monotonic())
     if options.output is Output.TEXT:

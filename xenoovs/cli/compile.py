@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, load, output_option
+from xenoovs.cli.options import Output, config_argument, load_resolved, output_option
 from xenoovs.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def command(config: Path, output: Output) -> None:
     from xenoovs.compile.program import compile_program, sorted_flows
     from xenoovs.openflow.render import render_flow_to_send
 
-    program = compile_program(load(config))
+    program = compile_program(load_resolved(config))
     if output is Output.JSON:
         print_json(_document(program))
     else:

@@ -15,11 +15,12 @@ from threading import Thread
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.links import LinkReconciler
 from xenoovs.agent.log import LogForm, start_logging, tell, warn
 from xenoovs.agent.probe.run import Prober
+from xenoovs.agent.told import LinkReconciler
 from xenoovs.cli.keeping import wake
 from xenoovs.controller.board import Board
+from xenoovs.controller.responder import Responder
 from xenoovs.controller.session import FRAMEWORK, Session
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.controller.voice import Voice
@@ -41,8 +42,8 @@ class XenoovsController(FRAMEWORK.application):  # type: ignore[misc,name-define
         self._config = ConfigFile(Path(path))
         self._board = Board(voice=Voice(tell, warn))
         self._board.want(self._config.balancer.uplinks.bridge)
-        # The launcher's server makes one of these for each connection.
-        FRAMEWORK.controller.Datapath = self._session
+        # What the launcher's server calls for each connection.
+        FRAMEWORK.controller.datapath_connection_factory = self._serve
 
     def start(self) -> None:
         """Called by the launcher when all applications are there."""
@@ -50,13 +51,16 @@ class XenoovsController(FRAMEWORK.application):  # type: ignore[misc,name-define
         tell("waiting for bridges", framework=FRAMEWORK.name)
         Thread(target=self._keep, name="xenoovs-agent", daemon=True).start()
 
-    def _session(self, socket: object, address: object) -> Session:
-        return Session(socket, address, self._board.ears)
+    def _serve(self, socket: object, address: object) -> None:
+        Session(socket, address, self._board.ears).serve()
 
     def _keep(self) -> None:
         # ryu replaces select(2) and with it what asyncio would take.
         events = asyncio.SelectorEventLoop(selectors.SelectSelector())
-        reconciler = LinkReconciler(ControllerSwitch(self._board), self._board.ports_down)
+        responder = Responder(lambda: self._board.lines, voice=Voice(tell, warn))
+        self._board.on_packet(responder.hear)
+        switch = ControllerSwitch(self._board)
+        reconciler = LinkReconciler(switch, self._board.ports_down, follow=responder.follow)
         events.run_until_complete(self._run(events, reconciler))
 
     async def _run(self, events: asyncio.AbstractEventLoop, reconciler: LinkReconciler) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, connect, load, output_option, switch_options
+from xenoovs.cli.options import Output, connect, load_resolved, output_option, switch_options
 from xenoovs.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _question(config: Path | None, *, db: str | None, lab: str | None, backends:
     from xenoovs.lab.lab import open_lab
     from xenoovs.switch.host import check_reachable
 
-    balancer = None if config is None else load(config)
+    balancer = None if config is None else load_resolved(config)
     switch = connect(db, lab)
     check_reachable(switch.endpoint)
     where = where_of(switch.endpoint, config=config, lab=lab)

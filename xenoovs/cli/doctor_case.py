@@ -14,7 +14,7 @@ from xenoovs.datapath.host import NOT_ASKED, BackendFacts, Seen, Unknown
 from xenoovs.errors import ParseError, SimulateError, SwitchError
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.cookie import decode_cookie
+from xenoovs.openflow.cookie import decode_cookie, is_of_controller
 from xenoovs.openflow.render import render_flow
 from xenoovs.simulate.megaflows import pipeline_of
 from xenoovs.switch.host import gather
@@ -110,13 +110,13 @@ def _facts(lab: Lab | None, *, mac: str, egress: str) -> Seen[BackendFacts]:
 
 
 def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow]) -> ForeignFlows:
-    """Which flows of others our packets pass, and what they cost."""
+    """Which flows of others our packets pass, and what they cost. Those of our own controller are none of others'."""
     floors: dict[int, int] = {}
     for flow in program.flows:
         cookie = decode_cookie(flow.cookie)
         if cookie is not None and cookie.service:
             floors[flow.table] = min(flow.priority, floors.get(flow.table, flow.priority))
-    all_foreign = tuple(foreign)
+    all_foreign = tuple(flow for flow in foreign if not is_of_controller(flow.cookie))
     ports = (None, *balancer.uplinks.ingress)
     passed = tuple(
         flow

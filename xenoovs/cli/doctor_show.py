@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.output import print_table
+from xenoovs.cli.output import print_table, say
 from xenoovs.verify.doctor.check import State
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def show_checks(checks: Iterable[Check], where: Where) -> None:
     print_table(["STATE", "CHECK", "OF", "SEEN"], [_cells(check) for check in rows])
     for check in rows:
         if check.state is State.WRONG or (check.state is State.UNKNOWN and check.fix and not check.fix.is_elsewhere):
-            click.echo("\n" + "\n".join(_paragraph(check, where)))
+            _show_paragraph(check, where)
 
 
 def summary(checks: Iterable[Check]) -> str:
@@ -38,10 +38,13 @@ def _cells(check: Check) -> list[str]:
     return [click.style(check.state.value, fg=_COLOUR[check.state]), check.name, check.subject or "", check.seen]
 
 
-def _paragraph(check: Check, where: Where) -> list[str]:
+def _show_paragraph(check: Check, where: Where) -> None:
     about = f"{check.name} {check.subject}" if check.subject else check.name
-    lines = [click.style(f"{about}: {check.seen}", fg=_COLOUR[check.state]), f"  why: {check.why}"]
+    click.echo()
+    say(f"{about}: {check.seen}", indent="  ", fg=_COLOUR[check.state])
+    say(f"  why: {check.why}", indent="       ")
     if check.fix is not None:
-        by_us = "   (--fix does it)" if check.is_safely_mended and not check.needs_restart else ""
-        lines.append(f"  do:  {click.style(check.fix.text(where), bold=True)}{by_us}")
-    return lines
+        # Never wrapped, so that it can be copied.
+        click.echo(f"  do:  {click.style(check.fix.text(where), bold=True)}")
+        if check.is_safely_mended and not check.needs_restart:
+            click.echo("       (--fix does it)")

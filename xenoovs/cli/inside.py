@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -60,10 +61,22 @@ def run_inside(machine: Machine, argv: Sequence[str], *, name: str) -> int:
 
 
 def _files(argv: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for word in argv:
-        path = os.path.abspath(word)  # noqa: PTH100 (links stay as they are)
-        if os.path.isfile(path) and os.path.getsize(path) <= _LARGEST_FILE_BYTES:  # noqa: PTH113, PTH202
-            with open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
-                found[path] = file.read()
-    return found
+    # Whoever writes `--option=FILE` means a file too.
+    words = [part for word in argv[1:] for part in (word, word.partition("=")[2]) if part]
+    paths = dict.fromkeys(Path(os.path.abspath(word)) for word in words)  # noqa: PTH100 (links stay as they are)
+    return {str(path): path.read_bytes().decode(errors="surrogateescape") for path in paths if _travels(path)}
+
+
+def _travels(path: Path) -> bool:
+    # Programs are the same there; the machine has a kernel, devices and a /run of its own.
+    try:
+        return (
+            path.is_file()
+            and not path.is_relative_to("/proc")
+            and not path.is_relative_to("/sys")
+            and not path.is_relative_to("/dev")
+            and not os.access(path, os.X_OK)
+            and path.stat().st_size <= _LARGEST_FILE_BYTES
+        )
+    except OSError:
+        return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xenoovs.cli.options import connect
@@ -12,6 +13,7 @@ from xenoovs.cli.via import Control, serving
 
 if TYPE_CHECKING:
     from xenoovs.agent.reconcile import Reconciler
+    from xenoovs.model.balancer import Balancer
     from xenoovs.switch.live import LiveSwitch
 
 _ONCE_PATIENCE_S = 30.0
@@ -20,28 +22,43 @@ _ONCE_PATIENCE_S = 30.0
 OnChange = Callable[[Callable[[], None]], None]
 """Takes what to call, in any thread, when something has happened at the switch."""
 
+Resolve = Callable[["Balancer"], "Balancer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Which Open vSwitch of this host is meant (--db, --lab), and whether one round is all there will be."""
+
+    db: str | None
+    lab: str | None
+    once: bool = False
+
 
 @contextmanager
 def reconciling(
-    bridge: str, *, db: str | None, lab: str | None, control: Control | None, once: bool
+    bridge: str, way: Way, control: Control | None, *, resolve: Resolve
 ) -> Iterator[tuple[Reconciler, OnChange]]:
     """Until the end of the `with`. `control`: how bridges connect to us; None: by ovs-ofctl.
 
+    `resolve`: as of Reconciler.
+
     Raises click.UsageError, FrameworkMissing, FrameworkUnusable, CannotListen, SwitchError.
     """
-    from xenoovs.agent.links import LinkReconciler
     from xenoovs.agent.reconcile import Reconciler
+    from xenoovs.agent.told import LinkReconciler
 
-    local = connect(db, lab)
+    local = connect(way.db, way.lab)
     if control is None:
-        yield Reconciler(local), lambda _wake: None
+        yield Reconciler(local, resolve=resolve), lambda _wake: None
         return
-    here = local if control.attach or db or lab or _has(local, bridge) else None
+    here = local if control.attach or way.db or way.lab or _has(local, bridge) else None
     with serving(control, bridge, here) as server:
         from xenoovs.controller.switch import ControllerSwitch
 
-        switch = ControllerSwitch(server.board, here, _ONCE_PATIENCE_S if once else 0.0)
-        yield LinkReconciler(switch, server.board.ports_down), server.board.on_change
+        switch = ControllerSwitch(server.board, here, _ONCE_PATIENCE_S if way.once else 0.0)
+        board, responder = server.board, server.responder
+        links = LinkReconciler(switch, board.ports_down, follow=responder.follow, resolve=resolve)
+        yield links, board.on_change
 
 
 def wake(events: asyncio.AbstractEventLoop, want_round: Callable[[], None]) -> None:

@@ -85,7 +85,7 @@ class Looker:
             foreign = (seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
             findings = name_foreign(findings, foreign)
         told = (*hints.reasons_told(), *hints.remarks(is_filtered=False))
-        return Look(findings, (*remarks, *self._settings(findings), *told), self._origins(findings))
+        return Look(findings, (*remarks, *self._settings(findings), *told), self._origins(findings, hints.cores))
 
     def _of_this_bridge(self, dump: str) -> Iterator[str]:
         """One datapath serves all bridges; what enters by a port of another one is not this config's business."""
@@ -110,11 +110,11 @@ class Looker:
             if state is not None and not state.hw_offload:
                 yield "other_config:hw-offload is not set in Open vSwitch, so it offloads nothing; see `xenoovs doctor`"
 
-    def _origins(self, findings: OffloadFindings) -> dict[str, tuple[str, ...]]:
+    def _origins(self, findings: OffloadFindings, cores: Iterable[int]) -> dict[str, tuple[str, ...]]:
         from xenoovs.switch.detrace import detrace
 
         ufids = dict.fromkeys(found.ufid for found in findings.instances if found.ufid and found.oddity in _TRACED)
-        answers = detrace(self.switch.endpoint, ufids)
+        answers = detrace(self.switch.endpoint, ufids, cores=cores)
         return {ufid: tuple(map(str, parse_detrace(text))) for ufid, text in answers.items()}
 
 

@@ -77,6 +77,15 @@ def control_option(command: Command) -> Command:
     return option(command)
 
 
+def bridge_command(name: str) -> Callable[[Callable[..., object]], click.Command]:
+    """A command about the bridge of a config: `NAME FILE [--db TARGET | --lab NAME] [-o text|json]`."""
+
+    def decorate(function: Callable[..., object]) -> click.Command:
+        return click.command(name)(config_argument(switch_options(output_option(function))))
+
+    return decorate
+
+
 def rebalance_option(command: Command) -> Command:
     """--rebalance."""
     option = click.option(
@@ -95,6 +104,18 @@ def load(config: Path) -> Balancer:
     if str(config) == "-":
         return parse_config(sys.stdin.buffer.read(MAX_SIZE_BYTES + 1), file="<stdin>")
     return load_config(config)
+
+
+def load_resolved(config: Path) -> Balancer:
+    """As `load`, with the MACs of backends that are given by their address alone. Raises ConfigError, MacUnknown."""
+    from xenoovs.model.resolve import sought
+
+    balancer = load(config)
+    if not sought(balancer):
+        return balancer
+    from xenoovs.agent.neighbour import resolve_now
+
+    return resolve_now(balancer)
 
 
 def connect(db: str | None, lab: str | None) -> LiveSwitch:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import click
+
+_LEAST_ROOM = 24
+"""For the text of a last column, however narrow the terminal is."""
+_MOST = 1 << 30
+_WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def print_json(document: object) -> None:
@@ -15,18 +24,73 @@ def print_json(document: object) -> None:
     click.echo(json.dumps(document, indent=2))
 
 
-def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()) -> None:
-    """A table; columns whose index is in `right` hold numbers. Cells may carry colours (click.style)."""
-    lines = [[*headers], *([*row] for row in rows)]
-    widths = [max(len(click.unstyle(line[column])) for line in lines) for column in range(len(headers))]
-    numbers = frozenset(right)
-    for index, line in enumerate(lines):
-        cells = [
-            _pad(cell, width, right=column in numbers)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        text = "  ".join(cells).rstrip()
-        click.echo(click.style(text, bold=True) if index == 0 else text)
+def print_table(
+    headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = (), spare: Iterable[int] = ()
+) -> None:
+    """A table; columns whose index is in `right` hold numbers. Cells may carry colours (click.style).
+
+    On a terminal that is too narrow the columns in `spare` are left out, in their order, as far as that helps; a last
+    column of text goes on below itself. What is piped has every column and one line a row.
+    """
+    table = _Table([[*headers], *([*row] for row in rows)], frozenset(right))
+    width = terminal_width()
+    left_out: list[str] = []
+    kept = list(range(len(headers)))
+    for column in spare:
+        if width is None or table.width(kept) <= width:
+            break
+        kept.remove(column)
+        left_out.append(headers[column])
+    for index, line in enumerate(table.lines(kept, width)):
+        click.echo(click.style(line, bold=True) if index == 0 else line)
+    if left_out:
+        click.echo(f"(for want of room without {', '.join(left_out)})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Cells with the headers first; `numbers`: columns that are aligned to the right."""
+
+    cells: list[list[str]]
+    numbers: frozenset[int]
+
+    def widths(self, kept: Sequence[int]) -> list[int]:
+        return [max(len(click.unstyle(row[column])) for row in self.cells) for column in kept]
+
+    def width(self, kept: Sequence[int]) -> int:
+        return sum(self.widths(kept)) + 2 * (len(kept) - 1)
+
+    def lines(self, kept: Sequence[int], width: int | None) -> Iterator[str]:
+        widths = self.widths(kept)
+        indent = sum(widths[:-1]) + 2 * (len(kept) - 1)
+        room = _MOST if width is None or kept[-1] in self.numbers else max(_LEAST_ROOM, width - indent)
+        for row in self.cells:
+            *cells, last = [row[column] for column in kept]
+            is_number = [column in self.numbers for column in kept]
+            padded = [_pad(cell, size, right=n) for cell, size, n in zip(cells, widths, is_number, strict=False)]
+            parts = _wrap(last, room)
+            text = _pad(parts[0], widths[-1], right=True) if is_number[-1] else parts[0]
+            yield "  ".join([*padded, text]).rstrip()
+            yield from (f"{' ' * indent}{part}" for part in parts[1:])
+
+
+def say(text: str, *, indent: str = "", **style: Any) -> None:
+    """Sentences; on a terminal wrapped between words, further lines after `indent`. `style`: as click.style."""
+    width = terminal_width()
+    lines = [text] if width is None else textwrap.wrap(text, width, subsequent_indent=indent, **_WHOLE_WORDS)
+    click.echo(click.style("\n".join(lines), **style) if style else "\n".join(lines))
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal; None where no person is looking."""
+    return shutil.get_terminal_size().columns if is_terminal() else None
+
+
+def _wrap(cell: str, room: int) -> list[str]:
+    # Colours would be cut through; cells that have some are short.
+    if len(cell) <= room or "\x1b" in cell:
+        return [cell]
+    return textwrap.wrap(cell, room, **_WHOLE_WORDS) or [cell]
 
 
 def percent(share: Fraction | float | None) -> str:

@@ -6,18 +6,15 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, connect, load, output_option, rebalance_option, switch_options
+from xenoovs.cli.options import Output, bridge_command, connect, load_resolved, rebalance_option
 from xenoovs.cli.output import print_json
 
 FLOWS_SHOWN = 20
 
 
-@click.command("plan")
-@config_argument
-@switch_options
+@bridge_command("plan")
 @rebalance_option
 @click.option("--all-flows", is_flag=True, help=f"Show every flow, not {FLOWS_SHOWN} of each kind.")
-@output_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -41,7 +38,7 @@ def command(
     from xenoovs.cli.planning import plan_change
     from xenoovs.cli.show_plan import plan_document, show_plan
 
-    balancer, switch = load(config), connect(db, lab)
+    balancer, switch = load_resolved(config), connect(db, lab)
     change = plan_change(balancer, switch, rebalance=rebalance, drains=Drains(switch))
     if output is Output.JSON:
         print_json(plan_document(change))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import click
 
 from xenoovs.cli.offload_look import Look
-from xenoovs.cli.output import percent, print_table
+from xenoovs.cli.output import percent, print_table, say
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.render import render_flow, render_match
 from xenoovs.openflow.value import render_value
@@ -70,12 +70,13 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
     total = total_row(findings)
     headers = ["SERVICE", "BACKEND", *(verdict.value for verdict in Verdict), "MEGAFLOWS", "HW PACKETS", "SW PACKETS"]
     headers += ["IN HW", "HW BYTES", "SW BYTES"]
-    print_table(headers, map(_row, (*backend_rows(findings), total)), right=range(2, len(headers)))
+    rows = map(_row, (*backend_rows(findings), total))
+    print_table(headers, rows, right=range(2, len(headers)), spare=_spare(headers))
     _show_ignored(findings)
     click.echo()
     for verdict, meaning in _MEANING.items():
         if total.count(verdict):
-            click.echo(f"{click.style(verdict.value, fg=_COLOUR[verdict])}: {meaning}")
+            say(f"{verdict.value}: {meaning}", indent="  ", fg=_COLOUR[verdict])
     if total.megaflows > total.predicted:
         _show_surplus(total, findings)
     for widening in findings.widenings:
@@ -84,7 +85,7 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
         if oddity in _ODDITY:
             _show_oddity(oddity, count, look)
     for remark in look.remarks:
-        click.echo(click.style(remark, fg="yellow"))
+        say(remark, fg="yellow")
     _show_torn(findings.torn)
     concluded = findings.conclusion_for(required)
     told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and total.megaflows else _CONCLUSION[findings.conclusion]
@@ -123,11 +124,16 @@ def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
     _conclude(concluded, told, share=findings.hw_share, required=required)
 
 
+def _spare(headers: Sequence[str]) -> list[int]:
+    """Bytes first: they do not compare between layers."""
+    return [headers.index(name) for name in ("SW BYTES", "HW BYTES", "MEGAFLOWS", "PARTIAL")]
+
+
 def _conclude(conclusion: Conclusion, told: str, *, share: float | None, required: float | None) -> None:
     if required is not None and conclusion in (Conclusion.IN_HARDWARE, Conclusion.NOT_ALL_IN_HARDWARE):
         told = f"{percent(share)} of the packets went through the NIC, {percent(required)} are required; {told}"
     colour = "green" if conclusion is Conclusion.IN_HARDWARE else "yellow"
-    click.echo(click.style(told, fg=colour, bold=True))
+    say(told, fg=colour, bold=True)
 
 
 def _cannot_judge(*, is_unread: bool) -> None:
@@ -191,8 +197,8 @@ def _show_surplus(total: OffloadRow, findings: OffloadFindings) -> None:
 
 def _show_widening(widening: Widening) -> None:
     fields = ", ".join(f"{name} {_bits(name, bits)}" for name, bits in widening.fields)
-    label = click.style(f"widened ({widening.megaflows})", fg="yellow")
-    click.echo(f"{label}: megaflows of {widening.service} match {fields} too; no flow of ours looks there, these do:")
+    told = f"megaflows of {widening.service} match {fields} too; no flow of ours looks there, these do:"
+    say(f"widened ({widening.megaflows}): {told}", indent="  ", fg="yellow")
     for flow in widening.flows[:_MAX_FLOWS]:
         click.echo(f"  {render_flow(flow)}")
     if len(widening.flows) > _MAX_FLOWS:
@@ -208,8 +214,7 @@ def _bits(name: str, bits: int) -> str:
 
 def _show_oddity(oddity: Oddity, count: int, look: Look) -> None:
     colour = "red" if oddity in (Oddity.MISDELIVERED, Oddity.CONTRADICTED) else "yellow"
-    label = click.style(f"{oddity.value.replace('_', ' ')} ({count})", fg=colour)
-    click.echo(f"{label}: {_ODDITY[oddity]}")
+    say(f"{oddity.value.replace('_', ' ')} ({count}): {_ODDITY[oddity]}", indent="  ", fg=colour)
     if oddity is Oddity.EXPIRING:
         return
     example = next(found for found in look.findings.instances if found.oddity is oddity)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from xenoovs.cli.output import say
 from xenoovs.verify.verdict import Verdict
 from xenoovs.verify.why.reason import Likelihood
 from xenoovs.verify.why.report import Group, describe, group
@@ -33,7 +34,7 @@ def show(findings: WhyFindings, *, nothing: str) -> None:
     for found in group(findings.diagnoses):
         _show_group(found)
     for note in findings.notes:
-        click.echo(f"note: {note}")
+        say(f"note: {note}", indent="      ")
     lineup = findings.lineup
     if lineup.unjudged:
         click.echo("the dump does not say where its megaflows run (it was made without -m)")
@@ -43,14 +44,14 @@ def show(findings: WhyFindings, *, nothing: str) -> None:
     elif lineup.in_hardware:
         click.echo(click.style(f"all {lineup.in_hardware} megaflows are in hardware", fg="green", bold=True))
     else:
-        click.echo(nothing)
+        say(nothing)
 
 
 def _show_group(found: Group) -> None:
     count = len(found.diagnoses)
     of = f" of {', '.join(found.services)} ({_short(found.backends)})" if found.services else ""
     head = f"{found.verdict.value}: {count} megaflow{'s' if count > 1 else ''}{of}, {found.packets} packets"
-    click.echo(f"{click.style(head, bold=True)}, {_WHERE[found.verdict]}")
+    say(f"{head}, {_WHERE[found.verdict]}", indent="    ", bold=True)
     for diagnosis in found.diagnoses[:_LISTED]:
         click.echo(f"    {diagnosis.megaflow.ufid or '(no ufid)'}  {describe(diagnosis)}")
     if count > _LISTED:
@@ -62,11 +63,11 @@ def _show_group(found: Group) -> None:
 
 def _show_reason(number: int, reason: Reason) -> None:
     word, colour = _WORD[reason.likelihood]
-    click.echo(f"  {number}. {reason.text} [{click.style(word, fg=colour)}]")
+    say(f"  {number}. {reason.text} [{click.style(word, fg=colour)}]", indent="     ")
     for seen in reason.evidence:
-        click.echo(f"       seen: {seen}")
+        say(f"       seen: {seen}", indent="             ")
     if reason.source is not None:
-        click.echo(f"       from: {reason.source}")
+        say(f"       from: {reason.source}", indent="             ")
     for mending in reason.mend:
         click.echo(f"       mend: {click.style(mending, fg='cyan')}")
 

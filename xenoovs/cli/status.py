@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
-from xenoovs.cli.options import Output, connect, load, output_option
+from xenoovs.cli.options import Output, connect, load_resolved, output_option
 from xenoovs.cli.output import is_terminal, percent, print_json, print_table, quantity
+from xenoovs.errors import AgentMissing
 from xenoovs.model.drain import DrainMode
 
 if TYPE_CHECKING:
@@ -52,36 +53,31 @@ class Options:
 )
 @output_option
 @click.pass_context
-def command(
-    context: click.Context,
-    /,
-    config: Path | None,
-    *,
-    from_bridge: bool,
-    watch: bool,
-    interval_s: float,
-    output: Output,
-    **given: Any,
-) -> None:
+def command(context: click.Context, /, **given: Any) -> None:
     """Show who gets what, and what is wrong: from the agent where one runs, else from the bridge and the config FILE.
 
-    From the agent: state of each backend, and for how long; its weight in use; WANTED, its share by weight; SPACE, its
-    share of the client addresses; rates as the datapath counts them.
+    From the agent: state of each backend, and for how long (`kept`: down, but `max_down` leaves it its clients); its
+    weight in use; WANTED, its share by weight; SPACE, its share of the client addresses; rates by the datapath.
 
     From the bridge: WANTED and SPACE, and SEEN, the share of the packets, from the counters of the flows. Open vSwitch
     brings those up to date about twice a second, those of hardware every 2 s.
 
     Exit status 2: the bridge is not as it should be, or the newest config is not in use.
     """
-    if watch and interval_s == 0:
+    where = Where(**{name: given.pop(name) for name in ("control", "bridge", "db", "lab")})
+    options = Options(where=where, **given)
+    if options.watch and options.interval_s == 0:
         raise click.UsageError("--watch needs an --interval above 0.")
-    if from_bridge and config is None:
+    if options.from_bridge and options.config is None:
         raise click.UsageError("--from-bridge needs the config FILE.")
-    options = Options(config, Where(**given), from_bridge, watch, interval_s, output)
-    balancer = None if config is None else load(config)
-    client = _agent(balancer, options)
-    if client is not None:
-        context.exit(_from_agent(client, options))
+    balancer = None if options.config is None else load_resolved(options.config)
+    try:
+        client = _agent(balancer, options)
+        if client is not None:
+            context.exit(_from_agent(client, options))
+    except AgentMissing:
+        click.echo("without an agent, `xenoovs status FILE` reads the bridge of a config itself", err=True)
+        raise
     if balancer is not None:
         context.exit(_from_bridge(balancer, options))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xenoovs.agent.snapshot import BackendState, ServiceView, Snapshot
-from xenoovs.agent.words import ago, percent, quantity
+from xenoovs.agent.words import ago, percent, quantity, troubles
 from xenoovs.cli.top_line import Line, Span, cut, fit, printable
 from xenoovs.cli.top_rows import Layout, layout_of, row_line, service_line
 from xenoovs.cli.top_view import Row, Sort, Task, View, chosen_index, rows
@@ -41,7 +41,7 @@ def _head(snapshot: Snapshot, width: int) -> Iterator[Line]:
     up = f"agent up {ago(snapshot.now_s - snapshot.started_s)}"
     yield (left, "bold"), (state, look), (up.rjust(width - len(left) - len(state)), "quiet")
     yield ((_totals(snapshot), "plain"),)
-    for trouble, look in _troubles(snapshot):
+    for trouble, look in troubles(snapshot):
         yield ((printable(trouble), look),)
 
 
@@ -72,15 +72,6 @@ def _totals(snapshot: Snapshot) -> str:
         f"looked {looked}",
     )
     return "   ".join(told)
-
-
-def _troubles(snapshot: Snapshot) -> Iterator[Span]:
-    if snapshot.last_error:
-        yield snapshot.last_error, "bad"
-    if snapshot.config_problem:
-        yield f"the newest config is not in use: {snapshot.config_problem}", "warn"
-    if snapshot.confirm_by_s is not None:
-        yield f"taken back in {ago(snapshot.confirm_by_s - snapshot.now_s)} unless `xenoovs confirm` comes", "warn"
 
 
 def _body(listed: tuple[Row, ...], layout: Layout, *, cursor: int | None) -> Iterator[tuple[bool, Line]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, connect, load, output_option, switch_options
+from xenoovs.cli.options import Output, bridge_command, connect, load_resolved
 from xenoovs.cli.output import print_json
 from xenoovs.cli.trace_packet import address, packet_of
 from xenoovs.model.address import Mac
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 _SOURCE_PORT = 40000
 
 
-@click.command("trace")
-@config_argument
+@bridge_command("trace")
 @click.option("--src", required=True, type=address, help="The client's address.")
 @click.option("--dst", type=address, help="Destination. Default: the first VIP of the client's IP version.")
 @click.option("--protocol", type=click.Choice([p.value for p in Protocol]), help="Default: that of the service.")
@@ -34,8 +33,6 @@ _SOURCE_PORT = 40000
 @click.option("--dport", type=click.IntRange(0, 65535), help="Default: the first port of the service.")
 @click.option("--in-port", help="Where the packet enters. Default: the first ingress port.")
 @click.option("--offline", is_flag=True, help="Do not ask a switch.")
-@switch_options
-@output_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -57,7 +54,7 @@ def command(
     from xenoovs.cli.planning import compile_near
     from xenoovs.simulate.table import tables_of
 
-    balancer = load(config)
+    balancer = load_resolved(config)
     asked = packet_of(balancer, **packet)
     switch = None if offline else _reach(balancer, db=db, lab=lab)
     program = compile_near(balancer, switch.observed if isinstance(switch, _Reached) else ())

@@ -11,8 +11,8 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.packet import Packet
 from xenoovs.model.service import Protocol, Service
 
-_SOME_ADDRESS = {4: "192.0.2.1", 6: "2001:db8::1"}
-"""Documentation addresses (RFC 5737, RFC 3849), for services that take any destination."""
+_SOME_ADDRESSES = {4: ("192.0.2.1", "192.0.2.2"), 6: ("2001:db8::1", "2001:db8::2")}
+"""Documentation addresses (RFC 5737, RFC 3849), for services that take any destination, and for no service."""
 
 _ECHO_REQUEST = {4: 8, 6: 128}
 """ICMP types (RFC 792, RFC 4443)."""
@@ -44,7 +44,7 @@ def packet_of(
     claim = service.claim if service else None
     kind = Protocol(protocol) if protocol else claim.protocol if claim and claim.protocol else Protocol.UDP
     vips = claim.vips_of(family) if claim else ()
-    destination = dst or (vips[0] if vips else ip_address(_SOME_ADDRESS[src.version]))
+    destination = dst or (vips[0] if vips else _other_than(src))
     if family_of(destination) is not family:
         raise click.UsageError(f"--src {src} and --dst {destination} are not of one IP version.")
     port = dport if dport is not None else claim.ports[0].first if claim and claim.ports else _SOME_PORT
@@ -57,6 +57,10 @@ def packet_of(
         dport=port if kind.has_ports else 0,
         dl_dst=service.vip_mac if service and service.vip_mac else Mac(0x020000000002),
     )
+
+
+def _other_than(src: IPAddress) -> IPAddress:
+    return next(address for text in _SOME_ADDRESSES[src.version] if (address := ip_address(text)) != src)
 
 
 def _guess_service(balancer: Balancer, src: IPAddress, dst: IPAddress | None) -> Service | None:

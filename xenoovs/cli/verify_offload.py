@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, connect, duration, load, output_option, share, switch_options
+from xenoovs.cli.options import Output, connect, duration, load_resolved, output_option, share, switch_options
 from xenoovs.cli.output import is_terminal, print_json
 from xenoovs.errors import SwitchError
 
@@ -110,7 +110,7 @@ class Request:
         from xenoovs.cli.offload_look import look_at_dump, looker_of
         from xenoovs.verify.report_json import to_json
 
-        balancer = load(self.config or Path("-"))
+        balancer = load_resolved(self.config or Path("-"))
         if self.from_dump is not None:
             look = look_at_dump(balancer, self.from_dump, self.from_flows)
         else:

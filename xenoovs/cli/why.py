@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, connect, load, output_option, switch_options
+from xenoovs.cli.options import Output, bridge_command, connect, load_resolved
 from xenoovs.cli.output import print_json
 from xenoovs.cli.why_options import Recorded, recorded_options
 
@@ -48,8 +48,7 @@ class _Ufid(click.ParamType[Any]):
         return digits
 
 
-@click.command("why")
-@config_argument
+@bridge_command("why")
 @click.option("--service", metavar="NAME", help="Only megaflows of this service.")
 @click.option("--src", "source", metavar="IP", type=_Address(), help="Only megaflows of packets from this client.")
 @click.option("--ufid", metavar="UFID", type=_Ufid(), help="Only this megaflow; its first digits suffice.")
@@ -75,8 +74,6 @@ class _Ufid(click.ParamType[Any]):
     "Takes one hardware entry for some milliseconds.",
 )
 @recorded_options
-@switch_options
-@output_option
 @click.pass_context
 def command(context: click.Context, /, config: Path, *, output: Output, **options: Any) -> None:
     """Say for each megaflow of the config FILE that is not in hardware why, most likely reason first.
@@ -94,7 +91,7 @@ def command(context: click.Context, /, config: Path, *, output: Output, **option
     from xenoovs.verify.why.report import to_json
 
     recorded = Recorded.of(config, options)
-    balancer = load(config)
+    balancer = load_resolved(config)
     question = Question(options["service"], options["source"], options["ufid"])
     names = [service.name for service in balancer.services]
     if question.service is not None and question.service not in names:

@@ -132,12 +132,6 @@ def sorted_flows(flows: Iterable[Flow]) -> tuple[Flow, ...]:
     return tuple(sorted(flows, key=lambda flow: (flow.table, -flow.priority, render_flow(flow))))
 
 
-def render_program(program: Program) -> str:
-    """All flows as text, one a line, in the order of `sorted_flows`."""
-    lines = sorted((flow.table, -flow.priority, render_flow(flow)) for flow in program.flows)
-    return "".join(f"{line}\n" for _, _, line in lines)
-
-
 def _compile_service(service: Service, *, service_id: int, ingress: tuple[str, ...]) -> ServiceProgram:
     assignment = assign(service)
     return ServiceProgram(

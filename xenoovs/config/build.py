@@ -11,7 +11,7 @@ from xenoovs.config.health import health_of
 from xenoovs.config.health_schema import HealthConfig
 from xenoovs.config.schema import BackendConfig, MatchConfig, ServiceConfig, SwitchConfig
 from xenoovs.model.address import Family, Mac, family_of
-from xenoovs.model.backend import Backend
+from xenoovs.model.backend import UNKNOWN_MAC, Backend
 from xenoovs.model.balancer import Balancer, Uplinks
 from xenoovs.model.service import Claim, Service, SourceBits
 
@@ -57,7 +57,14 @@ def _service(service: ServiceConfig, default_egress: str, health: HealthConfig, 
 
 
 def _backend(backend: BackendConfig, default_egress: str) -> Backend:
-    return Backend(backend.name, backend.mac, backend.weight, backend.egress or default_egress, backend.address)
+    return Backend(
+        backend.name,
+        backend.mac or UNKNOWN_MAC,
+        backend.weight,
+        backend.egress or default_egress,
+        backend.address,
+        follows=backend.mac is None,
+    )
 
 
 def _source_bits(match: MatchConfig) -> SourceBits:

@@ -11,7 +11,7 @@ from xenoovs.config.fields import HIGHEST_BIT, MatchField
 from xenoovs.config.remark import Remark
 from xenoovs.config.schema import ServiceConfig
 from xenoovs.config.tree import Path
-from xenoovs.model.address import Family, Mac, family_of
+from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.service import Protocol
 
 
@@ -92,16 +92,22 @@ def _check_backend_names(service: ServiceConfig, path: Path) -> Iterator[Remark]
 
 def _check_backend_macs(service: ServiceConfig, path: Path, default_egress: str | None) -> Iterator[Remark]:
     """On one port a MAC is one server; two backends with it would be one server with two weights."""
-    first: dict[tuple[Mac, str | None], int] = {}
+    first: dict[tuple[Mac | IPAddress, str | None], int] = {}
     for index, backend in enumerate(service.backends):
         port = backend.egress or default_egress
-        other = first.setdefault((backend.mac, port), index)
-        if other != index:
-            name = service.backends[other].name
+        key = backend.mac or backend.address
+        if key is None:
             yield Remark(
-                (*path, "backends", index, "mac"),
-                f"{backend.mac} is already backend {name}{f' on port {port}' if port else ''}; "
-                "write the MAC of this server, or one backend with both weights",
+                (*path, "backends", index), "a backend needs `mac:`, or `address:` by which its MAC can be found"
+            )
+            continue
+        other = first.setdefault((key, port), index)
+        if other != index:
+            name, what = service.backends[other].name, "address" if backend.mac is None else "mac"
+            yield Remark(
+                (*path, "backends", index, what),
+                f"{key} is already backend {name}{f' on port {port}' if port else ''}; "
+                f"write the {what if backend.mac is None else 'MAC'} of this server, or one backend with both weights",
             )
 
 

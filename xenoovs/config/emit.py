@@ -112,8 +112,9 @@ def _drain(drain: Drain) -> str:
 
 def _backend(backend: Backend) -> str:
     address = "" if backend.address is None else f", address: {_text(str(backend.address))}"
+    mac = "" if backend.follows else f"mac: {backend.mac}, "
     return (
-        f"  - {{name: {_text(backend.name)}, mac: {backend.mac}, "
+        f"  - {{name: {_text(backend.name)}, {mac}"
         f"weight: {_decimal(backend.weight)}, egress: {_text(backend.egress)}{address}}}"
     )
 

@@ -68,6 +68,8 @@ def _check_addresses(service: ServiceConfig, path: Path, probe: ProbeKind) -> It
     asks_vip = probe is ProbeKind.ARP and any(vip.version == 4 for vip in service.vip)
     for index, backend in enumerate(service.backends):
         here = (*path, "backends", index)
+        if probe is ProbeKind.ARP and backend.mac is None:
+            yield Remark(here, "probe arp asks whether a MAC answers; add `mac:`, or use an icmp probe")
         if backend.address is None and not asks_vip:
             yield Remark(here, f"probe {probe.value} needs the server's own address; add `address:`")
         elif backend.address is not None and backend.address.version == 6 and probe is ProbeKind.ARP:

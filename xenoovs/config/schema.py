@@ -60,7 +60,6 @@ Name = Annotated[str, PlainValidator(fields.name), WithJsonSchema(_NAME)]
 PortName = Annotated[str, PlainValidator(fields.port_name), WithJsonSchema(_PORT_NAME)]
 PortNames = Annotated[list[PortName], *_Many, _one_or_many(_PORT_NAME)]
 MacAddress = Annotated[Mac | None, PlainValidator(fields.mac), WithJsonSchema(_MAC)]
-RequiredMac = Annotated[Mac, PlainValidator(fields.mac), WithJsonSchema(_MAC)]
 SourceMac = Annotated[
     Mac | bool, PlainValidator(fields.source_mac), WithJsonSchema({"anyOf": [{"type": "boolean"}, _MAC]})
 ]
@@ -114,7 +113,12 @@ class BackendConfig(_Mapping):
     """One server."""
 
     name: Name = Field(description="Unique in the service.", examples=["fips2"])
-    mac: RequiredMac = Field(description="Ethernet address of the server.", examples=["02:00:5e:10:00:02"])
+    mac: MacAddress = Field(
+        default=None,
+        description="Ethernet address of the server; left out: found on the network by its `address`, and followed "
+        "when it changes.",
+        examples=["02:00:5e:10:00:02"],
+    )
     weight: Weight = Field(
         description="Share relative to the other weights, at most 9 decimals; 0: configured, gets nothing.",
         examples=[50, 0.5],
@@ -123,7 +127,9 @@ class BackendConfig(_Mapping):
         default=None, description="Port of the bridge towards it; left out: switch.egress.", examples=["pf0hpf"]
     )
     address: Annotated[IPAddress | None, PlainValidator(health_fields.server_address), WithJsonSchema(_VIP)] = Field(
-        default=None, description="Its own address, where health probes ask.", examples=["192.0.2.21"]
+        default=None,
+        description="Its own address, where health probes ask, and by which a MAC that is left out is found.",
+        examples=["192.0.2.21"],
     )
 
 
@@ -146,7 +152,8 @@ class ServiceConfig(_Mapping):
     )
     vip_mac: MacAddress = Field(
         default=None,
-        description="Answer ARP for the IPv4 VIPs with this MAC; left out: do not answer.",
+        description="Answer ARP for the IPv4 VIPs with this MAC, and through the controller neighbour solicitations "
+        "for the IPv6 VIPs; left out: do not answer.",
         examples=["02:00:5e:10:00:01"],
     )
     match: MatchConfig = Field(default_factory=MatchConfig, description="Which bits of a packet split the clients.")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from threading import Condition
 
-from xenoovs.controller.frames import ERROR, FLOW_REMOVED, PORT_STATUS, ROLE_STATUS
+from xenoovs.controller.frames import ERROR, PACKET_IN, PORT_STATUS, ROLE_STATUS, is_answer
 from xenoovs.controller.line import Line
+from xenoovs.controller.monitor import MONITOR_XID, Damper, monitor_request, touches_ours
 from xenoovs.controller.notices import describe_error, error_of, is_slave_error
 from xenoovs.controller.opening import memory_request, remembers
 from xenoovs.controller.port import Port
@@ -36,11 +37,17 @@ class Board:
         self._problems: dict[str, SwitchError] = {}
         self._told: set[tuple[str, str]] = set()
         self._wake: Callable[[], None] = lambda: None
+        self._damper = Damper(self.wake)
+        self._hear_packet: Callable[[Line, bytes], None] = lambda _line, _frame: None
         self.ears = Ears(self._open, self._hear, self._close)
 
     def on_change(self, wake: Callable[[], None]) -> None:
         """What to call, in any thread, when a bridge came or a port went up or down."""
         self._wake = wake
+
+    def on_packet(self, hear: Callable[[Line, bytes], None]) -> None:
+        """What to give packets that a bridge sends here, in its reading thread."""
+        self._hear_packet = hear
 
     def want(self, bridge: str) -> None:
         """Let it in when it comes."""
@@ -124,15 +131,18 @@ class Board:
             self._begin(line, remembered=remembered)
         elif frame[1] == PORT_STATUS:
             self._compare_ports(line, session.port_table())
-        elif frame[1] == ERROR:
+        elif touches_ours(frame):
+            if not line.is_standby:
+                self._damper.hear()
+        elif frame[1] == ERROR and not is_answer(frame, MONITOR_XID):
             error = error_of(frame)
             line.is_standby = line.is_standby or is_slave_error(error)
             self._voice.warn("the switch reports an error", bridge=line.bridge, **describe_error(error))
         elif frame[1] == ROLE_STATUS:
             line.is_standby = True
             self._voice.warn("another controller has become master", bridge=line.bridge)
-        elif frame[1] == FLOW_REMOVED:
-            self._wake()
+        elif frame[1] == PACKET_IN:
+            self._hear_packet(line, frame)
 
     def _close(self, session: Session, reason: str) -> None:
         with self._changed:
@@ -158,6 +168,7 @@ class Board:
         with self._changed:
             self._ready[line.bridge] = line
             self._problems.pop(line.bridge, None)
+        line.carrier.send(monitor_request())
         datapath = f"{line.datapath_id:016x}"
         self._voice.tell("bridge connected", bridge=line.bridge, datapath_id=datapath, peer=line.carrier.peer)
         self.wake()

@@ -14,7 +14,7 @@ _VERSIONS = range(1, 7)
 
 HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, EXPERIMENTER = range(5)
 FEATURES_REPLY = 6
-PACKET_IN, FLOW_REMOVED, PORT_STATUS = 10, 11, 12
+PACKET_IN, PORT_STATUS = 10, 12
 MULTIPART_REPLY, BARRIER_REPLY = 19, 21
 ROLE_REPLY, ROLE_STATUS, BUNDLE_CONTROL = 25, 30, 33
 """Types of messages (OpenFlow 1.4.0, 7.1.1: enum ofp_type)."""
@@ -44,6 +44,11 @@ class Frames:
             yield data[start : start + length]
             start += length
         self._rest = data[start:]
+
+
+def is_answer(frame: bytes, xid: int) -> bool:
+    """Whether a message has this transaction id."""
+    return int.from_bytes(frame[4:8]) == xid
 
 
 def spoken_versions(hello: bytes) -> tuple[int, ...]:

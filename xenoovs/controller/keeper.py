@@ -19,15 +19,13 @@ from xenoovs.controller.notices import error_of
 from xenoovs.controller.voice import Voice
 from xenoovs.errors import SwitchError
 from xenoovs.openflow.bundle import Command, FlowMod
+from xenoovs.openflow.cookie import LEASE_OWNER
 from xenoovs.openflow.flow import Flow, FlowKey
 from xenoovs.openflow.match import Match
 from xenoovs.openflow.wire.codec import decode, encode
 from xenoovs.openflow.wire.flow_mod import encode_flow_mod
 from xenoovs.openflow.wire.ports import NO_NUMBERS
 from xenoovs.openflow.wire.role import Role, RoleReply, RoleRequest
-
-LEASE_OWNER = 0x786C
-"""ASCII "xl", in the place where flows of ours have "xo" (openflow/cookie.py): these are not flows of a program."""
 
 _OWNER_MASK = 0xFFFF << 48
 _TABLE = 253

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Lock, RLock
 from typing import Protocol
@@ -11,6 +12,7 @@ from typing import Protocol
 from xenoovs.controller.frames import HEADER
 from xenoovs.controller.port import Port
 from xenoovs.errors import SwitchUnreachable
+from xenoovs.switch.api import BridgeState
 
 ANSWER_TIMEOUT_S = 15.0
 """For the next message of an answer. A busy switch may work on a large bundle for seconds."""
@@ -65,12 +67,21 @@ class Exchange:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """What the database of the host said when the connected bridges and their ports were `key`."""
+
+    key: tuple[object, ...]
+    states: tuple[BridgeState, ...]
+
+
 class Line:
     """One connected bridge.
 
     generation: another after the bridge had lost its flows; None until that is known.
     is_standby: another controller is master.
     is_here:    it is of this host; None: nobody has looked.
+    host_view:  the host's bridges, as `ControllerSwitch` saw them last.
     """
 
     def __init__(self, carrier: Carrier, *, bridge: str, datapath_id: int, ports: tuple[Port, ...]) -> None:
@@ -78,6 +89,7 @@ class Line:
         self.generation: int | None = None
         self.is_standby = False
         self.is_here: bool | None = None
+        self.host_view: HostView | None = None
         self._turn = RLock()
         self._state = Lock()
         self._next_xid = _FIRST_XID

@@ -12,6 +12,7 @@ from xenoovs.controller.framework import silence
 from xenoovs.controller.keeper import Keeper
 from xenoovs.controller.listen import Address, Certificates, Listener
 from xenoovs.controller.pipe import Pipe
+from xenoovs.controller.responder import Responder
 from xenoovs.controller.session import FRAMEWORK, Patience, Session
 from xenoovs.controller.voice import Voice
 
@@ -45,6 +46,8 @@ class Server:
         self.board = Board(voice=voice, datapath_ids=settings.datapath_ids, is_redundant=settings.is_redundant)
         self._listener = Listener(settings.address, serve=self._serve, voice=voice, certificates=settings.certificates)
         self.board.where = self._listener.target
+        self.responder = Responder(lambda: self.board.lines, voice=voice)
+        self.board.on_packet(self.responder.hear)
         self._keeper = Keeper(self.board, voice=voice) if settings.is_redundant else None
         voice.tell("waiting for bridges", at=self._listener.target, framework=FRAMEWORK.name)
 
@@ -60,6 +63,7 @@ class Server:
 
     def close(self) -> None:
         """Let go of all bridges. Their flows stay."""
+        self.responder.close()
         if self._keeper is not None:
             self._keeper.close()
         self._is_closing = True

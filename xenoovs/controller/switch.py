@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from xenoovs.controller.board import Board
 from xenoovs.controller.bundle import send_bundle
 from xenoovs.controller.dump import count, dump
-from xenoovs.controller.line import Line
+from xenoovs.controller.line import HostView, Line
 from xenoovs.errors import BridgeMissing, StandingBy, SwitchError
 from xenoovs.openflow.bundle import Bundle
 from xenoovs.openflow.cookie import OWNER, OWNER_MASK, is_ours
@@ -35,11 +35,21 @@ class ControllerSwitch:
     patience_s: float = 0.0
 
     def bridges(self) -> tuple[BridgeState, ...]:
-        """All bridges of the host where it is ours, else those that are connected."""
+        """All bridges of the host where it is ours, else those that are connected.
+
+        The database is asked again when a port has come or gone, which a bridge tells; asking takes longer than all the
+        rest of what has to be done when a port goes down. `describe` always asks.
+        """
         lines = self.board.lines
-        if self.local is not None and all(map(self._is_here, lines)):
+        if self.local is None or not all(map(self._is_here, lines)):
+            return tuple(_state(line) for line in lines)
+        if not lines:
             return self.local.bridges()
-        return tuple(_state(line) for line in lines)
+        key = tuple((line, port.number, port.name) for line in lines for port in line.ports)
+        view = lines[0].host_view
+        if view is None or view.key != key:
+            view = lines[0].host_view = HostView(key, self.local.bridges())
+        return view.states
 
     def describe(self, bridge: str) -> BridgeState:
         line = self._line(bridge)

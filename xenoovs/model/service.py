@@ -124,7 +124,7 @@ class Service:
 
     tolerance:  relative, > 0; a share may differ from its weight by this fraction of itself.
     max_flows:  budget of OpenFlow flows for the blocks, which then sets the tolerance; None: no budget.
-    vip_mac:    the MAC that answers ARP for the VIPs; None: xenoovs does not answer.
+    vip_mac:    the MAC that answers ARP for the VIPs, and with a controller neighbour discovery; None: no answers.
     source_mac: rewrites the Ethernet source too; None: it stays (each client-side MAC then costs no extra entry).
     health:     None: backends are taken to serve.
     drain:      what becomes of open connections when clients move.

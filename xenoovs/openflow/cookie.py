@@ -9,6 +9,10 @@ OWNER = 0x786F
 
 OWNER_MASK = 0xFFFF << 48
 
+LEASE_OWNER, ANSWER_OWNER = 0x786C, 0x786E
+"""ASCII "xl" and "xn": flows that a controller of xenoovs keeps beside the program while it runs (controller/keeper.py,
+controller/answers.py). No program has them; nothing of theirs touches the packets of a service."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
@@ -25,6 +29,11 @@ class Cookie:
 def is_ours(value: int) -> bool:
     """Whether a cookie is of xenoovs."""
     return value & OWNER_MASK == OWNER << 48
+
+
+def is_of_controller(value: int) -> bool:
+    """Whether a cookie is of a flow that a controller of xenoovs keeps beside the program."""
+    return value >> 48 in (LEASE_OWNER, ANSWER_OWNER)
 
 
 def decode_cookie(value: int) -> Cookie | None:

@@ -36,6 +36,17 @@ def split_list(text: str) -> list[str]:
     return [*parts, text[start:]]
 
 
+def name_of_number(number: int) -> str:
+    """What a port without a name is called."""
+    return f"ofport {number}"
+
+
+def number_of_name(name: str) -> int | None:
+    """The inverse of `name_of_number`; None for a real name."""
+    numbered = _NUMBERED.fullmatch(name)
+    return int(numbered[1]) if numbered else None
+
+
 def render_name(name: str) -> str:
     """A name of a port or table, quoted as a JSON string unless it is a letter and then letters and digits.
 
@@ -52,7 +63,7 @@ def parse_name(text: str) -> str:
     if not text.startswith('"'):
         if not text or '"' in text:
             raise ValueError(f"{text!r} is not a name")
-        return f"ofport {text}" if text.isascii() and text.isdigit() else text
+        return name_of_number(int(text)) if text.isascii() and text.isdigit() else text
     if not _QUOTED_NAME.fullmatch(text):
         raise ValueError(f"{text!r} is not a quoted name")
     name = json.loads(text, strict=False)

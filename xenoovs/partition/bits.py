@@ -11,15 +11,6 @@ from collections.abc import Sequence
 from xenoovs.partition.block import Block
 
 
-def check_positions(positions: Sequence[int], address_bits: int) -> None:
-    """ValueError: a position is outside `0..address_bits-1` (32 for IPv4, 128 for IPv6) or stands twice."""
-    if len(set(positions)) != len(positions):
-        raise ValueError("a bit position stands twice")
-    for position in positions:
-        if not 0 <= position < address_bits:
-            raise ValueError(f"bit position {position} is not within 0..{address_bits - 1}")
-
-
 def mask_of(depth: int, positions: Sequence[int] | None = None) -> int:
     """The address mask of a depth. `positions` None: the low bits."""
     if positions is None:

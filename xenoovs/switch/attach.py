@@ -11,6 +11,10 @@ _PROBE_MS, _BACKOFF_MS = 5000, 1000
 """inactivity_probe and max_backoff of table Controller (ovs-vswitchd.conf.db(5)): a dead controller is noticed after at
 most two probes, and asked for every second. 1000 is the least that Open vSwitch takes."""
 
+_RATE_PPS, _BURST_PACKETS = 1000, 250
+"""controller_rate_limit and controller_burst_limit: beyond them Open vSwitch drops packets for the controller, and the
+ports share what is left. More than the controller answers, and far less than would delay its other messages."""
+
 # For a controller in-band Open vSwitch adds flows of its own, which match addresses and TCP ports and so widen the
 # megaflows of all packets (ovs-vswitchd.conf.db(5), column connection_mode).
 
@@ -33,6 +37,7 @@ def attach(endpoint: Endpoint, bridge: str, *, target: str, beside: frozenset[st
     words = ["set-fail-mode", bridge, "secure"]
     if target not in present:
         pace = [f"inactivity_probe={_PROBE_MS}", f"max_backoff={_BACKOFF_MS}", "connection_mode=out-of-band"]
+        pace += [f"controller_rate_limit={_RATE_PPS}", f"controller_burst_limit={_BURST_PACKETS}"]
         # `set-controller` would make all rows anew, and so drop the connections of the others.
         words += ["--", "--id=@new", "create", "controller", f'target="{target}"', *pace]
         words += ["--", "add", "bridge", bridge, "controller", "@new"]

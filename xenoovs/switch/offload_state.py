@@ -10,7 +10,9 @@ from typing import Any
 from xenoovs.datapath.host import OffloadHistory, OffloadState, Seen, Unknown
 from xenoovs.errors import ParseError
 
-_BEGUN = re.compile(r"\|INFO\|(?:netdev: Flow API Enabled|Flow HW offload is enabled)$", re.MULTILINE)
+_BEGUN = re.compile(
+    r"\|INFO\|(?:netdev: Flow API Enabled(?:, using [0-9]+ threads?)?|Flow HW offload is enabled)$", re.MULTILINE
+)
 _PORT = re.compile(r"\|INFO\|bridge \S+: added interface \S+ on port ", re.MULTILINE)
 """The first comes after offload has begun, where it was set at the start (bridge_run of vswitchd/bridge.c)."""
 _POLICY = re.compile(r"\|INFO\|tc: Using policy '([a-z_]+)'$", re.MULTILINE)

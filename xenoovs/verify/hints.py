@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 
 # Newer forks add `dp-offload-info:` and the like; `dp-extra-info:` tells of miniflows, not of offload.
 _REASON = re.compile(r", dp-(?!extra)[a-z-]+-info:(.+)$")
-_PMD = "flow-dump from pmd"
+_PMD = re.compile(r"flow-dump from pmd on cpu core: ([0-9]{1,9})", re.ASCII)
 _MOST_REASONS = 5
 
 
 @dataclass(slots=True)
 class Hints:
-    """Counts lines as they pass by on their way to the parser."""
+    """Counts lines as they pass by on their way to the parser. `cores`: of the threads that the dump is of."""
 
     megaflows: int = 0
     offloaded: int = 0
-    pmds: int = 0
+    cores: list[int] = field(default_factory=list)
     dummies: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
 
@@ -32,8 +32,8 @@ class Hints:
                 self.dummies += ", dp:dummy" in line
                 if ", dp-" in line and (found := _REASON.search(line.rstrip())):
                     self.reasons[found[1]] += 1
-            elif line.startswith(_PMD):
-                self.pmds += 1
+            elif found := _PMD.match(line):
+                self.cores.append(int(found[1]))
             yield line
 
     @property
@@ -58,5 +58,5 @@ class Hints:
                 f"offloaded to the dummy provider of Open vSwitch, which pretends to be a NIC in tests: {self.dummies} "
                 "megaflows, counted SW"
             )
-        if self.pmds > 1:
-            yield f"the dump is of {self.pmds} PMD threads, each of which holds its own copy of a megaflow"
+        if len(self.cores) > 1:
+            yield f"the dump is of {len(self.cores)} PMD threads, each of which holds its own copy of a megaflow"

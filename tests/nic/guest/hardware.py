@@ -30,7 +30,13 @@ _OPTIONS = {
 _MAX_IDLE_MS = 20000
 
 # What an operator may have left, by name: commands that bring it about, and the one that undoes it.
+# The filters come before the bridges: Open vSwitch leaves the ports that it had with a qdisc for them.
 _OBSTACLES: dict[str, list[str]] = {
+    "filters": [
+        "tc qdisc add dev p0 ingress",
+        "tc filter add dev p0 ingress protocol ip flower action drop",
+        "tc qdisc del dev p0 ingress",
+    ],
     "on a bridge": ["ovs-vsctl add-br inuse -- add-port inuse p0", "ovs-vsctl del-br inuse"],
     "bridge exists": ["ovs-vsctl add-br xenoovs-test", "ovs-vsctl del-br xenoovs-test"],
     "bridge of Linux": [
@@ -45,11 +51,6 @@ _OBSTACLES: dict[str, list[str]] = {
         "ovs-vsctl --no-wait set Open_vSwitch . other_config:hw-offload=true",
     ],
     "hw-tc-offload off": ["ethtool -K p0 hw-tc-offload off", "ethtool -K p0 hw-tc-offload on"],
-    "filters": [
-        "tc qdisc add dev p0 ingress",
-        "tc filter add dev p0 ingress protocol ip flower action drop",
-        "tc qdisc del dev p0 ingress",
-    ],
 }
 
 
@@ -84,8 +85,8 @@ def main() -> None:
         wire.close()
     ovs = switch.start_ovs(Path("/run/ovs/hardware"), hw_offload="true", settings=[f"max-idle={_MAX_IDLE_MS}"])
     os.environ.update(ovs.env)
-    record = HardwareRecord(before=_state())
-    record.refusals = {name: _refusal(name) for name in _OBSTACLES}
+    refusals = {name: _refusal(name) for name in _OBSTACLES}
+    record = HardwareRecord(refusals=refusals, before=_state())
     with redirect_stdout(sys.stderr):
         pytest.main([*_arguments(), *sys.argv[2:]], plugins=[record])
     record.after = _state()

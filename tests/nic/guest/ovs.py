@@ -35,9 +35,9 @@ def add_bridge(ovs: PrivateOvs, ports: Sequence[str]) -> None:
     ovs.vsctl("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "fail_mode=secure", *added, timeout_s=_START_TIMEOUT_S)
 
 
-def stop_ovs(ovs: PrivateOvs) -> None:
+def stop_ovs(ovs: PrivateOvs, *, bridge: str = BRIDGE) -> None:
     """Remove the bridge and with it all TC rules; stop the daemons; the next OVS finds no datapath."""
-    ovs.vsctl("--if-exists", "del-br", BRIDGE, timeout_s=_START_TIMEOUT_S)
+    ovs.vsctl("--if-exists", "del-br", bridge, timeout_s=_START_TIMEOUT_S)
     time.sleep(1.0)
     for pid in ovs.pids():
         stop_process(pid)

@@ -9,6 +9,7 @@ import pytest
 from tests.agent_support import Scene, eventually, make_scene
 from tests.command_line import SMALL_CONFIG
 from xenoovs.agent.daemon import Agent
+from xenoovs.errors import CommandTimeout
 from xenoovs.openflow.parse import parse_dump
 from xenoovs.switch.fake import fake_bridge
 
@@ -89,8 +90,8 @@ def test_unconfirmed_it_is_taken_back_exactly(scene: Scene) -> None:
         client.ask("weight", {"service": "dns", "backend": "fips3", "weight": 40})
         weighted = scene.flows
         scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: scene.flows != weighted, "the new weights")
-        assert agent.snapshot().confirm_by_s is not None
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
+        assert scene.flows != weighted
         eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
         assert scene.flows == weighted != before
         assert agent.config.digest == digest
@@ -106,3 +107,13 @@ def test_confirmed_it_stays(scene: Scene) -> None:
         assert agent.snapshot().confirm_by_s is None
         assert scene.flows != before
         assert problem(agent) == ""
+
+
+def test_a_change_whose_answer_was_lost_is_taken_back_too(scene: Scene) -> None:
+    with scene.agent(confirm_s=0.5) as (agent, _):
+        before = scene.flows
+        scene.switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
+        scene.edit("weight: 30", "weight: 300")
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
+        eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
+        assert scene.flows == before

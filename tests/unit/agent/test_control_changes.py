@@ -162,3 +162,11 @@ def test_events_are_numbered_and_followed(scene: Scene) -> None:
         assert next(client.events(first["last"]))["text"].startswith("paused")
         later = client.ask("events", since=first["last"])
         assert [event["level"] for event in later["events"]] == ["info"]
+
+
+def test_an_answer_tells_of_the_round_that_made_the_change(scene: Scene) -> None:
+    """Not of the next one, which has nothing left to do."""
+    with scene.agent() as (_, client):
+        for turn in range(20):
+            done = client.ask("weight", backend("fips2", weight=30 if turn % 2 else 300))
+            assert done["clients_moved"]["dns"] > 0

@@ -6,6 +6,8 @@ import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -96,15 +98,20 @@ def test_packets_go_by_path() -> None:
     assert (found["web", "b1", "hardware"], found["web", "b1", "software"]) == (1_000_000, 3_000_000)
 
 
-def test_exactly_one_state_is_on() -> None:
+def test_the_state_is_a_label() -> None:
     found = values("xenoovs_backend_state", snapshot())
-    on = {labels for labels, value in found.items() if value}
-    assert {labels for labels in on if labels[0] == "web"} == {
-        ("web", "b0", "up"),
-        ("web", "b1", "up"),
-        ("web", "b2", "down"),
-        ("web", "b3", "drained"),
+    assert {labels: value for labels, value in found.items() if labels[0] == "web"} == {
+        ("web", "b0", "up"): 1,
+        ("web", "b1", "up"): 1,
+        ("web", "b2", "down"): 1,
+        ("web", "b3", "drained"): 1,
     }
+
+
+@given(st.text())
+def test_any_text_comes_through_the_exposition(text: str) -> None:
+    found = values("xenoovs_error_info", replace(snapshot(), last_error=text))
+    assert found == ({(text,): 1} if text else {})
 
 
 def test_histograms_count_what_they_were_fed() -> None:

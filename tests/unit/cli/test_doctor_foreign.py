@@ -96,3 +96,11 @@ def test_packets_are_the_same_every_time_and_of_every_service() -> None:
     assert packets == list(sample_packets(config))
     assert {str(packet.destination) for packet in packets} == {"10.0.0.1", "2001:db8::1"}
     assert len({packet.source for packet in packets}) == MAX_PACKETS
+
+
+def test_flows_that_our_controller_keeps_are_none_of_others() -> None:
+    """Found when doctor warned of the flow that brings neighbour solicitations to the controller."""
+    answer = (
+        "cookie=0x786e000000000000, priority=2001,icmp6,icmp_type=135,nd_target=2001:db8::80 actions=CONTROLLER:65535"
+    )
+    assert _foreign(VIP, answer, "cookie=0x786c000000000001, table=253, priority=0 actions=drop") == ForeignFlows(())

@@ -131,6 +131,16 @@ def test_trace_of_other_traffic(xenoovs: CommandLine) -> None:
     assert "by p1" in said.out
 
 
+@pytest.mark.parametrize(
+    ("source", "way"), [("2001:db8::1", "2001:db8::1 -> 2001:db8::2,"), ("2001:db8::9", "2001:db8::9 -> 2001:db8::1,")]
+)
+def test_trace_of_an_ip_version_that_no_service_has_is_no_packet_to_itself(
+    xenoovs: CommandLine, source: str, way: str
+) -> None:
+    said = xenoovs("trace", QUICKSTART, "--src", source, "--offline")
+    assert (said.status, said.out.startswith(way)) == (0, True)
+
+
 def test_trace_wants_one_ip_version(xenoovs: CommandLine) -> None:
     said = xenoovs("trace", QUICKSTART, "--src", "198.51.100.7", "--dst", "2001:db8::1", "--offline")
     assert said.status == 64

@@ -12,28 +12,23 @@ import pytest
 
 from tests.golden.cases import ROOT
 from tests.unit.balancer import balancer, claim, program, service
-from xenoovs.compile.program import compile_program, render_program, sorted_flows
+from xenoovs.compile.program import compile_program, sorted_flows
 from xenoovs.model.balancer import OtherTraffic
 from xenoovs.openflow.render import render_flow
 
 _COMPILE = """
 import sys
 from pathlib import Path
-from xenoovs.compile.program import compile_program, render_program
+from xenoovs.compile.program import compile_program, sorted_flows
 from xenoovs.config.load import load_config
 program = compile_program(load_config(Path(sys.argv[1])))
-print(render_program(program))
+print(sorted_flows(program.flows))
 print(program)
 """
 
 
 def test_nothing_is_left_without_services_and_policy() -> None:
     assert compile_program(balancer(other=OtherTraffic.LEAVE)).flows == ()
-
-
-def test_text_is_in_the_order_of_sorted_flows() -> None:
-    compiled = program(service(claim(), 3, 1))
-    assert render_program(compiled).splitlines() == [render_flow(flow) for flow in sorted_flows(compiled.flows)]
 
 
 def test_sorted_means_table_then_falling_priority_then_text() -> None:

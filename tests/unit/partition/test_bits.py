@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.partition.bits import check_positions, select, spread, unspread
+from xenoovs.partition.bits import select, spread, unspread
 from xenoovs.partition.block import Block
 
 
@@ -32,9 +32,3 @@ def test_what_is_no_block_is_refused(value: int, mask: int) -> None:
 def test_a_depth_beyond_the_list_is_refused() -> None:
     with pytest.raises(ValueError, match="3 bits are needed and 2 positions"):
         spread(Block(0, 3), [4, 5])
-
-
-@pytest.mark.parametrize(("positions", "complaint"), [([0, 0], "twice"), ([32], "not within 0..31"), ([-1], "within")])
-def test_positions_are_checked(positions: list[int], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        check_positions(positions, 32)

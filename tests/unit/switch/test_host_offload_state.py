@@ -151,3 +151,9 @@ _ENABLED = "2026-11-21T07:03:41.922Z|00045|netdev_offload|INFO|netdev: Flow API 
 )
 def test_whether_offload_began_after_the_ports_were_there(log: str, *, is_late: bool) -> None:
     assert parse_history(log).is_late is is_late
+
+
+@pytest.mark.parametrize("threads", ["", ", using 1 thread", ", using 4 threads"])
+def test_offload_that_began_with_several_threads(threads: str) -> None:
+    """Open vSwitch 2.17 to 3.6 tell how many, where n-offload-threads is set; it was taken for no beginning."""
+    assert parse_history(_STARTED + _ENABLED.replace("Enabled", f"Enabled{threads}")).has_begun

@@ -1,4 +1,4 @@
-"""Answers of ofproto/detrace, in the form of flow_stats_ds() of ofproto/ofproto.c since Open vSwitch 3.4."""
+"""Answers of ofproto/detrace, in the form of ofproto_rule_stats_ds() of ofproto/ofproto.c since Open vSwitch 3.4."""
 
 from __future__ import annotations
 
@@ -16,6 +16,20 @@ def test_flows_are_told_by_cookie_table_and_text() -> None:
     assert ours.text.startswith("priority=936,ip,in_port=1")
     assert theirs == Origin(0x5678, 1, "priority=10,ip,nw_src=0.0.0.0/0.0.0.1,actions=output:2")
     assert str(theirs).startswith("cookie=0x5678, table=1, priority=10")
+
+
+def test_a_flow_without_cookie_and_with_the_default_priority_is_one_of_somebody_else() -> None:
+    """ovs-vswitchd leaves a cookie of 0 out: the commonest flows of others were not named."""
+    counters = "duration=4s, n_packets=1, n_bytes=98, n_offload_packets=0, n_offload_bytes=0, "
+    (first, second) = parse_detrace(f"{counters}ip,nw_tos=184,actions=output:2\n{counters},actions=NORMAL\n")
+    assert first == Origin(0, 0, "ip,nw_tos=184,actions=output:2")
+    assert second == Origin(0, 0, "actions=NORMAL")
+    assert not first.is_ours
+
+
+def test_complaints_and_groups_are_left_out() -> None:
+    text = "UFID was not found for system@ovs-system\ngroup_id=1,type=select,bucket=weight:1,actions=output:2\n"
+    assert parse_detrace(text) == ()
 
 
 def test_an_answer_without_flows_names_none() -> None:

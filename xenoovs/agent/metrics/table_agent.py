@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xenoovs.agent.metrics.metric import Kind, Metric
-from xenoovs.agent.metrics.readers import build_info, config_info, error_info, whole
+from xenoovs.agent.metrics.readers import build_info, config_info, error_info, ports, whole
 
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
@@ -99,6 +99,14 @@ ROUNDS = (
         "the rounds",
         ("reason",),
         read=error_info,
+    ),
+    Metric(
+        "xenoovs_port_up",
+        _G,
+        "1 while a port of the config works and has its link.",
+        "the database of Open vSwitch",
+        ("port",),
+        read=ports,
     ),
     Metric("xenoovs_flows", _G, "Flows of xenoovs on the bridge.", "the rounds", read=whole(lambda s: s.flows)),
     Metric(

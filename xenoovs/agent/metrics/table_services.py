@@ -67,7 +67,7 @@ BACKENDS = (
     Metric(
         "xenoovs_backend_state",
         _G,
-        "1 for the state that the backend is in, 0 for the others.",
+        "1 for the state that the backend is in; the other states are not there.",
         "probes, `xenoovs drain`",
         (*_BACKEND, "state"),
         read=states,
@@ -156,7 +156,7 @@ BACKENDS = (
     Metric(
         "xenoovs_backend_blocks",
         _G,
-        "Its blocks by the verdict on their megaflows.",
+        "Its blocks by the verdict on their megaflows; verdicts without any are not there.",
         "the last look at the datapath",
         (*_BACKEND, "verdict"),
         read=blocks_by_verdict,

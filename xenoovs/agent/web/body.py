@@ -8,7 +8,7 @@ from xenoovs.agent.snapshot import BackendState, ServiceView, Snapshot
 from xenoovs.agent.web.events import events_card
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.service import offload_share, service_card
-from xenoovs.agent.words import ago, percent, quantity
+from xenoovs.agent.words import ago, percent, quantity, troubles
 
 MOST_SERVICES = 40
 """Of more, those in trouble are shown first, and the rest is left to `xenoovs top`."""
@@ -61,14 +61,8 @@ def _state(snapshot: Snapshot) -> tuple[str, str]:
 
 
 def _notices(snapshot: Snapshot) -> Iterator[Markup]:
-    if snapshot.last_error:
-        yield element("p", snapshot.last_error, class_="notice bad")
-    if snapshot.config_problem:
-        yield element("p", snapshot.config_problem, class_="notice warn")
-    if snapshot.confirm_by_s is not None:
-        left = ago(snapshot.confirm_by_s - snapshot.now_s)
-        told = f"The last change is taken back in {left} unless `xenoovs confirm` comes."
-        yield element("p", told, class_="notice warn")
+    for told, how in troubles(snapshot):
+        yield element("p", told, class_=f"notice {how}")
     for override in snapshot.overrides:
         names = f"{override.service}/{override.backend}"
         since = ago(snapshot.now_s - override.since_s)

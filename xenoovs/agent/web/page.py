@@ -18,7 +18,7 @@ _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
     "%3Crect y='4' width='8' height='8' fill='%230072b2'/%3E"
     "%3Crect x='8' y='4' width='5' height='8' fill='%23e69f00'/%3E"
-    "%3Crect x='13' y='4' width='3' height='8' fill='%23009e73'/%3E%3C/svg%3E"
+    "%3Crect x='13' y='4' width='3' height='8' fill='%23cc79a7'/%3E%3C/svg%3E"
 )
 
 

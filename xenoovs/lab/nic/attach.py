@@ -38,7 +38,7 @@ def attach(machine: Machine, request: Request) -> int:
 
 
 def _converse(call: Call) -> int:
-    listening = True
+    listening = _is_open(0)
     while True:
         if listening and select.select([0], [], [], 0.0)[0]:
             listening = _send_input(call)
@@ -46,6 +46,14 @@ def _converse(call: Call) -> int:
             if kind is Kind.EXIT:
                 return int(payload)
             _write(_STREAMS[kind], payload)
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 def _send_input(call: Call) -> bool:

@@ -71,4 +71,5 @@ def build_initrd(kernel: Kernel, directory: Path, *, start: str) -> Path:
 
 
 def _sources() -> list[Path]:
-    return sorted(source for source in (_HERE / "eswitch").iterdir() if source.suffix in (".c", ".h", ""))
+    here = (_HERE / "eswitch").iterdir()
+    return sorted(file for file in here if file.suffix in (".c", ".h") or file.name == "Kbuild")

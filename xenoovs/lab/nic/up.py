@@ -15,6 +15,7 @@ from xenoovs.lab.nic.debian import unpacked_kernel
 from xenoovs.lab.nic.frames import Kind
 from xenoovs.lab.nic.machine import Machine, boot
 from xenoovs.lab.nic.needs import check_needs
+from xenoovs.lab.preflight import check_root, probe_host
 from xenoovs.lab.progress import Progress, silent
 from xenoovs.lab.topology import Topology, plan_topology
 from xenoovs.lab.up import make_directory
@@ -39,6 +40,7 @@ def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress
     """
     topology = plan_topology(name, balancer)
     check_ports(topology)
+    check_root(probe_host())
     check_needs()
     place = directory_of(name, directory)
     make_directory(name, place)

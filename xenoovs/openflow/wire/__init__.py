@@ -21,8 +21,8 @@ Whoever talks to a switch needs these:
     multipart.py DescRequest, FlowStatsRequest, AggregateRequest, TableStatsRequest, PortStatsRequest, PortDescRequest
                  and their replies; with `more`, another reply of the same xid follows. FlowFilter: flow_stats.py
 
-Ports are names in flows. `ofports`: number by name, for what is sent; `names`: name by number, for what came. A number
-without a name is written as digits, as `ovs-ofctl --names` does, and digits without a port stand for their number.
+Ports are names in flows. `ofports`: number by name, for what is sent; `names`: name by number, for what came. A port
+without a name is called by its number, as the dumps of ovs-ofctl are read (`name_of_number` in text.py).
 
 What is not known is kept, never guessed: actions as `wire:`, conditions as `oxm:`, instructions as `instruction:`, each
 with its bytes in hexadecimal, so that it can be sent back as it came.

@@ -15,7 +15,8 @@ from xenoovs.openflow.action import Action, Foreign, Learn, Move, Normal, Output
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.wire import ports
 from xenoovs.openflow.wire.error_names import NICIRA
-from xenoovs.openflow.wire.oxm import ACTION_FIELD_OF, ACTION_HEADERS, HAS_MASK, HEADERS
+from xenoovs.openflow.wire.learn import LEARN, decode_learn, encode_learn
+from xenoovs.openflow.wire.oxm import ACTION_FIELD_OF, ACTION_HEADERS, HAS_MASK, HEADERS, size_of, whole_field
 from xenoovs.openflow.wire.reader import Reader, padded
 
 _ACTION = Struct("!HH")
@@ -70,7 +71,7 @@ def _encode(action: Action, ofports: Mapping[str, int]) -> bytes:
             size = _RESUBMIT_TABLE.size
             return _RESUBMIT_TABLE.pack(_TYPE_EXPERIMENTER, size, NICIRA, _NX_RESUBMIT_TABLE, _SAME_PORT, table)
         case Learn():
-            raise NotEncodable(part="learn", reason="drains do not go by OpenFlow messages yet")
+            return encode_learn(action)
         case Foreign(text):
             return _encode_foreign(text)
         case _:
@@ -85,7 +86,7 @@ def _encode_set(field: Field, value: int) -> bytes:
     if value > field.all_ones:
         raise NotEncodable(part=f"{value:#x}", reason=f"{field.ovs_name} has {field.width} bits")
     if field in _SET_BY_FIELD:
-        size = field.width // 8
+        size = size_of(field)
         length = (_SET_FIELD_HEAD.size + size + 7) // 8 * 8
         return padded(_SET_FIELD_HEAD.pack(_TYPE_SET_FIELD, length, HEADERS[field]) + value.to_bytes(size))
     head = ACTION_HEADERS[field]
@@ -161,9 +162,9 @@ def _decode_output(action: bytes, names: Mapping[int, str]) -> Action:
 def _decode_set_field(action: bytes) -> Action | None:
     head = int.from_bytes(action[4:8])
     field = ACTION_FIELD_OF.get(head >> 9)
-    if field is None or field.width > 64 or head & HAS_MASK or head & 0xFF != field.width // 8:
+    if field is None or field.width > 64 or head & HAS_MASK or head & 0xFF != size_of(field):
         return None
-    return SetField(field, int.from_bytes(action[8 : 8 + field.width // 8]))
+    return SetField(field, int.from_bytes(action[8 : 8 + size_of(field)]))
 
 
 def _decode_nicira(subtype: int, action: bytes) -> Action | None:
@@ -174,9 +175,11 @@ def _decode_nicira(subtype: int, action: bytes) -> Action | None:
         case 7, _LOAD.size:
             *_, place, head, value = _LOAD.unpack(action)
             return _load(place, head, value)
+        case 45, size:
+            return decode_learn(action) if size > LEARN.size else None
         case 6, _MOVE.size:
             *_, bits, source_offset, target_offset, source, target = _MOVE.unpack(action)
-            fields = _whole(source), _whole(target)
+            fields = whole_field(source), whole_field(target)
             if fields[0] is None or fields[1] is None or source_offset or target_offset:
                 return None
             return Move(fields[0], fields[1]) if bits == fields[0].width == fields[1].width else None
@@ -184,12 +187,7 @@ def _decode_nicira(subtype: int, action: bytes) -> Action | None:
 
 
 def _load(place: int, head: int, value: int) -> Action | None:
-    field = _whole(head)
+    field = whole_field(head)
     if field is None or place != field.width - 1 or value > field.all_ones:
         return None
     return SetField(field, value)
-
-
-def _whole(head: int) -> Field | None:
-    field = ACTION_FIELD_OF.get(head >> 9)
-    return field if field is not None and head & 0x1FF == field.width // 8 else None

@@ -10,6 +10,7 @@ from xenoovs.errors import NotEncodable
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.match import Masked, Match, match_of
 from xenoovs.openflow.wire import oxm
+from xenoovs.openflow.wire.error_names import ONF
 from xenoovs.openflow.wire.foreign_match import foreign_condition, foreign_oxm
 from xenoovs.openflow.wire.ports import port_name, port_number
 from xenoovs.openflow.wire.reader import U32, Reader, padding
@@ -18,8 +19,8 @@ _MATCH = Struct("!HH")
 _OXM_MATCH = 1
 """enum ofp_match_type: OFPMT_OXM."""
 _PORT_CONDITION = Struct("!II")
-_EXPERIMENTER_CLASS = 0xFFFF
 
+_ONF = U32.pack(ONF)
 _NOTHING = Match()
 
 
@@ -92,7 +93,7 @@ def _encode_masked(conditions: tuple[Masked, ...]) -> tuple[bytes, ...]:
 
 @lru_cache(maxsize=65536)
 def _encode_condition(masked: Masked, header: int) -> bytes:
-    size = masked.field.width // 8
+    size = oxm.size_of(masked.field)
     if masked.is_exact:
         return U32.pack(header) + masked.value.to_bytes(size)
     return U32.pack(oxm.masked_header(header)) + masked.value.to_bytes(size) + masked.mask.to_bytes(size)
@@ -102,10 +103,12 @@ def _encode_condition(masked: Masked, header: int) -> bytes:
 def _decode_masked(condition: bytes) -> Masked | None:
     """A condition on a field of ours; None for any other, also for one whose length is not the field's."""
     header = int.from_bytes(condition[:4])
+    if header >> 9 == oxm.ONF_TCP_FLAGS >> 9 and condition[4:8] == _ONF:
+        header, condition = header & oxm.HAS_MASK | oxm.HEADERS[Field.TCP_FLAGS], condition[4:]
     field = oxm.FIELD_OF.get(header >> 9)
     if field is None:
         return None
-    size = field.width // 8
+    size = oxm.size_of(field)
     value, mask = condition[4 : 4 + size], condition[4 + size :]
     if len(condition) == 4 + size and not header & oxm.HAS_MASK:
         return Masked(field, int.from_bytes(value), field.all_ones)

@@ -12,18 +12,26 @@ from xenoovs.openflow.field import ETH_IPV4, ETH_IPV6, Field
 OXM, NXM_OF, NXM_NX = 0x8000, 0x0000, 0x0001
 """oxm_class: OFPXMC_OPENFLOW_BASIC, and the two of Nicira."""
 
+EXPERIMENTER_CLASS = 0xFFFF
+"""OFPXMC_EXPERIMENTER."""
+
 HAS_MASK = 0x100
 """The bit oxm_hasmask of a header."""
 
 
 def header(oxm_class: int, number: int, *, width: int) -> int:
     """The 32 bits in front of a value of `width` bits without a mask."""
-    return oxm_class << 16 | number << 9 | width // 8
+    return oxm_class << 16 | number << 9 | (width + 7) // 8
 
 
 def masked_header(plain: int) -> int:
     """The header of the same field with a mask behind the value, which doubles the length."""
     return plain & ~0xFF | HAS_MASK | 2 * (plain & 0xFF)
+
+
+def size_of(field: Field) -> int:
+    """Bytes of a value; those of 12 bits take two."""
+    return (field.width + 7) // 8
 
 
 IN_PORT = header(OXM, 0, width=32)
@@ -48,6 +56,7 @@ _PLAIN = {
     Field.ARP_THA: (OXM, 25),
     Field.IPV6_SRC: (OXM, 26),
     Field.IPV6_DST: (OXM, 27),
+    Field.TCP_FLAGS: (NXM_NX, 34),
 }
 """Fields that have one number in OpenFlow 1.4."""
 
@@ -134,3 +143,14 @@ FIELD_OF = _fields()
 
 ACTION_FIELD_OF = {plain >> 9: field for heads in (HEADERS, ACTION_HEADERS) for field, plain in heads.items()}
 """Likewise for what an action sets: there a port of UDP is another field than a port of TCP."""
+
+
+def whole_field(head: int) -> Field | None:
+    """The field that an action names by a header without a mask; None for one of others, or of another length."""
+    field = ACTION_FIELD_OF.get(head >> 9)
+    return field if field is not None and head & 0x1FF == size_of(field) else None
+
+
+ONF_TCP_FLAGS = EXPERIMENTER_CLASS << 16 | 42 << 9
+"""How Open vSwitch writes tcp_flags for OpenFlow 1.3 and 1.4 (ONFOXM_ET_TCP_FLAGS): the vendor's number, then the
+value; the length counts both."""

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from xenoovs.errors import NotEncodable
 from xenoovs.openflow.action import LOCAL
+from xenoovs.openflow.text import name_of_number, number_of_name
 
 IN_PORT = 0xFFFFFFF8
 TABLE = 0xFFFFFFF9
@@ -39,17 +40,17 @@ NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
 
 
 def port_number(name: str, ofports: Mapping[str, int]) -> int:
-    """The number of a port, 32 bits; digits that are no port's name stand for themselves. Raises NotEncodable."""
+    """The number of a port, 32 bits, also of one called by its number (text.py). Raises NotEncodable."""
     if (number := ofports.get(name)) is not None:
         # Tables of Open vSwitch hold 16 bits: 65534 is OFPP_LOCAL (ofputil_port_to_ofp11() in lib/ofp-port.c).
         return number | _WIDER if _FIRST_RESERVED_16 <= number <= 0xFFFF else number
     if (number := _BY_NAME.get(name)) is not None:
         return number
-    if name.isascii() and name.isdigit() and int(name) <= ANY:
-        return int(name)
+    if (number := number_of_name(name)) is not None and number <= ANY:
+        return number
     raise NotEncodable(part=f"port {name}", reason="the bridge has no port of this name")
 
 
 def port_name(number: int, names: Mapping[int, str]) -> str:
-    """The name of a port; a number without a name is written as digits."""
-    return RESERVED.get(number) or names.get(number) or str(number)
+    """The name of a port; for a number without a name what `parse_name` calls it."""
+    return RESERVED.get(number) or names.get(number) or name_of_number(number)

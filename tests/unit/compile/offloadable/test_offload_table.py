@@ -9,14 +9,13 @@ import pytest
 from xenoovs.compile.offloadable.check import check_flow
 from xenoovs.compile.offloadable.groups import parse_groups
 from xenoovs.compile.offloadable.row import OLDEST, Kind, Profile, Row, Topic, Version
-from xenoovs.compile.offloadable.table import TOPICS, topic_of_message
+from xenoovs.compile.offloadable.table import TOPICS
 from xenoovs.compile.offloadable.topics_group import EXAMPLE_GROUPS
 from xenoovs.openflow.parse import parse_flow
 
 VERSIONS: tuple[Version, ...] = (*((2, minor) for minor in range(13, 18)), *((3, minor) for minor in range(8)), (4, 0))
 ROWS = [(topic, row) for topic in TOPICS for row in topic.rows]
 EXAMPLES = [(topic, row) for topic, row in ROWS if topic.example is not None]
-MESSAGES = [(topic, row) for topic, row in ROWS if row.message is not None]
 
 
 def _name(value: object) -> str:
@@ -43,15 +42,6 @@ def test_the_example_of_a_row_is_judged_by_that_row(topic: Topic, row: Row) -> N
     version = next(version for version in VERSIONS if row.covers(version))
     found = check_flow(parse_flow(topic.example), row.profile, version, groups=parse_groups(EXAMPLE_GROUPS))
     assert [each.row for each in found if each.topic is topic] == [row]
-
-
-@pytest.mark.parametrize(("topic", "row"), MESSAGES, ids=_name)
-def test_a_line_of_the_log_leads_to_a_row_of_the_same_verdict_and_text(topic: Topic, row: Row) -> None:
-    version = next(version for version in VERSIONS if row.covers(version))
-    line = f"2024-01-01T00:00:00.000Z|00001|netdev_offload_tc(handler1)|DBG|{row.message}"
-    found = topic_of_message(line, version)
-    assert found is not None
-    assert found[1].message == row.message
 
 
 def test_every_row_tells_a_reason_and_a_source() -> None:

@@ -50,7 +50,7 @@ def test_a_flow_that_has_no_bytes(mod: FlowMod, part: str) -> None:
 
 def test_a_flow_that_is_too_long() -> None:
     with pytest.raises(NotEncodable, match="more than 65535 bytes"):
-        encode(_flow(*[Output("1")] * 5000), xid=1)
+        encode(_flow(*[Output("ofport 1")] * 5000), xid=1)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ _PRELOADED = (
     *("xenoovs.config.emit", "xenoovs.switch.live", "xenoovs.cli.doctor_case", "xenoovs.cli.why_witnesses"),
     *("xenoovs.cli.show_offload", "xenoovs.cli.show_traffic", "xenoovs.cli.show_why", "xenoovs.cli.show_plan"),
 )
+_GC_THRESHOLD = 200_000
 _PORTS = Path("/sys/class/virtio-ports")
 
 
@@ -45,7 +46,9 @@ def _start(kernel_root: str) -> None:
     preparing = _fork(lambda: prepare(kernel_root))
     for module in _PRELOADED:
         importlib.import_module(module)
+    # Commands are short; looking for cycles among what was imported would cost them more than it brings.
     gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD)
     if os.waitpid(preparing, 0)[1] != 0:
         raise RuntimeError("the guest could not be prepared")
     for port in range(PORTS):

@@ -131,7 +131,7 @@ def _place(request: Request) -> None:
     for name, text in request.files.items():
         path = Path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_bytes(text.encode(errors="surrogateescape"))
     Path(request.directory).mkdir(parents=True, exist_ok=True)
     os.chdir(request.directory)
 

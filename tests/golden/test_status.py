@@ -1,0 +1,114 @@
+"""What `status` shows of an agent, and the same as the API answers it."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from xenoovs.agent.document import from_document, to_document
+from xenoovs.agent.snapshot import (
+    BackendState,
+    BackendView,
+    BlockView,
+    Override,
+    Rate,
+    ServiceView,
+    Snapshot,
+    Traffic,
+)
+from xenoovs.cli.show_status import is_as_desired, show_snapshot
+from xenoovs.verify.verdict import Verdict
+
+HERE = Path(__file__).parent / "status"
+NOW_S = 1_800_000_000.0
+
+
+def backend(name: str, state: BackendState, **more: object) -> BackendView:
+    facts: dict[str, object] = {
+        "mac": "02:00:5e:10:00:02",
+        "egress": "p1",
+        "address": "192.0.2.21",
+        "is_out": state is BackendState.DOWN,
+        "weight": 2.0,
+        "weight_in_use": 2.0,
+        "share_wanted": 0.4,
+        "share_installed": 0.375,
+        "flows": 2,
+        "blocks": {Verdict.HW: 1, Verdict.ABSENT: 1},
+        "since_s": NOW_S - 3723,
+        "reason": "answered",
+        "probe_latency_s": 0.00123,
+    }
+    return BackendView(name=name, state=state, **{**facts, **more})  # type: ignore[arg-type]
+
+
+WEB = ServiceView(
+    name="web",
+    service_id=0x43D4C2FE,
+    vips=("192.0.2.80",),
+    backends=(
+        backend("one", BackendState.UP, traffic=Traffic(900, 90_000, 100, 10_000), rate=Rate(1234.5, 1000, 1.5e6)),
+        backend("two", BackendState.DOWN, share_installed=0.0, flows=0, blocks={}, reason="connection refused"),
+        backend("kept", BackendState.DOWN, is_out=False, reason="no answer within 0.5 s"),
+        backend("away", BackendState.DRAINED, weight_in_use=0.0, share_wanted=0.0, since_s=NOW_S - 60),
+        backend("slow", BackendState.UP, ramp=0.375, since_s=NOW_S - 5),
+        backend("plain", BackendState.UNCHECKED, since_s=None, reason="", probe_latency_s=None, address=None),
+    ),
+    blocks=(BlockView(0, 1, 0.0, 0.5, "one", Verdict.HW), BlockView(1, 1, 0.5, 0.5, "kept")),
+    megaflows_predicted=12,
+    megaflows_seen=7,
+    draining=4,
+)
+GOOD = Snapshot(
+    bridge="ovsbr1",
+    config_path="/etc/xenoovs/config.yaml",
+    config_digest="aa4ef1c3c746",
+    started_s=NOW_S - 90_061,
+    now_s=NOW_S,
+    services=(WEB,),
+    flows=24,
+    overrides=(Override("web", "away", Fraction(0), NOW_S - 60, Fraction(2)),),
+)
+BAD = Snapshot(
+    bridge="ovsbr1",
+    config_path="/etc/xenoovs/config.yaml",
+    config_digest="aa4ef1c3c746",
+    started_s=NOW_S - 7,
+    now_s=NOW_S,
+    services=(),
+    is_paused=True,
+    held=5,
+    config_problem="/etc/xenoovs/config.yaml:9:17: services[0].backends[0].weight: -1 is below 0",
+    last_error="cannot reach Open vSwitch at unix:/run/openvswitch/db.sock: Connection refused",
+    confirm_by_s=NOW_S + 25,
+    overrides=(Override("web", "two", Fraction(1, 2), NOW_S - 7200, Fraction(2)),),
+)
+CASES = {"good": GOOD, "bad": BAD}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_for_people(name: str, capsys: pytest.CaptureFixture[str], *, update_golden: bool) -> None:
+    show_snapshot(CASES[name])
+    compare(HERE / f"{name}.txt", capsys.readouterr().out, update=update_golden)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_for_programs(name: str, *, update_golden: bool) -> None:
+    document = to_document(CASES[name])
+    compare(HERE / f"{name}.json", json.dumps(document, indent=2) + "\n", update=update_golden)
+    assert from_document(json.loads(json.dumps(document))) == CASES[name]
+
+
+def test_what_is_as_desired() -> None:
+    assert is_as_desired(GOOD)
+    assert not is_as_desired(BAD)
+
+
+def compare(path: Path, text: str, *, update: bool) -> None:
+    if update:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()

@@ -1,0 +1,117 @@
+"""A user's afternoon with `lab up --nic emulated`, command by command as they are typed, recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, MARK, machine_directory
+from xenoovs.lab.nic.machine import Machine
+from xenoovs.lab.processes import marked_processes
+
+NAME = "nictest"
+_XENOOVS = Path(sys.executable).with_name("xenoovs")
+_CRASHED = "crashed"
+_TIMEOUT_S = 600.0
+
+
+@dataclass(slots=True)
+class Answer:
+    """What one command said."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(slots=True)
+class LabRecord:
+    """`said`: by step. left: after the last command, files and processes of the labs."""
+
+    said: dict[str, Answer] = field(default_factory=dict)
+    rules: str = ""
+    left: list[str] = field(default_factory=list)
+
+
+class LabStory:
+    """The first part leaves a machine that others may use; the second one takes it down."""
+
+    def __init__(self, directory: Path) -> None:
+        self.record = LabRecord()
+        self._directory = directory
+        self._config = directory / "my.yaml"
+
+    @property
+    def machine(self) -> Machine:
+        """The lab's."""
+        return Machine(machine_directory(self._directory / NAME))
+
+    def begin(self, config: str) -> None:
+        """Crash one, build one, look at everything."""
+        self._config.write_text(config)
+        self._crash()
+        self._say("up", "lab", "up", self._config, "--nic", "emulated", "--name", NAME)
+        self._say("second up", "lab", "up", self._config, "--nic", "emulated", "--name", NAME)
+        self._say("status", "lab", "status", "--name", NAME)
+        self._say("apply", "apply", "my.yaml", "--yes", "--lab", NAME)
+        self._say("traffic", "lab", "traffic", "--name", NAME, "--packets", "1000", "-o", "json")
+        self._say("verify", "verify-offload", "my.yaml", "--lab", NAME, "-o", "json")
+        self.record.rules = self._say("rules", *self._exec("cat", "/sys/kernel/debug/eswitch/rules")).stdout
+        self._say("why", "why", "my.yaml", "--lab", NAME)
+        self._config.write_text(config.replace("weight: 50", "weight: 80"))
+        self._say("plan of changed weights", "plan", "my.yaml", "--lab", NAME, "-o", "json")
+        self._say("exit status", *self._exec("sh", "-c", "cat; exit 7"), stdin="typed\n")
+        self._say("not there", "apply", "no-such.yaml", "--yes", "--lab", NAME)
+
+    def end(self) -> None:
+        """The machine dies; what is left of the lab is removed."""
+        if (pid := self.machine.pid) is not None:
+            os.kill(pid, signal.SIGKILL)
+            self.machine.wait_for_end(timeout_s=10.0)
+        self._say("status without machine", "lab", "status", "--name", NAME)
+        self._say("down", "lab", "down", "--name", NAME)
+        self._say("second down", "lab", "down", "--name", NAME)
+        self.record.left = [path.name for path in self._directory.iterdir() if path != self._config]
+        self.record.left += map(str, marked_processes(MARK, str(self._directory / NAME)))
+        self.record.left += map(str, marked_processes(MARK, str(self._directory / _CRASHED)))
+
+    def _crash(self) -> None:
+        building = self._start("lab", "up", self._config, "--nic", "emulated", "--name", _CRASHED)
+        machine = Machine(machine_directory(self._directory / _CRASHED))
+        while machine.pid is None and building.poll() is None:
+            time.sleep(0.05)
+        building.kill()
+        building.communicate()
+        self._say("status after a crash", "lab", "status", "--name", _CRASHED)
+        self._say("down after a crash", "lab", "down", "--name", _CRASHED)
+
+    def _exec(self, *argv: str) -> Sequence[str]:
+        return ("lab", "exec", "--name", NAME, "--", *argv)
+
+    def _say(self, step: str, *arguments: object, stdin: str = "") -> Answer:
+        process = self._start(*arguments)
+        stdout, stderr = process.communicate(stdin, timeout=_TIMEOUT_S)
+        answer = self.record.said[step] = Answer(process.returncode, stdout, stderr)
+        return answer
+
+    def _start(self, *arguments: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(_XENOOVS), *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self._directory,
+            env={**os.environ, DIRECTORY_VARIABLE: str(self._directory)},
+        )
+
+    def as_json(self) -> object:
+        """For the result file."""
+        return json.loads(json.dumps(asdict(self.record)))

@@ -1,0 +1,101 @@
+"""`lab up --nic emulated` as a user meets it: everything answers from inside the machine, and nothing is left of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.nic.lab_story import NAME
+from tests.nic.truth import parse_rules
+
+pytestmark = [pytest.mark.nic, pytest.mark.timeout(1800)]
+
+VIP = 0x0A030A2D
+PACKETS = 1000
+
+
+@pytest.fixture
+def lab(records: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """`said`, `rules` and `left` of the lab (tests/nic/lab_story.py)."""
+    return records["lab"]
+
+
+def test_it_comes_up_and_says_how_to_go_on(lab: dict[str, Any]) -> None:
+    up = lab["said"]["up"]
+    assert (up["exit_code"], up["stderr"]) == (0, "")
+    assert f"lab {NAME} is up in a virtual machine with an emulated NIC" in up["stdout"]
+    assert f"my.yaml --lab {NAME}" in up["stdout"]
+
+
+def test_a_second_one_of_that_name_is_refused(lab: dict[str, Any]) -> None:
+    again = lab["said"]["second up"]
+    assert again["exit_code"] == 1
+    assert f"lab {NAME} exists already" in again["stderr"]
+
+
+def test_status_is_that_of_the_lab_in_the_machine(lab: dict[str, Any]) -> None:
+    status = lab["said"]["status"]
+    assert status["exit_code"] == 0
+    assert [line.split()[-1] for line in status["stdout"].splitlines() if line.startswith("fips")] == ["up"] * 3
+
+
+def test_packets_reach_the_backends(lab: dict[str, Any]) -> None:
+    assert lab["said"]["apply"]["exit_code"] == 0
+    traffic = lab["said"]["traffic"]
+    assert traffic["exit_code"] == 0
+    [service] = json.loads(traffic["stdout"])["services"]
+    assert (service["sent"], service["answered"]) == (PACKETS, PACKETS)
+
+
+def test_the_nic_forwards_them_as_verify_offload_says(lab: dict[str, Any]) -> None:
+    said = lab["said"]["verify"]
+    report = json.loads(said["stdout"])
+    assert said["exit_code"] == 0
+    assert {block["verdict"] for block in report["blocks"]} == {"HW"}
+    entries = [
+        rule for rule in parse_rules(lab["rules"]) if rule.match.get("nw_dst") and rule.match["nw_dst"].value == VIP
+    ]
+    assert report["total"]["megaflows"] == len(entries)
+    assert report["total"]["hw_packets"] == sum(rule.packets for rule in entries)
+    # The first packets of each block are in software, as long as it takes to offload it.
+    assert PACKETS / 2 < report["total"]["hw_packets"] < PACKETS
+    assert lab["said"]["why"]["exit_code"] == 0
+
+
+def test_a_file_is_read_as_it_is_now(lab: dict[str, Any]) -> None:
+    plan = lab["said"]["plan of changed weights"]
+    assert plan["exit_code"] == 2
+    assert json.loads(plan["stdout"])["added"]
+
+
+def test_input_and_exit_status_of_a_command_go_through(lab: dict[str, Any]) -> None:
+    said = lab["said"]["exit status"]
+    assert (said["exit_code"], said["stdout"]) == (7, "typed\n")
+
+
+def test_a_mistake_reads_as_on_the_host(lab: dict[str, Any]) -> None:
+    said = lab["said"]["not there"]
+    assert said["exit_code"] == 1
+    assert said["stderr"].startswith("error: cannot read the config no-such.yaml: ")
+
+
+def test_a_machine_that_has_died_is_told_with_the_way_out(lab: dict[str, Any]) -> None:
+    status = lab["said"]["status without machine"]
+    assert status["exit_code"] == 1
+    assert f"the virtual machine of lab {NAME} does not run any more" in status["stderr"]
+    assert f"xenoovs lab down --name {NAME}" in status["stderr"]
+
+
+def test_a_crash_while_it_boots_is_told_with_the_way_out(lab: dict[str, Any]) -> None:
+    status = lab["said"]["status after a crash"]
+    assert status["exit_code"] == 1
+    assert "was never completed; remove it with `xenoovs lab down" in status["stderr"]
+    assert lab["said"]["down after a crash"]["stdout"].endswith("0 namespaces, 1 processes\n")
+
+
+def test_nothing_is_left(lab: dict[str, Any]) -> None:
+    assert lab["said"]["down"]["exit_code"] == 0
+    assert lab["said"]["second down"]["stdout"] == f"there is no lab {NAME}\n"
+    assert lab["left"] == []

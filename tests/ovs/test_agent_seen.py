@@ -1,0 +1,120 @@
+"""What a running agent shows of real packets: metrics, status page and `top`, against what went in."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.command_line import XENOOVS
+from tests.ovs.agents import eventually
+from tests.ovs.dummy import DummyBridge, udp_packet
+
+pytestmark = pytest.mark.ovs
+
+CLIENTS = 64
+_HERE = ("--web", "127.0.0.1:0", "--offload-interval", "100ms")
+
+
+@pytest.fixture
+def switch(bridge: DummyBridge) -> list[str]:
+    """The options that name the switch."""
+    return ["--db", f"unix:{bridge.ovs.directory / 'db.sock'}"]
+
+
+@pytest.fixture
+def url(bridge: DummyBridge, config: Path, switch: list[str], tmp_path: Path) -> Iterator[str]:
+    """An agent with its page, once its flows are there."""
+    log = tmp_path / "log"
+    control = ("--control", str(tmp_path / "agent.sock"))
+    with log.open("w") as stderr:
+        agent = subprocess.Popen([XENOOVS, "agent", config, *switch, *control, *_HERE], stderr=stderr)
+    try:
+        eventually(lambda: "flows changed" in log.read_text(), "flows")
+        found = re.search(r"at=(http://127\.0\.0\.1:[0-9]+)", log.read_text())
+        assert found is not None
+        yield found[1]
+    finally:
+        agent.terminate()
+        assert agent.wait(20) == 0
+
+
+def samples(url: str, name: str) -> dict[tuple[str, ...], float]:
+    """The values of a metric by the values of its labels."""
+    text = urllib.request.urlopen(f"{url}/metrics", timeout=20).read().decode()
+    return {
+        tuple(value for _, value in sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def send(bridge: DummyBridge) -> None:
+    """One packet of each of 64 clients, and one more: the first of a block makes its megaflow and is not counted."""
+    packets = [udp_packet(f"192.0.2.{client}", mac="02:00:00:00:00:aa") for client in range(CLIENTS)]
+    bridge.send("p0", packets)
+    bridge.ovs.appctl("revalidator/wait")
+
+
+def packets_of(url: str) -> dict[str, float]:
+    """Packets in software by backend."""
+    return {
+        backend: value
+        for (backend, path, _), value in samples(url, "xenoovs_backend_packets_total").items()
+        if path == "software"
+    }
+
+
+def test_packets_are_counted_where_they_went_and_never_less(bridge: DummyBridge, url: str) -> None:
+    send(bridge)
+    blocks = sum(samples(url, "xenoovs_backend_flows").values())
+    eventually(lambda: sum(packets_of(url).values()) == CLIENTS - blocks, "all packets but the first of each block")
+    before = packets_of(url)
+    assert all(before.values())
+    bridge.settle(removed_s=0)
+    eventually(lambda: samples(url, "xenoovs_service_megaflows") == {("dns",): 0}, "no megaflow any more")
+    assert packets_of(url) == before
+    send(bridge)
+    eventually(lambda: sum(packets_of(url).values()) == 2 * (CLIENTS - blocks), "the packets of both times")
+
+
+def test_megaflows_are_as_many_as_predicted(bridge: DummyBridge, url: str) -> None:
+    send(bridge)
+    predicted = samples(url, "xenoovs_service_megaflows_predicted")
+    eventually(lambda: samples(url, "xenoovs_service_megaflows") == predicted, "as predicted")
+    verdicts = {verdict for _, _, verdict in samples(url, "xenoovs_backend_blocks")}
+    assert verdicts == {"SW"}
+
+
+def test_the_page_shows_the_same(bridge: DummyBridge, url: str) -> None:
+    send(bridge)
+
+    def shown() -> str:
+        text: str = urllib.request.urlopen(f"{url}/", timeout=20).read().decode()
+        return text
+
+    predicted = int(samples(url, "xenoovs_service_megaflows_predicted")["dns",])
+    eventually(lambda: f"{predicted} megaflows of {predicted} predicted" in shown(), "the megaflows on the page")
+    assert shown().count('class="v-sw"') == predicted + 1
+
+
+def test_top_prints_one_frame(bridge: DummyBridge, url: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [XENOOVS, "top", "--once", "--control", tmp_path / "agent.sock"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert re.search(r"^  fips2 +not asked +70 +70 % ", done.stdout, re.MULTILINE)
+
+
+def test_rounds_are_timed(url: str) -> None:
+    assert samples(url, "xenoovs_apply_duration_seconds_count") == {(): 1}
+    assert samples(url, "xenoovs_plan_duration_seconds_count")[()] >= 1

@@ -1,0 +1,173 @@
+"""`xenoovs controller` as a user runs it: ports without link, sudden death, and the same flows as `apply`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import SMALL_CONFIG, finish, start
+from tests.ovs.agents import eventually
+from tests.ovs.dummy import DummyBridge, DummyOvs
+
+pytestmark = pytest.mark.ovs
+
+_TWO_PORTS = SMALL_CONFIG.replace("weight: 30}", "weight: 30, egress: p2}")
+
+
+@pytest.fixture
+def wide(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
+    """Bridge ovsbr1 with p0, p1, p2."""
+    with dummy_ovs.bridge(ports=("p0", "p1", "p2")) as made:
+        yield made
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "my.yaml"
+    path.write_text(_TWO_PORTS)
+    return path
+
+
+@contextmanager
+def controller(config: Path, bridge: DummyBridge, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that listens wherever there is room, until the end of the `with`."""
+    process = start("controller", config, "--db", bridge.ovs.db, "--listen", "127.0.0.1:0", "--log", "json", *options)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _link(bridge: DummyBridge, port: str, state: str) -> None:
+    bridge.ovs.appctl("netdev-dummy/set-admin-state", port, state)
+
+
+def _ours(bridge: DummyBridge) -> list[str]:
+    return sorted(flow for flow in bridge.dump_flows() if flow.startswith("cookie=0x786f"))
+
+
+def _backends(bridge: DummyBridge) -> set[str]:
+    """The last bytes of the MACs to which table 1 leads."""
+    return {flow.partition("mod_dl_dst:02:00:5e:10:00:")[2][:2] for flow in _ours(bridge) if "table=1," in flow}
+
+
+def test_the_flows_are_those_of_apply(wide: DummyBridge, config: Path) -> None:
+    with controller(config, wide, "--attach"):
+        eventually(lambda: _ours(wide) != [], "the first round")
+        eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
+        by_controller = _ours(wide)
+    wide.ovs.vsctl("del-controller", wide.name)
+    assert _ours(wide) == []
+    assert finish(start("apply", config, "--yes", "--db", wide.ovs.db)).status == 0
+    assert _ours(wide) == by_controller
+
+
+def test_backends_behind_a_port_without_link_are_out_until_it_is_back(wide: DummyBridge, config: Path) -> None:
+    with controller(config, wide, "--attach", "--resync", "1h") as process:
+        eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
+        before = _ours(wide)
+        _link(wide, "p2", "down")
+        eventually(lambda: _backends(wide) == {"02"}, "clients of fips3 are with fips2")
+        _link(wide, "p2", "up")
+        eventually(lambda: _ours(wide) == before, "exactly the same as before")
+        process.send_signal(signal.SIGTERM)
+        said = finish(process)
+    assert said.status == 0
+    events = [json.loads(line) for line in said.err.splitlines()]
+    ports = [(event["level"], event["event"], event["port"]) for event in events if "port" in event]
+    assert ports == [("warning", "port down", "p2"), ("info", "port up", "p2")]
+
+
+def test_a_port_that_is_down_at_the_start_counts_too(wide: DummyBridge, config: Path) -> None:
+    _link(wide, "p2", "down")
+    try:
+        with controller(config, wide, "--attach"):
+            eventually(lambda: _backends(wide) == {"02"}, "only the backend that can be reached")
+    finally:
+        _link(wide, "p2", "up")
+
+
+def test_killed_again_and_again_it_leaves_the_flows_and_finds_them(wide: DummyBridge, config: Path) -> None:
+    with controller(config, wide, "--attach"):
+        eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
+    before = _ours(wide)
+    for _ in range(2):
+        assert wide.ovs.vsctl("get-fail-mode", wide.name) == "secure"
+        (target,) = wide.ovs.vsctl("get-controller", wide.name).split()
+        with controller(config, wide, "--listen", target.removeprefix("tcp:")):
+            wide.ofctl("del-flows", "table=1,ip,nw_src=0.0.0.0/0.0.0.1")
+            eventually(lambda: _ours(wide) == before, "what somebody had changed is right again")
+        assert _ours(wide) == before
+
+
+def test_flows_that_others_change_are_put_right_at_once(wide: DummyBridge, config: Path) -> None:
+    with controller(config, wide, "--attach", "--resync", "1h") as process:
+        eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
+        before = _ours(wide)
+        for change in (("del-flows", "table=1,ip"), ("del-flows",), ("mod-flows", "table=1,ip,actions=drop")):
+            wide.ofctl(*change)
+            eventually(lambda: _ours(wide) == before, f"all is as it was before {change}")
+        wide.add_flows("add cookie=0x5,priority=5000,arp actions=NORMAL\n")
+        process.send_signal(signal.SIGTERM)
+        said = finish(process)
+    rounds = [json.loads(line) for line in said.err.splitlines() if '"flows changed"' in line]
+    assert len(rounds) == 4
+    assert len(wide.dump_flows()) == len(before) + 1
+
+
+def test_once(wide: DummyBridge, config: Path) -> None:
+    done = finish(start("agent", config, "--via", "controller", "--attach", "--once", "--db", wide.ovs.db))
+    assert done.status == 0, done.err
+    assert _backends(wide) == {"02", "03"}
+
+
+def test_a_bridge_with_a_controller_of_others_is_left_alone(wide: DummyBridge, config: Path) -> None:
+    wide.ovs.vsctl("set-controller", wide.name, "tcp:127.0.0.1:1")
+    said = finish(start("controller", config, "--attach", "--db", wide.ovs.db))
+    assert said.status == 1
+    assert "has another controller (tcp:127.0.0.1:1) and was not changed" in said.err
+    assert wide.ovs.vsctl("get-controller", wide.name) == "tcp:127.0.0.1:1"
+
+
+def test_without_a_framework_it_says_how_to_get_one(wide: DummyBridge, config: Path) -> None:
+    hidden = "import sys; sys.modules.update(os_ken=None, ryu=None); from xenoovs.cli.main import main; main()"
+    argv = [sys.executable, "-c", hidden, "controller", str(config), "--db", wide.ovs.db]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "pip install 'xenoovs[controller]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_as_an_application_of_the_framework(wide: DummyBridge, config: Path) -> None:
+    """The same under the launcher of a framework, which listens by itself."""
+    launcher = (
+        "import sys; from os_ken.base.app_manager import AppManager; from os_ken import cfg; "
+        "import os_ken.controller.controller; "
+        "cfg.CONF(['--ofp-listen-host', '127.0.0.1', '--ofp-tcp-listen-port', sys.argv[1]]); "
+        "AppManager.run_apps(['xenoovs.cli.controller_app'])"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    env = {**os.environ, "XENOOVS_CONFIG": str(config), "OSKEN_HUB_TYPE": "native"}
+    with subprocess.Popen(
+        [sys.executable, "-c", launcher, port], env=env, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            wide.ovs.vsctl("set-controller", wide.name, f"tcp:127.0.0.1:{port}")
+            wide.ovs.vsctl("set", "controller", wide.name, "max_backoff=1000", "connection_mode=out-of-band")
+            eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
+            _link(wide, "p2", "down")
+            eventually(lambda: _backends(wide) == {"02"}, "clients of fips3 are with fips2")
+        finally:
+            _link(wide, "p2", "up")
+            process.kill()

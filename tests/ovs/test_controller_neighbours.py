@@ -1,0 +1,146 @@
+"""The controller answers neighbour solicitations for IPv6 VIPs, on a real bridge; a flood of them drowns nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import IPv6Address, ip_address
+
+import pytest
+
+from tests.ovs.agents import eventually
+from tests.ovs.dummy import DummyBridge
+from tests.ovs.ways import PATIENCE_S, Record, Way, connect, running_server
+from tests.unit.balancer import balancer, claim, service
+from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitation
+from xenoovs.controller.answers import answer_flows
+from xenoovs.controller.responder import BURST, Responder
+from xenoovs.controller.server import Server
+from xenoovs.model.address import Mac
+from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.render import render_flow
+
+pytestmark = pytest.mark.ovs
+
+_VIP, _OTHER = "2001:db8::80", "2001:db8::81"
+_MAC = Mac(int.from_bytes(VIP_MAC))
+_BALANCER = balancer(replace(service(claim(ip_address(_VIP))), vip_mac=_MAC))
+_MOVED = balancer(replace(service(claim(ip_address(_OTHER))), vip_mac=_MAC))
+_WANTED = sorted(render_flow(flow) for flow in answer_flows(_BALANCER))
+_PASSED_ON = parse_flow("cookie=0x786f000000000001, priority=1,in_port=p0 actions=output:p1")
+
+
+@pytest.fixture
+def record() -> Record:
+    return Record()
+
+
+@pytest.fixture
+def server(record: Record, bridge: DummyBridge) -> Iterator[Server]:
+    """A controller to which the bridge is connected, and which answers for the VIP."""
+    with running_server(record) as running:
+        switch = Way(running).switch(bridge.ovs)
+        switch.apply(bridge.name, Bundle((FlowMod(Command.ADD, _PASSED_ON),)))
+        running.responder.follow(_BALANCER)
+        eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
+        yield running
+
+
+def _flows(bridge: DummyBridge) -> list[str]:
+    dump = bridge.dump_flows(version="OpenFlow14")
+    return sorted(flow for flow in dump if flow.startswith("cookie=0x786e"))
+
+
+def _receive(bridge: DummyBridge, *frames: bytes) -> None:
+    """Let whole frames enter at p0."""
+    for start in range(0, len(frames), 32):
+        bridge.ovs.appctl("netdev-dummy/receive", "p0", *(frame.hex() for frame in frames[start : start + 32]))
+
+
+def test_a_solicitation_is_answered_and_not_passed_on(server: Server, bridge: DummyBridge) -> None:
+    _receive(bridge, solicitation())
+    eventually(lambda: len(bridge.sent("p0")) == 1, "an answer")
+    (answer,) = bridge.sent("p0")
+    assert answer[:12] == HOST_MAC + VIP_MAC
+    assert answer[62:78] == IPv6Address(_VIP).packed
+    assert bridge.sent("p1") == []
+    assert server.responder.answered == 1
+
+
+def test_other_addresses_are_passed_on(server: Server, bridge: DummyBridge) -> None:
+    frames = [solicitation(target=IPv6Address(_OTHER).packed), solicitation(kind=136)]
+    _receive(bridge, *frames)
+    eventually(lambda: bridge.sent("p1") == frames, "both are passed on")
+    assert bridge.sent("p0") == []
+    assert server.responder.answered == 0
+
+
+def test_a_new_config_moves_the_flows(server: Server, bridge: DummyBridge) -> None:
+    server.responder.follow(_MOVED)
+    wanted = sorted(render_flow(flow) for flow in answer_flows(_MOVED))
+    eventually(lambda: _flows(bridge) == wanted, "the flows of the other address")
+
+
+def test_without_a_controller_discovery_goes_where_it_went(bridge: DummyBridge, record: Record) -> None:
+    with running_server(record) as running:
+        Way(running).switch(bridge.ovs).apply(bridge.name, Bundle((FlowMod(Command.ADD, _PASSED_ON),)))
+        running.responder.follow(_BALANCER)
+        eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
+    eventually(lambda: _flows(bridge) == [], "the flows are gone with the controller")
+    _receive(bridge, solicitation())
+    eventually(lambda: bridge.sent("p1") == [solicitation()], "it is passed on")
+
+
+def test_the_next_master_answers(bridge: DummyBridge, record: Record) -> None:
+    """Each question is answered once, by the master of the moment."""
+    with running_server(Record(), is_redundant=True) as heir, running_server(record, is_redundant=True) as first:
+        heir.board.want(bridge.name)
+        first.board.want(bridge.name)
+        connect(bridge.ovs, bridge.name, first)
+        _follow_as_master(first, bridge)
+        connect(bridge.ovs, bridge.name, heir)
+        assert heir.board.line(bridge.name, patience_s=PATIENCE_S).is_standby
+        heir.responder.follow(_BALANCER)
+        _receive(bridge, solicitation())
+        eventually(lambda: len(bridge.sent("p0")) == 1, "the first answers")
+        first.close()
+        _follow_as_master(heir, bridge)
+        _receive(bridge, solicitation())
+        eventually(lambda: len(bridge.sent("p0")) == 2, "the second answers")
+        assert (first.responder.answered, heir.responder.answered) == (1, 1)
+
+
+def _follow_as_master(server: Server, bridge: DummyBridge) -> None:
+    line = server.board.line(bridge.name, patience_s=PATIENCE_S)
+    eventually(lambda: not line.is_standby, "it is master")
+    server.responder.follow(_BALANCER)
+    eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
+
+
+def test_a_flood_is_bounded_and_drowns_nothing(bridge: DummyBridge, record: Record) -> None:
+    """No token comes while the clock of the bucket stands; so exactly a burst is answered, whatever the machine does.
+
+    While it lasts, flows are changed and a port without link is seen.
+    """
+    with running_server(record) as server:
+        switch = Way(server).switch(bridge.ovs)
+        switch.apply(bridge.name, Bundle((FlowMod(Command.ADD, _PASSED_ON),)))
+        responder = Responder(lambda: server.board.lines, voice=record.voice, now_s=lambda: 1.0)
+        server.board.on_packet(responder.hear)
+        responder.follow(_BALANCER)
+        eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
+        try:
+            for step in range(30):
+                _receive(bridge, *[solicitation()] * 64)
+                flow = parse_flow(f"cookie=0x786f000000000001, table=1, priority={step} actions=drop")
+                switch.apply(bridge.name, Bundle((FlowMod(Command.ADD, flow),)))
+            bridge.ovs.appctl("netdev-dummy/set-admin-state", "p1", "down")
+            eventually(lambda: server.board.ports_down(bridge.name) == {"p1"}, "the port without link")
+        finally:
+            responder.close()
+    assert responder.answered == BURST == len(bridge.sent("p0"))
+    assert responder.dropped > BURST
+    assert len(record.of("packets come faster than they are answered")) == 1
+    assert len([flow for flow in bridge.dump_flows() if "table=1," in flow]) == 30
+    assert bridge.sent("p1") == []

@@ -1,0 +1,98 @@
+"""MACs of backends that are given by their address: found by the kernel, and followed, on a real network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import finish, start
+from tests.ovs.agents import eventually
+from tests.ovs.dummy import DummyBridge
+from tests.probe_support import FAR_MAC, inside_ip, two_namespaces
+from xenoovs.agent.neighbour import Neighbours, resolve_now
+from xenoovs.agent.reconcile import Reconciler
+from xenoovs.config.load import parse_config
+from xenoovs.errors import MacUnknown
+from xenoovs.model.balancer import Balancer
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.live import LiveSwitch
+
+pytestmark = pytest.mark.ovs
+
+OTHER_MAC = "02:00:5e:20:00:77"
+
+CONFIG = """\
+version: 1
+switch: {{bridge: ovsbr1, ingress: [p0], egress: p1}}
+health: {{probe: icmp, netns: {near}, interface: n0}}
+services:
+  - name: web
+    vip: 198.51.100.1
+    backends:
+      - {{name: far, weight: 1, address: {address}}}
+      - {{name: other, mac: 02:00:00:00:00:09, weight: 1, address: 192.0.2.9}}
+"""
+
+
+@pytest.fixture
+def namespaces() -> Iterator[tuple[str, str]]:
+    with two_namespaces("neigh") as both:
+        yield both
+
+
+def balancer(near: str, address: str = "192.0.2.2") -> Balancer:
+    return parse_config(CONFIG.format(near=near, address=address), file="c.yaml")
+
+
+@pytest.mark.parametrize("address", ["192.0.2.2", "2001:db8::2"])
+def test_found_by_either_family(namespaces: tuple[str, str], address: str) -> None:
+    first, _ = resolve_now(balancer(namespaces[0], address)).services[0].backends
+    assert str(first.mac) == FAR_MAC
+
+
+def test_nobody_there(namespaces: tuple[str, str]) -> None:
+    with pytest.raises(MacUnknown, match=r"no MAC is known for 192\.0\.2\.50 \(web/far\)"):
+        resolve_now(balancer(namespaces[0], "192.0.2.50"), timeout_s=0.3)
+
+
+def test_a_new_mac_takes_the_blocks_of_the_old_one(namespaces: tuple[str, str], bridge: DummyBridge) -> None:
+    near, far = namespaces
+    config, neighbours = balancer(near), Neighbours()
+    switch = LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
+    reconciler = Reconciler(switch, resolve=neighbours.resolve)
+    neighbours.settle(config)
+    reconciler.round(config, {})
+    before = sorted(switch.dump_flow_text("ovsbr1").splitlines())
+    assert FAR_MAC in "".join(before)
+    inside_ip(far, "link", "set", "f0", "down")
+    inside_ip(far, "link", "set", "f0", "address", OTHER_MAC)
+    inside_ip(far, "link", "set", "f0", "up")
+    inside_ip(near, "neigh", "flush", "dev", "n0")
+    eventually(lambda: bool(neighbours.look(config)), "the new MAC is seen")
+    done = reconciler.round(config, {})
+    after = sorted(switch.dump_flow_text("ovsbr1").splitlines())
+    assert after == [line.replace(FAR_MAC, OTHER_MAC) for line in before]
+    assert done.difference.flow_mods == "".join(before).count(FAR_MAC)
+
+
+def test_one_that_was_never_found_gets_no_clients(namespaces: tuple[str, str], bridge: DummyBridge) -> None:
+    config, neighbours = balancer(namespaces[0], "192.0.2.50"), Neighbours()
+    switch = LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
+    neighbours.look(config)
+    Reconciler(switch, resolve=neighbours.resolve).round(config, {})
+    text = switch.dump_flow_text("ovsbr1")
+    assert "02:00:00:00:00:09" in text
+    assert "00:00:00:00:00:00" not in text
+
+
+def test_apply_without_an_agent(namespaces: tuple[str, str], bridge: DummyBridge, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG.format(near=namespaces[0], address="192.0.2.2"))
+    assert finish(start("apply", file, "--db", bridge.ovs.db, "--yes")).status == 0
+    assert FAR_MAC in "".join(bridge.dump_flows(version="OpenFlow14"))
+    file.write_text(CONFIG.format(near=namespaces[0], address="192.0.2.50"))
+    said = finish(start("apply", file, "--db", bridge.ovs.db, "--yes"))
+    assert said.status == 1
+    assert "no MAC is known for 192.0.2.50 (web/far)" in said.err

@@ -1,0 +1,186 @@
+"""The status page as text: escaped, whole without JavaScript, drawn from the blocks alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from fractions import Fraction
+from html.parser import HTMLParser
+from itertools import pairwise
+from random import Random
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.snapshots import NOW_S, blocks, snapshot
+from xenoovs.agent.snapshot import BlockView, Event, Override
+from xenoovs.agent.web.body import MOST_SERVICES, body
+from xenoovs.agent.web.html import Markup, element, join
+from xenoovs.agent.web.page import asset, headers, page
+from xenoovs.agent.web.strip import COLUMNS, cells
+from xenoovs.agent.words import ago, percent, quantity
+from xenoovs.verify.verdict import Verdict
+
+
+class Elements(HTMLParser):
+    """The tags of a document, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(text: str) -> Elements:
+    found = Elements()
+    found.feed(text)
+    return found
+
+
+@given(st.text(), st.text())
+def test_no_text_becomes_markup(child: str, value: str) -> None:
+    found = read(element("p", child, title=value))
+    assert [tag for tag, _ in found.tags] == ["p"]
+    assert "<" not in element("p", child).removeprefix("<p>").removesuffix("</p>")
+
+
+def test_markup_is_kept_and_nothing_left_out_is_written() -> None:
+    assert element("p", Markup("<b>x</b>"), None, "&", class_="a", data_label=None) == '<p class="a"><b>x</b>&amp;</p>'
+    assert join("a", None, "<") == "a&lt;"
+
+
+@pytest.mark.parametrize("hostile", ['<img src=x onerror="alert(1)">', "'\"><script>1</script>", "</style>", "{{7*7}}"])
+def test_wherever_a_text_comes_from_it_stays_text(hostile: str) -> None:
+    service = snapshot().services[0]
+    backend = replace(service.backends[0], name=hostile, reason=hostile, mac=hostile)
+    rude = replace(service, name=hostile, vips=(hostile,), backends=(backend, *service.backends[1:]), blocks=())
+    shown = replace(
+        snapshot(),
+        services=(rude,),
+        bridge=hostile,
+        last_error=hostile,
+        config_problem=hostile,
+        events=(Event(NOW_S, hostile, hostile, {hostile: hostile}, 1),),
+        overrides=(Override(hostile, hostile, Fraction(1), NOW_S),),
+    )
+    tags = [tag for tag, _ in read(page(shown)).tags]
+    assert tags.count("script") == 1
+    assert "img" not in tags
+    assert not any(name.startswith("on") for _, attributes in read(page(shown)).tags for name in attributes)
+    assert read(body(shown)).text.count(hostile) >= 8
+
+
+def test_nothing_is_loaded_from_elsewhere() -> None:
+    addresses = [
+        value
+        for _, attributes in read(page(snapshot())).tags
+        for name, value in attributes.items()
+        if name in ("src", "href", "action", "srcset", "data")
+    ]
+    assert all(str(value).startswith("data:") for value in addresses)
+    assert not re.search(r"url\((?!#)|@import|https?:", asset("style.css") + asset("script.js"))
+
+
+def test_no_style_or_handler_stands_in_an_element() -> None:
+    assert not any("style" in attributes for _, attributes in read(page(snapshot())).tags)
+
+
+def test_the_policy_names_the_very_script_and_style() -> None:
+    policy = headers()["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    assert len(re.findall(r"'sha256-[A-Za-z0-9+/]{43}='", policy)) == 2
+    assert asset("script.js") in page(snapshot())
+    assert asset("style.css") in page(snapshot())
+
+
+def test_drawings_are_well_formed() -> None:
+    for drawing in re.findall(r"<svg.*?</svg>", page(snapshot())):
+        ElementTree.fromstring(drawing)
+
+
+def test_few_blocks_are_drawn_as_they_are() -> None:
+    made = blocks("0011", "hsa-")
+    drawn = cells(made, is_ipv6=False)
+    assert [(cell.start, cell.size, cell.backend, cell.verdict) for cell in drawn] == [
+        (block.start, block.size, block.backend, block.verdict) for block in made
+    ]
+    assert [cell.tip for cell in drawn[:2]] == [
+        "b0 · HW · nw_src=0.0.0.0/0.0.0.3",
+        "b0 · SW · nw_src=0.0.0.2/0.0.0.3",
+    ]
+
+
+def test_blocks_of_ipv6_are_told_as_such() -> None:
+    assert cells(blocks("01", "hh"), is_ipv6=True)[1].tip == "b1 · HW · ipv6_src=::1/::1"
+
+
+@given(st.integers(0, 4), st.integers())
+def test_many_blocks_become_runs_that_fill_the_strip(backends: int, seed: int) -> None:
+    depth, random = 11, Random(seed)
+    owners = [f"b{random.randint(0, backends)}" for _ in range(1 << depth)]
+    made = [
+        BlockView(number, (1 << depth) - 1, number / (1 << depth), 1 / (1 << depth), owner, Verdict.HW)
+        for number, owner in enumerate(owners)
+    ]
+    drawn = cells(made, is_ipv6=False)
+    assert len(drawn) <= COLUMNS
+    assert drawn[0].start == 0
+    assert all(abs(a.start + a.size - b.start) < 1e-9 for a, b in pairwise(drawn))
+    assert drawn[-1].start + drawn[-1].size == 1
+    assert all(a.backend != b.backend for a, b in pairwise(drawn))
+
+
+def test_of_very_many_services_those_in_trouble_are_shown() -> None:
+    calm = snapshot().services[1]
+    many = (*(replace(calm, name=f"calm{number}") for number in range(100)), snapshot().services[0])
+    text = read(body(replace(snapshot(), services=many))).text
+    assert "192.0.2.80" in text
+    assert f"{101 - MOST_SERVICES} more services" in text
+
+
+def test_shares_that_are_almost_all_or_nothing_are_not_called_so() -> None:
+    assert [percent(share) for share in (None, 0, 0.0001, 0.125, 0.99999, 1)] == [
+        "-",
+        "0 %",
+        "<0.1 %",
+        "12.5 %",
+        "99.9 %",
+        "100 %",
+    ]
+
+
+def test_numbers_in_few_letters() -> None:
+    assert [quantity(value) for value in (None, 0, 7, 999.4, 999.6, 1_234_567, 92_800_000, 9.999e11)] == [
+        "-",
+        "0",
+        "7",
+        "999",
+        "1 k",
+        "1.23 M",
+        "92.8 M",
+        "1 T",
+    ]
+
+
+def test_times_in_few_letters() -> None:
+    spans = (None, -1, 0, 119, 120, 7_199, 7_200, 172_799, 172_800)
+    assert [ago(span) for span in spans] == [
+        "-",
+        "0 s",
+        "0 s",
+        "119 s",
+        "2 min",
+        "119 min",
+        "2 h",
+        "47 h",
+        "2 d",
+    ]

@@ -1,0 +1,55 @@
+"""Tables and sentences on terminals of some width, and in pipes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from xenoovs.cli import output
+from xenoovs.cli.output import print_table, say
+
+HEADERS = ["CHECK", "N", "SEEN"]
+ROWS = [["one", "7", "short"], ["two", "8", "words that need much more room than there is"]]
+
+
+@pytest.fixture
+def columns(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    width = request.param
+    monkeypatch.setattr(output, "is_terminal", lambda: width is not None)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((width or 80, 24)))
+
+
+@pytest.mark.parametrize("columns", [40], indirect=True)
+def test_a_last_column_of_text_goes_on_below_itself(columns: None, capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(HEADERS, ROWS)
+    assert capsys.readouterr().out.splitlines() == [
+        "CHECK  N  SEEN",
+        "one    7  short",
+        "two    8  words that need much more room",
+        "          than there is",
+    ]
+
+
+@pytest.mark.parametrize("columns", [12], indirect=True)
+def test_columns_that_can_be_spared_go_first(columns: None, capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["A", "SPARE", "MORE", "B"], [["1", "2", "3", "4"]], right=range(4), spare=[1, 2])
+    assert capsys.readouterr().out.splitlines() == [
+        "A  MORE  B",
+        "1     3  4",
+        "(for want of room without SPARE)",
+    ]
+
+
+@pytest.mark.parametrize("columns", [None], indirect=True)
+def test_a_pipe_gets_every_column_and_one_line_a_row(columns: None, capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(HEADERS, ROWS, spare=[1])
+    say("a sentence " * 20)
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+@pytest.mark.parametrize("columns", [20], indirect=True)
+def test_sentences_are_wrapped_between_words(columns: None, capsys: pytest.CaptureFixture[str]) -> None:
+    say("  why: it takes long to say", indent="       ")
+    assert capsys.readouterr().out.splitlines() == ["  why: it takes long", "       to say"]

@@ -1,0 +1,75 @@
+"""Which packets are answered, with what, and which flows bring them here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import IPv6Address, ip_address
+
+from tests.unit.balancer import balancer, claim, service
+from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitation
+from xenoovs.controller.answers import answer, answer_flows, macs_of
+from xenoovs.controller.solicitation import parse_solicitation
+from xenoovs.model.address import Mac
+from xenoovs.openflow.action import Output
+from xenoovs.openflow.match import Match
+from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.wire.codec import decode, encode
+from xenoovs.openflow.wire.packet import PacketIn, PacketOut
+
+_BOTH = replace(
+    service(claim(ip_address("192.0.2.80"), ip_address("2001:db8::80"))), vip_mac=Mac(int.from_bytes(VIP_MAC))
+)
+_SILENT = service(claim(ip_address("2001:db8::81")), name="silent")
+_BALANCER = balancer(_BOTH, _SILENT, ingress=("p0", "p2"))
+_MACS = macs_of(_BALANCER)
+
+
+def _packet(frame: bytes, *, in_port: str | None = "p0") -> PacketIn:
+    return PacketIn(1, 0, 0, Match(in_port=in_port), frame, len(frame))
+
+
+def test_only_ipv6_addresses_with_a_mac_are_answered_for() -> None:
+    assert {int(IPv6Address("2001:db8::80")): VIP_MAC} == _MACS
+
+
+def test_the_answer_leaves_by_the_port_that_asked() -> None:
+    out = answer(_packet(solicitation(), in_port="p2"), _MACS)
+    assert isinstance(out, PacketOut)
+    assert out.actions == (Output("p2"),)
+    assert out.data[:12] == HOST_MAC + VIP_MAC
+
+
+def test_other_packets_get_no_answer() -> None:
+    assert answer(_packet(solicitation(target=ip_address("2001:db8::81").packed)), _MACS) is None
+    assert answer(_packet(solicitation(hops=64)), _MACS) is None
+    assert answer(_packet(solicitation(), in_port=None), _MACS) is None
+
+
+def test_an_answer_is_no_question() -> None:
+    """Two controllers on one link do not talk to each other for ever."""
+    out = answer(_packet(solicitation()), _MACS)
+    assert out is not None
+    assert parse_solicitation(out.data) is None
+
+
+def test_the_flows_bring_only_our_addresses_and_for_seconds_only() -> None:
+    assert [render_flow(flow) for flow in answer_flows(_BALANCER)] == [
+        f"cookie=0x786e000000000000, hard_timeout=10, priority=2001,icmp6,in_port={port},icmp_type=135,icmp_code=0,"
+        "nd_target=2001:db8::80 actions=CONTROLLER:65535"
+        for port in ("p0", "p2")
+    ]
+
+
+def test_no_flows_without_ipv6() -> None:
+    assert list(answer_flows(balancer(service(claim(ip_address("192.0.2.80")))))) == []
+
+
+def test_from_bytes_to_bytes() -> None:
+    names = {1: "p0"}
+    came = encode(_packet(solicitation()), xid=5, ofports={"p0": 1})
+    packet = decode(came, names=names).message
+    assert isinstance(packet, PacketIn)
+    out = answer(packet, _MACS)
+    assert out is not None
+    sent = encode(out, xid=0, ofports={"p0": 1})
+    assert decode(sent, names=names).message == out

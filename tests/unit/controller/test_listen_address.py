@@ -1,0 +1,22 @@
+"""Where to listen, as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.controller.listen import parse_address
+
+
+@pytest.mark.parametrize(
+    ("text", "is_loopback"),
+    [("127.0.0.1:6653", True), ("[::1]:0", True), ("0.0.0.0:6653", False), ("[2001:db8::1]:65535", False)],
+)
+def test_addresses_are_what_they_say(text: str, is_loopback: bool) -> None:
+    address = parse_address(text)
+    assert (str(address), address.is_loopback) == (text, is_loopback)
+
+
+@pytest.mark.parametrize("text", ["", "6653", "localhost:6653", "127.0.0.1", "::1:6653", "127.0.0.1:65536", "[1]:2"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        parse_address(text)

@@ -1,0 +1,139 @@
+"""Solicitations and advertisements as RFC 4861 draws them; whatever it tells to drop is dropped."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xenoovs.controller.solicitation import Solicitation, advertisement, parse_solicitation
+
+VIP, HOST = IPv6Address("2001:db8::80").packed, IPv6Address("2001:db8::9").packed
+VIP_MAC, HOST_MAC = bytes.fromhex("02005e100001"), bytes.fromhex("020000000009")
+GROUP, GROUP_MAC = IPv6Address("ff02::1:ff00:80").packed, bytes.fromhex("3333ff000080")
+NOBODY = bytes(16)
+
+
+def sum16(data: bytes) -> int:
+    """The Internet checksum by the book (RFC 1071, 4.1)."""
+    total = sum(int.from_bytes(data[i : i + 2].ljust(2, b"\0")) for i in range(0, len(data), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def solicitation(
+    *,
+    source: bytes = HOST,
+    destination: bytes = GROUP,
+    target: bytes = VIP,
+    options: bytes = b"\x01\x01" + HOST_MAC,
+    hops: int = 255,
+    kind: int = 135,
+    code: int = 0,
+    spoil: int = 0,
+    tags: bytes = b"",
+    mac: bytes = HOST_MAC,
+) -> bytes:
+    """A frame with a right checksum, to which `spoil` is added."""
+    body = bytes((kind, code, 0, 0)) + bytes(4) + target + options
+    pseudo = source + destination + len(body).to_bytes(4) + bytes((0, 0, 0, 58))
+    body = body[:2] + (sum16(pseudo + body) + spoil & 0xFFFF).to_bytes(2) + body[4:]
+    header = bytes.fromhex("60000000") + len(body).to_bytes(2) + bytes((58, hops)) + source + destination
+    return GROUP_MAC + mac + tags + b"\x86\xdd" + header + body
+
+
+def test_a_solicitation_is_read() -> None:
+    assert parse_solicitation(solicitation()) == Solicitation(VIP, HOST, HOST_MAC)
+
+
+def test_the_answer_goes_where_the_option_says() -> None:
+    asked = parse_solicitation(solicitation(mac=bytes.fromhex("0200000000ff")))
+    assert asked is not None
+    assert asked.mac == HOST_MAC
+
+
+def test_without_an_option_the_answer_goes_where_the_frame_came_from() -> None:
+    assert parse_solicitation(solicitation(options=b"", destination=VIP)) == Solicitation(VIP, HOST, HOST_MAC)
+
+
+def test_other_options_are_passed_over() -> None:
+    options = b"\x0e\x01nonce!" + b"\x01\x01" + HOST_MAC
+    assert parse_solicitation(solicitation(options=options)) == Solicitation(VIP, HOST, HOST_MAC)
+
+
+def test_what_stands_behind_the_packet_is_no_part_of_it() -> None:
+    assert parse_solicitation(solicitation() + bytes(10)) == Solicitation(VIP, HOST, HOST_MAC)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        solicitation(hops=254),
+        solicitation(kind=136),
+        solicitation(code=1),
+        solicitation(spoil=1),
+        solicitation(target=GROUP),
+        solicitation(options=b"\x01\x00" + HOST_MAC),
+        solicitation(options=b"\x01\x02" + HOST_MAC),
+        solicitation(options=b"\x01"),
+        solicitation(source=NOBODY),
+        solicitation(source=NOBODY, options=b"", destination=VIP),
+        solicitation(options=b"\x01\x01" + GROUP_MAC),
+        solicitation(options=b"", mac=GROUP_MAC),
+        solicitation()[:-1],
+        solicitation().replace(b"\x86\xdd", b"\x08\x00"),
+        b"",
+    ],
+    ids=[
+        *("from beyond a router", "an advertisement", "code 1", "a wrong checksum", "a group as target"),
+        *("an option of no length", "an option beyond the end", "half an option", "no source but an option"),
+        *("no source but no group", "a group's MAC in the option", "a group's MAC as sender", "cut", "IPv4", "nothing"),
+    ],
+)
+def test_what_has_to_be_dropped_is_dropped(frame: bytes) -> None:
+    assert parse_solicitation(frame) is None
+
+
+def test_the_answer_to_a_host() -> None:
+    answer = advertisement(Solicitation(VIP, HOST, HOST_MAC), VIP_MAC)
+    assert answer[:14] == HOST_MAC + VIP_MAC + b"\x86\xdd"
+    assert answer[14:22] == bytes.fromhex("60000000 0020 3a ff")
+    assert answer[22:54] == VIP + HOST
+    assert answer[54:56] == bytes((136, 0))
+    assert answer[58:] == bytes.fromhex("60000000") + VIP + b"\x02\x01" + VIP_MAC
+    assert sum16(answer[22:54] + bytes((0, 0, 0, 32, 0, 0, 0, 58)) + answer[54:]) == 0
+
+
+def test_the_answer_to_one_who_wants_the_address_goes_to_all() -> None:
+    asked = parse_solicitation(solicitation(source=NOBODY, options=b""))
+    assert asked is not None
+    answer = advertisement(asked, VIP_MAC)
+    everybody = IPv6Address("ff02::1").packed
+    assert answer[:6] == bytes.fromhex("333300000001")
+    assert answer[22:54] == VIP + everybody
+    assert answer[58:62] == bytes.fromhex("20000000")
+    assert sum16(answer[22:54] + bytes((0, 0, 0, 32, 0, 0, 0, 58)) + answer[54:]) == 0
+
+
+def test_tags_are_sent_back() -> None:
+    tags = bytes.fromhex("88a80007 81000005")
+    asked = parse_solicitation(solicitation(tags=tags))
+    assert asked == Solicitation(VIP, HOST, HOST_MAC, tags)
+    assert advertisement(asked, VIP_MAC)[12:22] == tags + b"\x86\xdd"
+
+
+@given(target=st.binary(min_size=16, max_size=16), host=st.binary(min_size=16, max_size=16))
+def test_every_answer_has_its_checksum(target: bytes, host: bytes) -> None:
+    answer = advertisement(Solicitation(target, host, HOST_MAC), VIP_MAC)
+    assert sum16(answer[22:54] + bytes((0, 0, 0, 32, 0, 0, 0, 58)) + answer[54:]) == 0
+
+
+@given(cut=st.integers(0, 90), put=st.binary(max_size=4), at=st.integers(0, 90), data=st.binary(max_size=100))
+def test_any_frame_is_a_solicitation_or_none(cut: int, put: bytes, at: int, data: bytes) -> None:
+    whole = solicitation()
+    for frame in (whole[:cut], whole[:at] + put + whole[at + len(put) :], data):
+        asked = parse_solicitation(frame)
+        assert asked is None or (len(asked.target), len(asked.source), len(asked.mac)) == (16, 16, 6)

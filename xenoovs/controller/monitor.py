@@ -1,0 +1,93 @@
+"""Flows that others change, told by the switch as it happens (OpenFlow 1.4.0, 7.3.5.16 and 7.3.5.17: flow monitoring).
+
+OFPT_FLOW_REMOVED would tell of fewer things, and only of flows with a flag that would show in every dump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from threading import Lock, Timer
+from time import monotonic
+
+from xenoovs.controller.frames import HEADER, MULTIPART_REPLY
+from xenoovs.errors import MalformedOpenFlow
+from xenoovs.openflow.cookie import is_ours
+
+MONITOR_XID = 0xFFE
+"""Of the request, below those of exchanges (`line.py`). What the switch tells later has none."""
+
+_MULTIPART_REQUEST, _FLOW_MONITOR = 18, 16
+"""OFPT_MULTIPART_REQUEST; OFPMP_FLOW_MONITOR."""
+_PART = Struct("!HH4x")
+_REQUEST = Struct("!IIIHBBHH4x")
+"""monitor_id, out_port, out_group, flags, table_id, command; a match of type OXM that is 4 bytes long: everything."""
+_UPDATE = Struct("!HH")
+_FULL = Struct("!HHBBHHH4xQ")
+"""length, event, table_id, reason, idle_timeout, hard_timeout, priority, cookie."""
+
+_VERSION = 5
+_ANY, _ALL_TABLES, _ADD_MONITOR, _OXM = 0xFFFFFFFF, 0xFF, 0, 1
+_ADDED, _REMOVED, _MODIFIED = 1, 2, 3
+"""OFPFME_*. Changes of our own come as OFPFME_ABBREV, without a cookie."""
+_WANTED = 1 << 1 | 1 << 2 | 1 << 3
+"""OFPFMF_ADD, OFPFMF_REMOVED, OFPFMF_MODIFY; not OFPFMF_INITIAL."""
+
+_PAUSE_S = 2.0
+
+
+def monitor_request() -> bytes:
+    """Tell all changes of flows from now on. Open vSwitch can since 2.16; an older one refuses, and nothing is lost."""
+    body = _PART.pack(_FLOW_MONITOR, 0) + _REQUEST.pack(1, _ANY, _ANY, _WANTED, _ALL_TABLES, _ADD_MONITOR, _OXM, 4)
+    return HEADER.pack(_VERSION, _MULTIPART_REQUEST, HEADER.size + len(body), MONITOR_XID) + body
+
+
+def touches_ours(frame: bytes) -> bool:
+    """Whether a message tells that others changed flows of ours. Raises MalformedOpenFlow."""
+    if frame[1] != MULTIPART_REPLY or len(frame) < HEADER.size + _PART.size:
+        return False
+    kind, _ = _PART.unpack_from(frame, HEADER.size)
+    return kind == _FLOW_MONITOR and any(is_ours(cookie) for cookie in _changed(frame))
+
+
+def _changed(frame: bytes) -> Iterator[int]:
+    """The cookies of the flows that were changed."""
+    offset = HEADER.size + _PART.size
+    while len(frame) - offset >= _UPDATE.size:
+        length, event = _UPDATE.unpack_from(frame, offset)
+        is_full = event in (_ADDED, _REMOVED, _MODIFIED)
+        if not (_FULL.size if is_full else _UPDATE.size) <= length <= len(frame) - offset:
+            raise MalformedOpenFlow(f"a change of a flow that says to be {length} bytes long")
+        if is_full:
+            yield _FULL.unpack_from(frame, offset)[-1]
+        offset += length
+
+
+class Damper:
+    """Calls `wake` at once, and then not again for a pause: two that undo each other's work must not spin."""
+
+    def __init__(self, wake: Callable[[], None], *, pause_s: float = _PAUSE_S) -> None:
+        self._wake, self._pause_s = wake, pause_s
+        self._lock = Lock()
+        self._next_s = 0.0
+        self._is_waiting = False
+
+    def hear(self) -> None:
+        """Something happened. `wake` is called now, or when the pause is over."""
+        with self._lock:
+            if self._is_waiting:
+                return
+            wait_s = self._next_s - monotonic()
+            self._is_waiting = wait_s > 0
+        if wait_s <= 0:
+            self._call()
+            return
+        timer = Timer(wait_s, self._call)
+        timer.daemon = True
+        timer.start()
+
+    def _call(self) -> None:
+        with self._lock:
+            self._is_waiting = False
+            self._next_s = monotonic() + self._pause_s
+        self._wake()
