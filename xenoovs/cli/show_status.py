@@ -98,4 +98,4 @@ def _remarks(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         )
     for service in snapshot.services:
         if service.draining:
-            yield "yellow", f"{service.name}: connections are kept at their old backends by {service.draining} flows"
+            yield "yellow", f"{service.name}: open connections of {service.draining} blocks stay with their old backends"
