@@ -170,3 +170,14 @@ def test_an_answer_tells_of_the_round_that_made_the_change(scene: Scene) -> None
         for turn in range(20):
             done = client.ask("weight", backend("fips2", weight=30 if turn % 2 else 300))
             assert done["clients_moved"]["dns"] > 0
+
+
+def test_a_drain_by_pin_keeps_open_connections_for_its_time(scene: Scene) -> None:
+    scene.edit("protocol: udp", "protocol: tcp")
+    scene.edit("    backends:", "    drain: {mode: pin, timeout: 60s, rest: 1s}\n    backends:")
+    with scene.agent() as (_, client):
+        done = client.ask("drain", backend("fips2"))
+        assert "open connections stay where they are for at most 60 s" in done["message"]
+        assert seen(client).services[0].draining > 0
+        eventually(lambda: seen(client).services[0].draining == 0, "the end, as the old backend rests")
+        assert share(client, "fips2") == 0
