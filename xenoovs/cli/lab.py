@@ -215,7 +215,9 @@ def exec_command(context: click.Context, /, name: str, argv: tuple[str, ...]) ->
 @click.pass_context
 def shell_command(context: click.Context, /, name: str) -> None:
     """Open a shell in the virtual machine of a lab with an emulated NIC; `exit` leaves it."""
-    context.exit(run_inside(_machine(name), ["bash"], name=name))
+    # Without anybody's start-up files, which may take long when they are emulated.
+    prompt = f"PS1=lab {name}:\\w\\$ "
+    context.exit(run_inside(_machine(name), ["env", prompt, "bash", "--noprofile", "--norc"], name=name))
 
 
 def _machine(name: str) -> Machine:
