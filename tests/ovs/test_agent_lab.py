@@ -25,6 +25,7 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.service import Protocol
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs
 
@@ -104,3 +105,50 @@ def test_a_backend_dies_and_comes_back(path: Path, tmp_path: Path) -> None:
             eventually(lambda: agent.rounds == 3, "clients given back")
             assert our_flows(lab) == flows
             assert servers(lab, balancer) == before
+
+
+def test_a_backend_comes_back_slowly(path: Path, tmp_path: Path) -> None:
+    path.write_text(CONFIG.replace("rise: 2}", "rise: 2, ramp: 4s}"))
+    balancer = load_config(path)
+    with running_lab("ramp", balancer, tmp_path / "labs") as lab:
+        machines = {m.names[0]: m for m in lab.topology.machines}
+        homes = {str(b.address): machines[b.name] for b in balancer.services[0].backends}
+        with running_agent(path, lab.ovs.directory, probe=AtHome(homes).probe) as agent:
+            eventually(lambda: agent.rounds == 1, "flows at first")
+            flows, before = our_flows(lab), servers(lab, balancer)
+            kill_and_wait(processes_in(machines["one"].namespace))
+            eventually(lambda: agent.rounds == 2, "clients of the dead one lent to others")
+            start_responder(Netns(lab.marks), machines["one"], log=lab.directory / "again.log")
+            eventually(lambda: agent.rounds == 4, "the second step")
+            early = servers(lab, balancer)
+            own = [client for client in before if before[client] == "one"]
+            returned = [client for client in own if early[client] == "one"]
+            assert 0 < len(returned) < len(own)
+            assert all(early[client] != "one" for client in before if before[client] != "one")
+            eventually(lambda: our_flows(lab) == flows, "all clients given back")
+            assert servers(lab, balancer) == before
+            assert agent.rounds == 10
+
+
+def test_an_uplink_loses_its_link(path: Path, tmp_path: Path) -> None:
+    """It is told and shown; no block moves, for that is what health checks decide."""
+    balancer = load_config(path)
+    with running_lab("link", balancer, tmp_path / "labs") as lab:
+        machines = {m.names[0]: m for m in lab.topology.machines}
+        homes = {str(b.address): machines[b.name] for b in balancer.services[0].backends}
+        with running_agent(path, lab.ovs.directory, probe=AtHome(homes).probe) as agent:
+            eventually(lambda: agent.rounds == 1, "flows at first")
+            before = servers(lab, balancer)
+
+            def links() -> dict[str, bool | None]:
+                seen = agent.bridge_watch.ports() if agent.bridge_watch is not None else None
+                return {port.name: port.link_up for port in seen or ()}
+
+            eventually(lambda: links() == {"p0": True, "p1": True}, "both links up")
+            for state, is_up in (("down", False), ("up", True)):
+                run(["ip", "-n", lab.topology.switch_namespace, "link", "set", "p1", state])
+                eventually(lambda is_up=is_up: links()["p1"] is is_up, "the link")  # type: ignore[misc]
+                told = [event for event in agent.events.since(0) if event.text == f"link {state}"]
+                assert [event.facts["port"] for event in told] == ["p1"]
+            eventually(lambda: servers(lab, balancer) == before, "packets go again")
+            assert agent.rounds == 1

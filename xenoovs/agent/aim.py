@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from xenoovs.agent.clock import Clock
 from xenoovs.agent.desired import Ramps, effective
+from xenoovs.agent.links import PortsDown, no_ports, with_links
 from xenoovs.agent.ramp import SlowStarts, observe, parts
 from xenoovs.agent.snapshot import Override
 from xenoovs.agent.watch import Known, Watch
@@ -34,13 +35,14 @@ def watched(balancer: Balancer, overrides: Iterable[Override]) -> Balancer:
 
 
 class Aim:
-    """Knows whom to ask and what follows from the answers."""
+    """Knows whom to ask and what follows from the answers. `ports_down`: by the name of a bridge; answers at once."""
 
-    def __init__(self, watch: Watch, clock: Clock) -> None:
+    def __init__(self, watch: Watch, clock: Clock, ports_down: PortsDown = no_ports) -> None:
         self.watch = watch
-        self._clock = clock
+        self._clock, self._ports_down = clock, ports_down
         self._slow = SlowStarts()
         self._used: Balancer | None = None
+        self._out: Outages = {}
         self._followed: Balancer | None = None
         self._known: Known = {}
 
@@ -63,7 +65,7 @@ class Aim:
 
     def trial(self, balancer: Balancer, overrides: tuple[Override, ...], known: Known) -> Desired:
         """What would be desired with this config, without following it. Raises CompileError."""
-        aim = Aim(self.watch.copy(), self._clock)
+        aim = Aim(self.watch.copy(), self._clock, self._ports_down)
         aim._slow = self._slow
         aim.follow(balancer, overrides, known)
         return aim.desired(balancer, overrides)
@@ -71,9 +73,11 @@ class Aim:
     def desired(self, balancer: Balancer, overrides: tuple[Override, ...]) -> Desired:
         """Of a config that is followed. Raises CompileError where a service was left without any weight."""
         used = effective(balancer, overrides, {})
-        out = self.watch.outages(used)
-        self._slow = observe(self._slow, used, out, known=self._known, now_s=self._clock.now_s())
-        self._used = used
+        out = with_links(used, self.watch.outages(used), self._ports_down(used.uplinks.bridge))
+        # Where nothing has changed since, it would find the same, after going through all backends.
+        if self._slow.begun or (used, out) != (self._used, self._out):
+            self._slow = observe(self._slow, used, out, known=self._known, now_s=self._clock.now_s())
+        self._used, self._out = used, out
         ramps = self.ramps()
         return Desired(balancer, effective(used, (), ramps), out, ramps)
 

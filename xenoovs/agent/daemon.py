@@ -73,7 +73,7 @@ class Agent:
         self.config, self.reconciler, self.clock = config, reconciler, clock
         self.report, self.events, self.operator = Report(), Events(), Operator(self._settings.runtime)
         self.workers = Workers(self.stop)
-        self.aim = Aim(Watch(), clock)
+        self.aim = Aim(Watch(), clock, reconciler.ports_down)
         self.asker = Asker(probe, self.aim.watch, clock, self.workers, changed=self.want_round)
         self.reloader = Reloader(
             config, reconciler, aim=self.aim, operator=self.operator, confirm_s=self._settings.confirm_s
@@ -125,8 +125,8 @@ class Agent:
     async def run(self, *, once: bool = False) -> None:
         """Work until `stop` or, with `once`, until every backend was asked once and the bridge is right.
 
-        With `once` raises what kept the bridge from being right. A mistake of ours in a probe ends it: systemd starts
-        an agent anew, and none may go on without its eyes.
+        With `once` waits for the end of drains too, and raises what kept the bridge from being right. A mistake of ours
+        in a probe ends it: systemd starts an agent anew, and none may go on without its eyes.
         """
         with self.events.listening():
             self.reconciler.is_held = self.operator.runtime.is_paused
@@ -136,6 +136,9 @@ class Agent:
                     await self._pause(_LOOK_S)
                 if once:
                     self._done(await self._round())
+                    while self._drain_s is not None and not self._stopping:
+                        await self._pause(self._drain_s)
+                        self._done(await self._round())
                     return
                 await self._rounds_forever()
             finally:

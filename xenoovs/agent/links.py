@@ -1,39 +1,19 @@
-"""Rounds that also know which ports have no link: backends behind them are out like those that do not answer."""
+"""Backends behind ports without link are out, like those that do not answer. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.compile.program import Outages
 from xenoovs.model.balancer import Balancer
-from xenoovs.switch.api import Switch
 
 PortsDown = Callable[[str], frozenset[str]]
-"""The ports without link, by the name of a bridge. Answers at once."""
-
-Resolve = Callable[[Balancer], Balancer]
-"""As of Reconciler."""
-
-Follow = Callable[[Balancer], None]
-"""Takes the balancer of each round. Answers at once."""
+"""The ports without link, by the name of a bridge."""
 
 
-class LinkReconciler(Reconciler):
-    """A reconciler for a switch that tells of its ports at once. `follow`: who else has to know the balancer."""
-
-    def __init__(
-        self, switch: Switch, ports_down: PortsDown, *, follow: Follow | None = None, resolve: Resolve | None = None
-    ) -> None:
-        super().__init__(switch, resolve=resolve)
-        self._ports_down, self._follow = ports_down, follow
-
-    def round(self, balancer: Balancer, out: Outages, *, now_s: float = 0.0) -> Round:
-        """As in `Reconciler`; backends behind ports that are down count as out."""
-        if self._follow is not None:
-            self._follow(balancer)
-        down = self._ports_down(balancer.uplinks.bridge)
-        return super().round(balancer, with_links(balancer, out, down), now_s=now_s)
+def no_ports(_bridge: str) -> frozenset[str]:
+    """For a way to the switch that does not tell."""
+    return frozenset()
 
 
 def with_links(balancer: Balancer, out: Outages, down: frozenset[str]) -> Outages:

@@ -70,12 +70,15 @@ class Neighbours:
 
     async def follow(self, balancer: Callable[[], Balancer], *, changed: Callable[[], None]) -> None:
         """Look every second, until cancelled. `changed`: called when a MAC is another one than before."""
+        last, names = None, dict[Sought, tuple[str, ...]]()
         while True:
-            names = sought(balancer())
+            # Thousands of backends are not gone through each second to find that none has to be looked for.
+            if (now := balancer()) is not last:
+                last, names = now, sought(now)
             if names:
                 before = dict(self.macs)
                 with suppress(SwitchError, ParseError):
-                    news = await asyncio.to_thread(self.look, balancer())
+                    news = await asyncio.to_thread(self.look, now)
                     for one, mac in news.items():
                         _tell(names.get(one, ()), one, mac, before.get(one))
                     if news:

@@ -70,6 +70,8 @@ def next_step_s(slow: SlowStarts, balancer: Balancer, *, now_s: float) -> float 
 
 
 def _running(slow: SlowStarts, balancer: Balancer) -> Iterator[tuple[Names, Service, float]]:
+    if not slow.begun:
+        return
     services: Mapping[str, Service] = {service.name: service for service in balancer.services}
     for names, since in slow.begun:
         if names[0] in services:

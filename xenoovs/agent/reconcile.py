@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from xenoovs.agent.drains import Drains, Look
+from xenoovs.agent.links import no_ports
 from xenoovs.agent.watch import Known
 from xenoovs.compile.draining import Draining, leftover
 from xenoovs.compile.learned import split_learned
@@ -80,6 +81,10 @@ class Reconciler:
     @property
     def switch(self) -> Switch:
         return self._switch
+
+    def ports_down(self, bridge: str) -> frozenset[str]:
+        """The ports without link, by a way to the switch that tells of them at once; none where it does not."""
+        return no_ports(bridge)
 
     def forget(self) -> None:
         """Take what is on the bridge at the next round as it is found, as after a restart."""

@@ -15,6 +15,7 @@ from xenoovs.compile.hardware import hardware_entries
 from xenoovs.compile.movement import stage_number
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Outages, Program, ServiceProgram
+from xenoovs.model.address import Mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.service import Service
@@ -103,13 +104,25 @@ def _service(seen: Seen, service: Service, parts: _Parts) -> ServiceView:
 class _Whole:
     """What all backends of a service are compared with; by name of the backend.
 
-    weight: of all with the weights in use. installed: share of the address space, 0..1. flows: blocks on the bridge.
+    weight: of all with the weights in use; settled: of those that are in no slow start. eased: share, 0..1, that those
+    in one have by now. installed: share of the address space, 0..1. flows: blocks on the bridge. macs: on the bridge.
     """
 
     weight: float
+    settled: float
+    eased: float
     installed: Mapping[str, float]
     flows: Mapping[str, int]
     blocks: Mapping[str, list[BlockOffload]]
+    macs: Mapping[str, Mac]
+
+    def share(self, backend: Backend) -> float:
+        """0..1, what a backend is to have now: in a slow start a part of its own, the rest of which others have."""
+        if backend.ramp < 1 and self.settled:
+            return float(backend.weight * backend.ramp) / self.weight
+        if self.settled:
+            return float(backend.weight) / self.settled * (1 - self.eased)
+        return float(backend.weight) / self.weight if self.weight else 0.0
 
 
 def _whole(desired: Service, program: ServiceProgram | None, rows: Mapping[_Place, list[BlockOffload]]) -> _Whole:
@@ -126,7 +139,12 @@ def _whole(desired: Service, program: ServiceProgram | None, rows: Mapping[_Plac
     for listed in rows.values():
         for found in listed:
             blocks[found.block.backend].append(found)
-    return _Whole(float(sum(desired.weights, Fraction(0))), installed, flows, blocks)
+    weight = float(sum(desired.weights, Fraction(0)))
+    slow = [backend for backend in desired.backends if backend.ramp < 1]
+    eased = sum(float(backend.weight * backend.ramp) for backend in slow) / weight if weight else 0.0
+    settled = weight - sum(float(backend.weight) for backend in slow)
+    macs = {} if program is None else {backend.name: backend.mac for backend in program.service.backends}
+    return _Whole(weight, settled, eased, installed, flows, blocks, macs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +162,17 @@ def _backend(seen: Seen, names: Names, backend: _InUse) -> BackendView:
     override = next((o for o in seen.overrides if (o.service, o.backend) == names), None)
     is_drained = override is not None and not override.weight
     ramp = seen.ramps.get(names)
-    weight = float(backend.used.weight)
+    weight = float(backend.used.weight * backend.used.ramp)
     return BackendView(
         name=name,
-        mac=str(backend.used.mac),
+        mac=str(whole.macs.get(name, backend.used.mac)),
         egress=backend.used.egress,
         address=None if backend.used.address is None else str(backend.used.address),
         state=_state(health, is_drained=is_drained),
         is_out=name in seen.out.get(names[0], ()),
         weight=float(backend.configured.weight),
         weight_in_use=weight,
-        share_wanted=weight / whole.weight if whole.weight else 0.0,
+        share_wanted=whole.share(backend.used),
         share_installed=whole.installed.get(name, 0.0),
         flows=whole.flows.get(name, 0),
         blocks=_verdicts(whole.blocks.get(name, ())),

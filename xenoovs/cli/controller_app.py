@@ -15,9 +15,9 @@ from threading import Thread
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.links import LinkReconciler
 from xenoovs.agent.log import LogForm, start_logging, tell, warn
 from xenoovs.agent.probe.run import Prober
+from xenoovs.agent.told import LinkReconciler
 from xenoovs.cli.keeping import wake
 from xenoovs.controller.board import Board
 from xenoovs.controller.responder import Responder

@@ -44,8 +44,8 @@ def reconciling(
 
     Raises click.UsageError, FrameworkMissing, FrameworkUnusable, CannotListen, SwitchError.
     """
-    from xenoovs.agent.links import LinkReconciler
     from xenoovs.agent.reconcile import Reconciler
+    from xenoovs.agent.told import LinkReconciler
 
     local = connect(way.db, way.lab)
     if control is None:

@@ -23,7 +23,7 @@ def drain_line(drain: Draining) -> str:
 
 def entries_line(drain: Draining) -> str:
     """What it takes of the NIC."""
-    return f"  up to {drain.entries} more hardware entries meanwhile, one a connection (estimate, from the counters)"
+    return f"  up to {drain.entries} more hardware entries meanwhile, one for a connection (estimate by counters)"
 
 
 def drain_document(drain: Draining) -> dict[str, object]:

@@ -127,7 +127,10 @@ class _Translation:
         match = (
             Masked(name, self.headers.get(name) & bits, bits)
             for name, mask in masks.items()
-            if name not in _NO_HEADER and (bits := mask & name.all_ones)
+            if name not in _NO_HEADER
+            and (bits := mask & name.all_ones)
+            # The datapath has flags in the keys of TCP alone (odp_flow_key_from_flow__, lib/odp-util.c).
+            and (name is not Field.TCP_FLAGS or self.headers.has(name))
         )
         ordered = tuple(sorted(match, key=lambda masked: masked.field.rank))
         return PredictedMegaflow(self.headers.in_port, ordered, self._actions(outcome))

@@ -6,7 +6,10 @@ from fractions import Fraction
 
 import pytest
 
+from xenoovs.agent.aim import Aim
+from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.links import with_links
+from xenoovs.agent.watch import Watch
 from xenoovs.compile.program import Outages
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.backend import Backend
@@ -41,3 +44,13 @@ _BALANCER = Balancer(
 def test_who_is_out(fallen: str, down: str, out: str) -> None:
     told: Outages = {"web": frozenset(fallen)}
     assert with_links(_BALANCER, told, frozenset(down.split())) == {"web": frozenset(out)}
+
+
+def test_what_is_desired_knows_of_ports() -> None:
+    down = {"ovsbr1": frozenset({"p2"})}
+    aim = Aim(Watch(), MonotonicClock(), lambda bridge: down.get(bridge, frozenset()))
+    aim.follow(_BALANCER, (), {})
+    assert aim.desired(_BALANCER, ()).out == {"web": frozenset("bc")}
+    assert aim.trial(_BALANCER, (), {}).out == {"web": frozenset("bc")}
+    down.clear()
+    assert aim.desired(_BALANCER, ()).out == {"web": frozenset()}

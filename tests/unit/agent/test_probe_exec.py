@@ -41,8 +41,8 @@ def test_absent_program() -> None:
 def test_deadline_kills_the_children_too(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     code = f"sleep 60 & echo $! > {pid}; wait"
-    result = ask(ExecTarget(("sh", "-c", code)), timeout_s=0.5, exec_allowed=True)
-    assert result.reason == "sh did not end within 0.5 s"
+    result = ask(ExecTarget(("sh", "-c", code)), timeout_s=1.5, exec_allowed=True)
+    assert result.reason == "sh did not end within 1.5 s"
     stat = Path(f"/proc/{pid.read_text().strip()}/stat")
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
 

@@ -1,0 +1,78 @@
+"""When slow starts begin, step and end, and what a backend in one is to have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from tests.unit import balancer as small
+from xenoovs.agent.desired import effective
+from xenoovs.agent.ramp import Names, SlowStarts, next_step_s, observe, parts
+from xenoovs.agent.view import Seen, service_views
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.health import Health, ProbeKind
+from xenoovs.partition.ease import STEPS
+
+HEALTH = Health(ProbeKind.ICMP, ramp_ms=7000)
+B0, B1 = ("s", "b0"), ("s", "b1")
+
+
+def balancer(*weights: int, health: Health | None = HEALTH) -> Balancer:
+    return small.balancer(replace(small.service(small.claim(), *weights), health=health))
+
+
+def back(one: Balancer, *, out: str = "b1", at_s: float = 0.0) -> SlowStarts:
+    """All was well, then one was out, and came back at that moment."""
+    slow = observe(SlowStarts(), one, {}, known={B0, B1}, now_s=-9)
+    slow = observe(slow, one, {"s": frozenset({out})}, known=(), now_s=-5)
+    return observe(slow, one, {}, known=(), now_s=at_s)
+
+
+@pytest.mark.parametrize(("now_s", "part"), [(0, 1), (0.99, 1), (1, 2), (6.99, 7), (7, None), (99, None)])
+def test_steps(now_s: float, part: int | None) -> None:
+    one = balancer(1, 1)
+    expected: dict[Names, Fraction] = {} if part is None else {B1: Fraction(part, STEPS)}
+    assert parts(back(one), one, now_s=now_s) == expected
+
+
+def test_the_time_of_the_next_step() -> None:
+    one = balancer(1, 1)
+    assert next_step_s(back(one), one, now_s=0.5) == pytest.approx(1)
+    assert next_step_s(back(one), one, now_s=6.5) == pytest.approx(7)
+    assert next_step_s(SlowStarts(), one, now_s=0.5) is None
+
+
+def test_nobody_starts_slowly_at_the_first_look_at_an_empty_bridge() -> None:
+    one = balancer(1, 1)
+    assert parts(observe(SlowStarts(), one, {}, known=(), now_s=0), one, now_s=0) == {}
+
+
+def test_a_backend_with_a_new_weight_starts_slowly() -> None:
+    """A drained one that comes back is one that comes back."""
+    slow = observe(SlowStarts(), balancer(1, 0), {}, known={B0}, now_s=0)
+    slow = observe(slow, balancer(1, 1), {}, known=(), now_s=5)
+    assert parts(slow, balancer(1, 1), now_s=5) == {B1: Fraction(1, 8)}
+
+
+def test_without_a_ramp_all_at_once() -> None:
+    for health in (None, replace(HEALTH, ramp_ms=None)):
+        one = balancer(1, 1, health=health)
+        assert parts(back(one), one, now_s=0) == {}
+
+
+def test_an_ended_start_does_not_begin_again() -> None:
+    one = balancer(1, 1)
+    slow = observe(back(one), one, {}, known=(), now_s=8)
+    assert parts(observe(slow, one, {}, known=(), now_s=9), one, now_s=1) == {}
+
+
+def test_what_is_wanted_meanwhile_is_what_the_blocks_can_give() -> None:
+    one = balancer(2, 1, 1)
+    ramps = {B1: Fraction(1, 2)}
+    seen = Seen(config=one, desired=effective(one, (), ramps), program=None, out={}, health={}, ramps=ramps)
+    (service,) = service_views(seen)
+    shares = [backend.share_wanted for backend in service.backends]
+    assert shares == pytest.approx([0.875 * 2 / 3, 0.125, 0.875 / 3])
+    assert service.backends[1].weight_in_use == 0.5
