@@ -117,8 +117,16 @@ def down_command(name: str, *, output: Output) -> None:
         click.echo(f"there is no lab {name}")
 
 
+def _status_inside(context: click.Context, parameter: click.Parameter, name: str) -> str | None:
+    if (machine := machine_of(name)) and "json" not in context.find_root().obj:
+        click.echo(f"in a virtual machine with an emulated NIC: process {machine.pid}, console {machine.console}")
+    return hand_on(context, parameter, name)
+
+
 @command.command("status")
-@name_inside
+@click.option(
+    "--name", default=DEFAULT_NAME, show_default=True, callback=_status_inside, help="Labs of different names coexist."
+)
 @output_option
 @click.pass_context
 def status_command(context: click.Context, /, name: str, *, output: Output) -> None:
