@@ -21,6 +21,7 @@ WRONG: Mapping[str, list[tuple[str, str | None]]] = {
     "skip_hw": [("tc-policy", None)],
     "hw_tc_offload_off": [("hw-tc-offload", "p0")],
     "flow_limit": [("flow-limit", None)],
+    "widened_by_tos": [("flows of others", "ovsbr1")],
 }
 """Scenarios whose set-up is wrong at every look; nothing is wrong in the set-up of the others."""
 
@@ -50,9 +51,13 @@ def test_mended__the_nic_holds_the_blocks_only_then(story: Story) -> None:
 
 
 def test_mended__each_fix_is_told(story: Story) -> None:
+    asked = "--db=unix:/run/ovs/mended/db.sock"
     fixed = [json.loads(said["stdout"])["fixed"] for said in story.record["said"] if "--fix" in said["argv"]]
     assert [[row["fix"].partition(" && ")[0] for row in rows] for rows in fixed] == [
-        ["ovs-vsctl set Open_vSwitch . other_config:hw-offload=true", "ethtool -K p0 hw-tc-offload on"],
+        [
+            f"ovs-vsctl {asked} set Open_vSwitch . other_config:hw-offload=true",
+            "ethtool -K p0 hw-tc-offload on",
+        ],
         ["tc qdisc add dev p0 ingress"],
     ]
     assert [row["error"] for rows in fixed for row in rows] == [None, None, None]

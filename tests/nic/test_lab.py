@@ -38,6 +38,7 @@ def test_a_second_one_of_that_name_is_refused(lab: dict[str, Any]) -> None:
 def test_status_is_that_of_the_lab_in_the_machine(lab: dict[str, Any]) -> None:
     status = lab["said"]["status"]
     assert status["exit_code"] == 0
+    assert status["stdout"].startswith("in a virtual machine with an emulated NIC: process ")
     assert [line.split()[-1] for line in status["stdout"].splitlines() if line.startswith("fips")] == ["up"] * 3
 
 

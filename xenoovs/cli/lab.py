@@ -117,8 +117,16 @@ def down_command(name: str, *, output: Output) -> None:
         click.echo(f"there is no lab {name}")
 
 
+def _status_inside(context: click.Context, parameter: click.Parameter, name: str) -> str | None:
+    if (machine := machine_of(name)) and "json" not in context.find_root().obj:
+        click.echo(f"in a virtual machine with an emulated NIC: process {machine.pid}, console {machine.console}")
+    return hand_on(context, parameter, name)
+
+
 @command.command("status")
-@name_inside
+@click.option(
+    "--name", default=DEFAULT_NAME, show_default=True, callback=_status_inside, help="Labs of different names coexist."
+)
 @output_option
 @click.pass_context
 def status_command(context: click.Context, /, name: str, *, output: Output) -> None:
@@ -215,7 +223,9 @@ def exec_command(context: click.Context, /, name: str, argv: tuple[str, ...]) ->
 @click.pass_context
 def shell_command(context: click.Context, /, name: str) -> None:
     """Open a shell in the virtual machine of a lab with an emulated NIC; `exit` leaves it."""
-    context.exit(run_inside(_machine(name), ["bash"], name=name))
+    # Without anybody's start-up files, which may take long when they are emulated.
+    prompt = f"PS1=lab {name}:\\w\\$ "
+    context.exit(run_inside(_machine(name), ["env", prompt, "bash", "--noprofile", "--norc"], name=name))
 
 
 def _machine(name: str) -> Machine:

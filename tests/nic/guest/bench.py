@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -74,15 +75,15 @@ class Bench:
         self, sources: Sequence[str] = CLIENTS, *, packets_each: int = 1, kind: Kind | None = None, port: str = "p0"
     ) -> None:
         """Let packets enter at `port`, and count what leaves anywhere soon after."""
-        kind = kind or Kind()
-        frames = [kind.frame(source) for source in sources]
-        self.wires[port].send(frames * packets_each)
-        seen = arrived(self.wires)
-        self.record.bursts.append(Burst(port, tuple(sources), packets_each, len(frames[0]), kind, seen))
+        self._enter(sources, packets_each=packets_each, kind=kind or Kind(), port=port)
+        self._count_arrived()
 
     def prime(self, sources: Sequence[str] = CLIENTS, *, kind: Kind | None = None, port: str = "p0") -> None:
-        """One packet of each source, in software as every first one; returns when the megaflows stand."""
-        self.send(sources, kind=kind, port=port)
+        """One packet of each source, in software as every first one; returns when the megaflows stand.
+
+        ovs-vswitchd may take its time with them, and their packets leave only then.
+        """
+        self._enter(sources, packets_each=1, kind=kind or Kind(), port=port)
         deadline = time.monotonic() + _SETTLE_TIMEOUT_S
         before, now = -1, self._count_megaflows()
         while before != now or now == 0:
@@ -90,6 +91,15 @@ class Bench:
                 raise RuntimeError(f"the megaflows do not come to rest within {_SETTLE_TIMEOUT_S:.0f} s: {now} at last")
             time.sleep(1.0)
             before, now = now, self._count_megaflows()
+        self._count_arrived()
+
+    def _enter(self, sources: Sequence[str], *, packets_each: int, kind: Kind, port: str) -> None:
+        frames = [kind.frame(source) for source in sources]
+        self.wires[port].send(frames * packets_each)
+        self.record.bursts.append(Burst(port, tuple(sources), packets_each, len(frames[0]), kind, {}))
+
+    def _count_arrived(self) -> None:
+        self.record.bursts[-1] = replace(self.record.bursts[-1], arrived=arrived(self.wires))
 
     def look(self, label: str) -> Look:
         """Record everything that can be seen now."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import secrets
 import select
 import socket
@@ -171,8 +170,3 @@ def check(done: Completed) -> Completed:
     if done.exit_code != 0:
         raise CommandFailed(argv=done.argv, exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)
     return done
-
-
-def working_directory() -> str:
-    """Of this process; the guest sees the same one."""
-    return os.getcwd()  # noqa: PTH109 (a text)

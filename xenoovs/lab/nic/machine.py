@@ -104,12 +104,12 @@ def boot(kernel: Kernel, directory: Path, *, marks: Mapping[str, str] | None = N
 
 def _start_script(kernel: Kernel) -> str:
     # A new root has no environment: PATH for the tools of Open vSwitch, and the Python that runs now.
-    package = Path(__file__).parents[3]
+    package, own = Path(__file__).parents[3], str(Path(sys.executable).parent)
     # The library below numpy starts threads, which forks do not have, unless it is told not to.
     agent = [sys.executable, "-P", "-m", "xenoovs.lab.nic.guest.agent", str(kernel.root)]
     return (
         "#!/bin/sh\n"
-        "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+        f"export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{shlex.quote(own)}\n"
         f"export HOME=/root PYTHONDONTWRITEBYTECODE=1 OPENBLAS_NUM_THREADS=1 PYTHONPATH={shlex.quote(str(package))}\n"
         f"exec {shlex.join(agent)}\n"
     )

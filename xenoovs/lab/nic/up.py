@@ -67,11 +67,11 @@ def check_ports(topology: Topology) -> None:
 
 
 def _build(name: str, balancer: Balancer, *, place: Path, progress: Progress) -> Machine:
-    progress("Debian's kernel", 0, _STEPS)
+    progress("Debian's kernel (the first time a minute)", 0, _STEPS)
     kernel = unpacked_kernel()
     progress("the NIC's module", 1, _STEPS)
     module = build_module(kernel)
-    progress("booting", 2, _STEPS)
+    progress("booting (half a minute)", 2, _STEPS)
     here = machine_directory(place)
     here.mkdir(mode=0o700)
     machine = boot(kernel, here, marks=marks_of(place))

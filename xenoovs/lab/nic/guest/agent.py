@@ -12,6 +12,8 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from xenoovs.lab.nic.frames import PORT_NAME, PORTS
@@ -19,7 +21,7 @@ from xenoovs.lab.nic.guest.prepare import prepare
 from xenoovs.lab.nic.guest.serve import serve
 
 # What commands import sooner or later. Nothing here may start a thread: forks would lose it.
-_PRELOADED = (
+PRELOADED = (
     *("xenoovs.cli.main", "xenoovs.cli.apply", "xenoovs.cli.verify_offload", "xenoovs.cli.why", "xenoovs.cli.doctor"),
     *("xenoovs.cli.lab", "xenoovs.cli.status", "xenoovs.cli.planning", "xenoovs.cli.offload_look"),
     *("xenoovs.lab.nic.guest.lab", "xenoovs.lab.traffic", "xenoovs.lab.status", "xenoovs.config.load"),
@@ -33,35 +35,38 @@ _PORTS = Path("/sys/class/virtio-ports")
 def main() -> None:
     """Never returns: the kernel panics when its first process ends, and the machine stops."""
     try:
-        _start(sys.argv[1])
+        serving = _start(sys.argv[1])
     except Exception:  # noqa: BLE001 (the host shows the console when the machine stops)
         traceback.print_exc()
         sys.stdout.flush()
         os._exit(1)
     while True:
-        os.wait()
+        pid, _ = os.wait()
+        if device := serving.pop(pid, None):
+            serving[_fork(partial(serve, device))] = device
 
 
-def _start(kernel_root: str) -> None:
-    preparing = _fork(lambda: prepare(kernel_root))
-    for module in _PRELOADED:
+def _start(kernel_root: str) -> dict[int, Path]:
+    """The processes that serve a port each, and its device."""
+    preparing = _fork(partial(prepare, kernel_root))
+    for module in PRELOADED:
         importlib.import_module(module)
     # Commands are short; looking for cycles among what was imported would cost them more than it brings.
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
     if os.waitpid(preparing, 0)[1] != 0:
         raise RuntimeError("the guest could not be prepared")
-    for port in range(PORTS):
-        device = _device(f"{PORT_NAME}{port}")
-        _fork(lambda device=device: serve(device))
+    devices = [_device(f"{PORT_NAME}{port}") for port in range(PORTS)]
+    serving = {_fork(partial(serve, device)): device for device in devices}
     print(f"guest: ready after {time.monotonic():.0f} s", flush=True)
+    return serving
 
 
-def _fork(work: object) -> int:
+def _fork(work: Callable[[], None]) -> int:
     if pid := os.fork():
         return pid
     try:
-        work()  # type: ignore[operator]
+        work()
         os._exit(0)
     except BaseException:  # noqa: BLE001 (the console is where somebody will look)
         traceback.print_exc()
