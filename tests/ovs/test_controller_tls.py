@@ -105,5 +105,6 @@ def test_a_peer_without_tls_or_without_certificate(record: Record, server: Serve
 def test_beyond_this_host_tls_is_required(
     capsys: pytest.CaptureFixture[str], config: Path, options: list[str], status: int, told: str
 ) -> None:
-    said = CommandLine(capsys)("controller", config, *options)
+    # A place of its own: an agent locks its bridge, and others of this name are at work.
+    said = CommandLine(capsys)("controller", config, "--db", f"unix:{config.parent}/db.sock", *options)
     assert (said.status, told in said.err) == (status, True), said.err
