@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import resource
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from scripts.bench.apply import fresh_bridge
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row
+from xenoovs.agent.clock import MonotonicClock
+from xenoovs.agent.offload_watch import OffloadWatch, WatchPace
 from xenoovs.agent.reconcile import Reconciler
 from xenoovs.config.load import load_config
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
@@ -31,15 +33,25 @@ def rows() -> Iterator[Row]:
             fresh_bridge(ovs)
             balancer = load_config(large_config(directory))
             reconciler = Reconciler(LiveSwitch(Endpoint(ovs.db, ovs.directory)))
-            reconciler.round(balancer, {})
-            before = _cpu_s(ovs)
-            for _ in range(_ROUNDS):
-                reconciler.round(balancer, {})
-            ours, daemon = (after - first for after, first in zip(_cpu_s(ovs), before, strict=True))
-            yield Row("agent and ovs-ofctl, nothing to do", 100 * ours / _ROUNDS / _INTERVAL_S, "%", 1.0)
-            yield Row("ovs-vswitchd meanwhile", 100 * daemon / _ROUNDS / _INTERVAL_S, "%")
+            ours, daemon = _percent(ovs, lambda: reconciler.round(balancer, {}))
+            yield Row("agent and ovs-ofctl, nothing to do", ours, "%", 1.0)
+            yield Row("ovs-vswitchd meanwhile", daemon, "%")
+            watch = OffloadWatch(
+                reconciler.switch, program=lambda: reconciler.program, clock=MonotonicClock(), pace=WatchPace()
+            )
+            yield Row("with metrics or page: looks at a datapath at rest", _percent(ovs, watch.look)[0], "%", 0.5)
         finally:
             stop_private_ovs(ovs)
+
+
+def _percent(ovs: PrivateOvs, work: Callable[[], object]) -> tuple[float, float]:
+    """Of a core, when `work` is done at the interval, after a first time: ours, and that of ovs-vswitchd."""
+    work()
+    before = _cpu_s(ovs)
+    for _ in range(_ROUNDS):
+        work()
+    ours, daemon = (after - first for after, first in zip(_cpu_s(ovs), before, strict=True))
+    return 100 * ours / _ROUNDS / _INTERVAL_S, 100 * daemon / _ROUNDS / _INTERVAL_S
 
 
 def _cpu_s(ovs: PrivateOvs) -> tuple[float, float]:

@@ -131,6 +131,14 @@ def test_once(wide: DummyBridge, config: Path) -> None:
     assert _backends(wide) == {"02", "03"}
 
 
+def test_a_bridge_that_would_forget_its_flows_is_told(wide: DummyBridge, config: Path) -> None:
+    wide.ovs.vsctl("set-fail-mode", wide.name, "standalone")
+    with controller(config, wide) as process:
+        assert process.stderr is not None
+        told = next(line for line in process.stderr if "forget" in line)
+    assert json.loads(told)["remedy"] == "ovs-vsctl set-fail-mode ovsbr1 secure"
+
+
 def test_a_bridge_with_a_controller_of_others_is_left_alone(wide: DummyBridge, config: Path) -> None:
     wide.ovs.vsctl("set-controller", wide.name, "tcp:127.0.0.1:1")
     said = finish(start("controller", config, "--attach", "--db", wide.ovs.db))

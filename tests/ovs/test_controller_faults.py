@@ -19,6 +19,7 @@ from xenoovs.lab.private_ovs import Datapath, start_vswitchd
 from xenoovs.lab.processes import kill_and_wait
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.wire.flow_mod import encode_flow_mod
 
 pytestmark = pytest.mark.ovs
 
@@ -121,6 +122,18 @@ def test_what_a_controller_cannot_tell_is_said(bridge: DummyBridge) -> None:
                 ask()
         with pytest.raises(SwitchUnreachable, match="ovs-vsctl set-controller nosuch tcp:127"):
             elsewhere.dump_flows("nosuch")
+
+
+def test_an_error_of_the_switch_is_told_with_what_it_is_about(bridge: DummyBridge) -> None:
+    record = Record()
+    with running_server(record) as server:
+        Way(server).switch(bridge.ovs).dump_flows(bridge.name)
+        internal = parse_flow("cookie=0x786f000000000001, table=254, priority=1 actions=drop")
+        line = server.board.line(bridge.name)
+        line.carrier.send(encode_flow_mod(FlowMod(Command.ADD, internal), xid=7, ofports=line.numbers))
+        eventually(lambda: record.of("the switch reports an error") != [], "the error is told")
+    told = {"bridge": "ovsbr1", "error": "OFPBRC_EPERM", "about": "FLOW_MOD", "xid": 7}
+    assert record.of("the switch reports an error") == [told]
 
 
 def test_nothing_is_left_of_a_controller_that_ends(bridge: DummyBridge) -> None:

@@ -98,7 +98,7 @@ def test_a_peer_without_tls_or_without_certificate(record: Record, server: Serve
     [
         (["--listen", "0.0.0.0:0"], 64, "give --tls-key, --tls-cert and --tls-ca"),
         (["--listen", "[::]:0"], 64, "give --tls-key, --tls-cert and --tls-ca"),
-        (["--listen", "127.0.0.1:0", "--tls-key", "k"], 64, "TLS needs all of"),
+        (["--listen", "127.0.0.1:0", "--tls-ca", "a"], 64, "TLS needs all of"),
         (["--tls-key", "k", "--tls-cert", "c", "--tls-ca", "a"], 1, "c with the key k for TLS: No such file"),
     ],
 )

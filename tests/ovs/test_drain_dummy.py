@@ -178,8 +178,8 @@ def test_udp_clients_stay_for_a_while(xenoovs: CommandLine, bridge: DummyBridge,
 
 
 @contextmanager
-def agent(bridge: DummyBridge, file: Path) -> Iterator[subprocess.Popen[str]]:
-    process = start("agent", file, "--db", bridge.ovs.db)
+def agent(bridge: DummyBridge, file: Path, *options: object) -> Iterator[subprocess.Popen[str]]:
+    process = start("agent", file, "--db", bridge.ovs.db, *options)
     try:
         yield process
     finally:
@@ -213,6 +213,24 @@ def test_an_agent_that_is_killed_in_the_middle_ends_the_drain_in_time(bridge: Du
     assert told == sorted(told)
     assert 2 < told[0] < told[-1] < 8
     assert not [flow for flow in bridge.dump_flows() if "table=2" in flow or ONE in flow.replace(":", "")]
+
+
+def test_a_drain_at_run_time_keeps_open_connections(
+    xenoovs: CommandLine, bridge: DummyBridge, file: Path, tmp_path: Path
+) -> None:
+    with agent(bridge, file, "--control", tmp_path / "agent.sock"):
+        eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
+        client = next(
+            c for c in ("198.51.100.2", "198.51.100.3") if receivers(bridge, tcp_packet(c, 1, "ack")) == [ONE]
+        )
+        control = ("--control", tmp_path / "agent.sock")
+        eventually(lambda: xenoovs("drain", "web", "one", *control).status == 0, "an agent that hears")
+        assert drain_age_s(bridge) is not None
+        assert receivers(bridge, tcp_packet(client, 2, "syn")) in ([TWO], [SIX])
+        assert receivers(bridge, tcp_packet(client, 1, "ack")) == [ONE]
+        assert xenoovs("undrain", "web", "one", *control).status == 0
+        assert receivers(bridge, tcp_packet(client, 1, "ack")) == [ONE]
+        assert receivers(bridge, tcp_packet(client, 2, "ack")) in ([TWO], [SIX])
 
 
 def test_what_others_delete_in_a_drain_is_put_back(bridge: DummyBridge, file: Path) -> None:

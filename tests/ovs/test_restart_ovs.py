@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import finish, start
 from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from xenoovs.errors import CommandFailed, FlowsNotBack
@@ -134,3 +135,12 @@ def test_killed_in_the_middle_it_leaves_nobody_waiting(own_ovs: DummyOvs) -> Non
         process.wait()
         eventually(lambda: not waits(own_ovs), "the guard takes it away")
         assert everything(bridge) == before
+
+
+def test_one_that_systemd_does_not_run_is_left_alone(bridge: DummyBridge) -> None:
+    before = filled(bridge)
+    said = finish(start("restart-ovs", "--db", bridge.ovs.db, "--yes"))
+    assert said.status == 1
+    assert "is no service of this host and was not restarted" in said.err
+    assert everything(bridge) == before
+    bridge.ofctl("del-groups")

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from xenoovs.compile.learned import split_learned
+from xenoovs.compile.movement import stage_number
+from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.errors import ReadBackDiffers
+from xenoovs.openflow.cookie import service_of
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.parse import parse_dump
-from xenoovs.openflow.render import render_flow
 from xenoovs.switch.api import Switch
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Our flows of a bridge at one moment. Those of others are neither kept nor ever put back."""
+    """Our flows of a bridge at one moment, without those that Open vSwitch learned for connections.
+
+    Those of others are neither kept nor ever put back.
+    """
 
     bridge: str
     flows: tuple[Flow, ...]
@@ -22,12 +29,8 @@ class Before:
 
 def take_flows(switch: Switch, bridge: str) -> Before:
     """What to go back to. Raises SwitchError."""
-    return Before(bridge, tuple(seen.flow for seen in parse_dump(switch.dump_flow_text(bridge))))
-
-
-def render_before(before: Before) -> str:
-    """As text, one flow a line, for a file."""
-    return "".join(f"{line}\n" for line in sorted(map(render_flow, before.flows)))
+    dump, _ = split_learned(switch.dump_flow_text(bridge))
+    return Before(bridge, _flows(dump))
 
 
 def roll_back(switch: Switch, before: Before) -> int:
@@ -35,9 +38,9 @@ def roll_back(switch: Switch, before: Before) -> int:
 
     Raises SwitchError, FlowTaken.
     """
-    now = (seen.flow for seen in parse_dump(switch.dump_flow_text(before.bridge)))
+    dump, learned = split_learned(switch.dump_flow_text(before.bridge))
     foreign = (seen.flow for seen in switch.dump_foreign_flows(before.bridge))
-    difference = plan(before.flows, (*now, *foreign))
+    difference = plan(before.flows, (*_flows(dump), *_unwanted(_flows(learned), before), *foreign))
     if difference.is_empty:
         return 0
     switch.apply(before.bridge, bundle_of(difference))
@@ -46,3 +49,13 @@ def roll_back(switch: Switch, before: Before) -> int:
     if wrong:
         raise ReadBackDiffers(bridge=before.bridge, flows=wrong)
     return difference.flow_mods
+
+
+def _flows(dump: str) -> tuple[Flow, ...]:
+    return tuple(seen.flow for seen in parse_dump(dump))
+
+
+def _unwanted(learned: Iterable[Flow], before: Before) -> Iterator[Flow]:
+    """Learned flows of services that had no drain before; those of others keep their connections."""
+    draining = {service_of(flow.cookie) for flow in before.flows if stage_number(flow) == Stage.PIN.value}
+    return (flow for flow in learned if service_of(flow.cookie) not in draining)

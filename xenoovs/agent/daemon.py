@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from random import uniform
 
 from xenoovs.agent.aim import Aim, Desired
 from xenoovs.agent.asking import Asker
@@ -41,6 +42,8 @@ _LOOK_S = 0.2
 _RETRY_S = 0.5
 """After a round that failed. Flows are back within a second after Open vSwitch is."""
 _SETTLE_S = 0.02
+_SPREAD = 0.1
+"""By which part of itself the time between two comparisons varies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +224,8 @@ class Agent:
 
     def _quiet_s(self) -> float:
         """Until the next round for which nothing but time gives a reason."""
-        resync_s = self._settings.resync_s
+        # Agents that were started together, one a host, shall not all dump at once for ever.
+        resync_s = self._settings.resync_s * uniform(1 - _SPREAD, 1 + _SPREAD)  # noqa: S311
         return resync_s if self._drain_s is None else min(resync_s, self._drain_s)
 
     async def _look(self) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
 from functools import cache
@@ -25,7 +25,7 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
 def from_document(document: object) -> Snapshot:
     """The snapshot again. Unknown names are left out: the agent may be newer. Raises ParseError."""
     try:
-        snapshot: Snapshot = _typed(document, Snapshot)
+        snapshot: Snapshot = _reader(Snapshot)(document)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ParseError(text=str(document)[:80], offset=0, expected=f"the status of an agent ({error})") from None
     return snapshot
@@ -55,32 +55,40 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 @cache
-def _shape(kind: type) -> tuple[tuple[Field[Any], Any], ...]:
-    hints = get_type_hints(kind)
-    return tuple((field, hints[field.name]) for field in fields(kind))
-
-
-def _typed(value: Any, kind: Any) -> Any:
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """What makes a value of this type from its JSON. Raises KeyError, TypeError, ValueError, AttributeError."""
     origin = get_origin(kind)
     if origin in (Union, UnionType):
-        return None if value is None else _typed(value, next(arg for arg in get_args(kind) if arg is not NoneType))
+        inner = _reader(next(arg for arg in get_args(kind) if arg is not NoneType))
+        return lambda value: None if value is None else inner(value)
     if origin is tuple:
-        return tuple(_typed(item, get_args(kind)[0]) for item in value)
+        item = _reader(get_args(kind)[0])
+        return lambda value: tuple(map(item, value))
     if origin is not None:
-        names, items = get_args(kind)
-        return {_typed(key, names): _typed(item, items) for key, item in value.items()}
+        name_of, item_of = map(_reader, get_args(kind))
+        return lambda value: {name_of(name): item_of(item) for name, item in value.items()}
     if is_dataclass(kind):
-        return _built(value, kind)
+        return _builder(kind)
     if kind is Fraction:
-        return Fraction(value).limit_denominator(_LARGEST_DENOMINATOR)
-    return value if kind in (object, bool, int, str) else kind(value)
+        return lambda value: Fraction(value).limit_denominator(_LARGEST_DENOMINATOR)
+    return _as_it_is if kind in (object, bool, int, str) else kind
 
 
-def _built(value: Any, kind: Any) -> Any:
-    found = {}
-    for field, hint in _shape(kind):
-        if field.name in value:
-            found[field.name] = _typed(value[field.name], hint)
-        elif field.default is MISSING and field.default_factory is MISSING:
-            raise KeyError(field.name)
-    return kind(**found)
+def _builder(kind: Any) -> Callable[[Any], Any]:
+    hints = get_type_hints(kind)
+    known = [
+        (field.name, _reader(hints[field.name]), field.default is MISSING and field.default_factory is MISSING)
+        for field in fields(kind)
+    ]
+
+    def build(value: Any) -> Any:
+        missing = [name for name, _, is_needed in known if is_needed and name not in value]
+        if missing:
+            raise KeyError(missing[0])
+        return kind(**{name: read(value[name]) for name, read, _ in known if name in value})
+
+    return build
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

@@ -25,6 +25,7 @@ class Operator:
     def __init__(self, file: RuntimeFile | None = None) -> None:
         """`file`: where it outlives a restart; None: nowhere."""
         self._file = file
+        self._problem: StateUnusable | None = None
         self.runtime = self._load()
 
     @property
@@ -33,6 +34,8 @@ class Operator:
 
     def begin(self, balancer: Balancer) -> None:
         """At the start: end what the config has changed since the last run."""
+        if self._problem is not None:
+            warn("overrides are lost", reason=str(self._problem))
         self.merged(merge(self.overrides, balancer))
         for override in self.overrides:
             tell("override", service=override.service, backend=override.backend, weight=show_weight(override.weight))
@@ -84,7 +87,7 @@ class Operator:
         try:
             return Runtime() if self._file is None else self._file.load()
         except StateUnusable as problem:
-            warn("overrides are lost", reason=str(problem))
+            self._problem = problem
             return Runtime()
 
 

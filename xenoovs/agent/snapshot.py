@@ -93,7 +93,7 @@ class BlockView:
 
 @dataclass(frozen=True, slots=True)
 class ServiceView:
-    """One service. `draining`: flows of the pin stage, that is blocks whose old connections are still kept."""
+    """One service. `draining`: blocks whose open connections stay where they are for now."""
 
     name: str
     service_id: int

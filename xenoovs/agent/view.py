@@ -12,14 +12,11 @@ from xenoovs.agent.sighting import Sighting
 from xenoovs.agent.snapshot import BackendState, BackendView, BlockView, Override, ServiceView
 from xenoovs.compile.assign import ServiceAssignment
 from xenoovs.compile.hardware import hardware_entries
-from xenoovs.compile.movement import stage_number
-from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Outages, Program, ServiceProgram
 from xenoovs.model.address import Mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.service import Service
-from xenoovs.openflow.cookie import service_of
 from xenoovs.partition.bits import unspread
 from xenoovs.verify.findings import BlockOffload
 from xenoovs.verify.verdict import Verdict
@@ -62,22 +59,20 @@ def service_views(seen: Seen) -> tuple[ServiceView, ...]:
     """The services of the config, in its order."""
     programs = {} if seen.program is None else {made.service.name: made for made in seen.program.services}
     offload = _by_place(() if seen.offload is None else seen.offload.findings.blocks)
-    draining = _pins_by_service(seen.program)
     desired = {service.name: service for service in seen.desired.services}
     return tuple(
-        _service(seen, service, _Parts(desired[service.name], programs.get(service.name), offload, draining))
+        _service(seen, service, _Parts(desired[service.name], programs.get(service.name), offload))
         for service in seen.config.services
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Of one service: as desired, and on the bridge. Of all: blocks by service, and flows that drain by service id."""
+    """Of one service: as desired, and on the bridge. Of all: blocks by service."""
 
     desired: Service
     program: ServiceProgram | None
     offload: Mapping[str, Mapping[_Place, list[BlockOffload]]]
-    draining: Mapping[int, int]
 
 
 def _service(seen: Seen, service: Service, parts: _Parts) -> ServiceView:
@@ -96,7 +91,7 @@ def _service(seen: Seen, service: Service, parts: _Parts) -> ServiceView:
         megaflows_predicted=None if program is None else hardware_entries(program),
         megaflows_seen=None if offload is None else sum(b.megaflows for blocks in rows.values() for b in blocks),
         clients_moved=seen.moved.get(service.name, 0.0),
-        draining=0 if program is None else parts.draining.get(program.service_id, 0),
+        draining=0 if program is None else len(program.pins),
     )
 
 
@@ -226,12 +221,4 @@ def _by_place(blocks: Iterable[BlockOffload]) -> dict[str, dict[_Place, list[Blo
     for block in blocks:
         source = block.block.source
         found[block.block.service].setdefault((source.value, source.mask), []).append(block)
-    return dict(found)
-
-
-def _pins_by_service(program: Program | None) -> Mapping[int, int]:
-    found = defaultdict[int, int](int)
-    for flow in () if program is None else program.flows:
-        if stage_number(flow) == Stage.PIN.value:
-            found[service_of(flow.cookie)] += 1
     return dict(found)

@@ -12,8 +12,12 @@ from xenoovs.agent.health import Standing, begin, observe, pause_s
 from xenoovs.agent.panic import taken_out
 from xenoovs.compile.program import Outages
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.service import Service
 
-Known = Mapping[tuple[str, str], bool]
+Names = tuple[str, str]
+"""Of a service, and of one of its backends."""
+
+Known = Mapping[Names, bool]
 """By names of service and backend: whether the switch gives it clients (False: it remembers that it is out)."""
 
 
@@ -52,20 +56,25 @@ class Watch:
         self._entries: dict[Check, _Entry] = {}
         self._due: list[tuple[float, int, Check]] = []
         self._count = 0
+        self._names: dict[Check, tuple[Names, ...]] = {}
+        self._down: dict[str, dict[str, float]] = {}
         self._balancer: Balancer | None = None
 
     def copy(self) -> Watch:
         """The same knowledge, which then goes its own way."""
         other = Watch()
         other._entries, other._due, other._count = dict(self._entries), list(self._due), self._count
-        other._balancer = self._balancer
+        other._names, other._balancer = self._names, self._balancer
+        other._down = {service: dict(down) for service, down in self._down.items()}
         return other
 
     def follow(self, balancer: Balancer, known: Known, *, now_s: float) -> None:
         """Watch another config. Checks that stay keep their state; new ones are asked soon."""
         facts: dict[Check, bool | None] = {}
+        names: dict[Check, list[Names]] = {}
         for use in uses_of(balancer):
             told = known.get((use.service.name, use.backend.name))
+            names.setdefault(use.check, []).append((use.service.name, use.backend.name))
             before = facts.get(use.check)
             facts[use.check] = told if before is None else before and told is not False
         old = self._entries
@@ -77,6 +86,10 @@ class Watch:
         times = ((check, entry.due_s) for check, entry in self._entries.items())
         self._due = [(due_s, self._number(), check) for check, due_s in times if due_s is not None]
         heapify(self._due)
+        self._names = {check: tuple(of) for check, of in names.items()}
+        self._down = {}
+        for check, entry in self._entries.items():
+            self._note(check, entry.standing)
         self._balancer = balancer
 
     def take_due(self, now_s: float) -> tuple[Check, ...]:
@@ -106,7 +119,10 @@ class Watch:
         self._entries[check] = _Entry(standing, due_s, entry.seed, entry.results + 1)
         heappush(self._due, (due_s, self._number(), check))
         changed = standing.is_up != entry.standing.is_up
-        return Transition(check, self._names(check), standing.is_up) if changed else None
+        if not changed:
+            return None
+        self._note(check, standing)
+        return Transition(check, tuple("/".join(names) for names in self._names[check]), standing.is_up)
 
     @property
     def checks(self) -> int:
@@ -131,33 +147,27 @@ class Watch:
         balancer = balancer or self._balancer
         if balancer is None:
             return {}
-        fallen: dict[str, list[tuple[float, str]]] = {service.name: [] for service in balancer.services}
-        drained: dict[str, set[str]] = {service.name: set() for service in balancer.services}
-        for use in uses_of(balancer):
-            standing = self.standing_of(use.check)
-            if standing is None or standing.is_up:
-                continue
-            if use.backend.weight:
-                fallen[use.service.name].append((standing.since_s, use.backend.name))
+        return {service.name: self._out_of(service) for service in balancer.services}
+
+    def _out_of(self, service: Service) -> frozenset[str]:
+        down = self._down.get(service.name)
+        if service.health is None or not down:
+            return frozenset()
+        since = {backend.name: down[backend.name] for backend in service.backends if backend.name in down}
+        weights = {backend.name: backend.weight for backend in service.backends}
+        fallen = [name for name in sorted(since, key=lambda name: since[name]) if weights[name]]
+        drained = frozenset(name for name in since if not weights[name])
+        return taken_out(fallen, of=sum(1 for weight in weights.values() if weight), health=service.health) | drained
+
+    def _note(self, check: Check, standing: Standing) -> None:
+        """Keep by name who is down, and since when: rounds ask for that, and transitions are rare."""
+        for service, backend in self._names[check]:
+            if standing.is_up:
+                self._down.get(service, {}).pop(backend, None)
             else:
-                drained[use.service.name].add(use.backend.name)
-        return {
-            service.name: frozenset()
-            if service.health is None
-            else taken_out(
-                [name for _, name in sorted(fallen[service.name], key=lambda entry: entry[0])],
-                of=sum(1 for weight in service.weights if weight),
-                health=service.health,
-            )
-            | drained[service.name]
-            for service in balancer.services
-        }
+                self._down.setdefault(service, {})[backend] = standing.since_s
 
     def _number(self) -> int:
         """Keeps checks that are due at one time in their order."""
         self._count += 1
         return self._count
-
-    def _names(self, check: Check) -> tuple[str, ...]:
-        uses = uses_of(self._balancer) if self._balancer is not None else ()
-        return tuple(f"{use.service.name}/{use.backend.name}" for use in uses if use.check == check)

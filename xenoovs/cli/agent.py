@@ -128,18 +128,19 @@ def command(**given: Any) -> None:
     start_logging(LogForm(options.log))
     config = ConfigFile(options.config)
     switch = connect(options.db, options.lab)
-    places = _places(switch, options.control)
-    with _open(options, places, config.balancer.uplinks.bridge) as opened:
-        asyncio.run(_run(_Setting(config, switch, places, tuple(opened)), options, control))
+    bridge, places = config.balancer.uplinks.bridge, _places(switch, options)
+    with _open(options, places, bridge) as opened:
+        runtime = None if places is None else places.runtime(bridge)
+        asyncio.run(_run(_Setting(config, switch, runtime, tuple(opened)), options, control))
 
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """Where an agent works."""
+    """Where an agent works. `runtime`: the file of its overrides."""
 
     config: ConfigFile
     switch: LiveSwitch
-    places: Places
+    runtime: Path | None
     opened: tuple[Opened, ...]
 
 
@@ -155,7 +156,8 @@ async def _run(setting: _Setting, options: Options, control: Control | None) -> 
     from xenoovs.cli.keeping import Way, reconciling, wake
 
     bridge, loop = setting.config.balancer.uplinks.bridge, asyncio.get_running_loop()
-    settings = Settings(options.resync_s, options.confirm_s, RuntimeFile(setting.places.runtime(bridge)))
+    runtime = None if setting.runtime is None else RuntimeFile(setting.runtime)
+    settings = Settings(options.resync_s, options.confirm_s, runtime)
     prober = Prober(exec_allowed=options.allow_exec)
     way, neighbours = Way(options.db, options.lab, options.once), Neighbours()
     await asyncio.to_thread(neighbours.settle, setting.config.balancer)
@@ -182,27 +184,30 @@ def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:
     return Eyes(agent, interval_s=options.offload_interval_s, detail=detail, is_always=is_read).mounts()
 
 
-def _places(switch: LiveSwitch, control: Path | None) -> Places:
+def _places(switch: LiveSwitch, options: Options) -> Places | None:
+    """Where its files are; None: nowhere, which will do for --once. Raises ListenError."""
     from xenoovs.agent.control.places import Places, places_of
     from xenoovs.errors import ListenError
 
     try:
         return places_of(switch.endpoint, env=os.environ, is_root=os.geteuid() == 0)
     except ListenError:
-        if control is None:
-            raise
-        return Places(control.absolute().parent, control.absolute().parent)
+        if options.control is not None:
+            return Places(options.control.absolute().parent, options.control.absolute().parent)
+        if options.once:
+            return None
+        raise
 
 
 @contextmanager
-def _open(options: Options, places: Places, bridge: str) -> Iterator[list[Opened]]:
+def _open(options: Options, places: Places | None, bridge: str) -> Iterator[list[Opened]]:
     """Lock the bridge and open the sockets, before anything else is begun. Nothing of that with --once."""
     from xenoovs.agent.control.serve import open_local, open_port
     from xenoovs.agent.control.unix import bound_socket, lock_bridge
 
     with ExitStack() as stack:
         opened = []
-        if not options.once:
+        if places is not None and not options.once:
             stack.enter_context(lock_bridge(places.lock(bridge), bridge=bridge))
             sock = stack.enter_context(bound_socket(options.control or places.socket(bridge)))
             opened.append(open_local(sock))

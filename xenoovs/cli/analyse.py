@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from xenoovs.cli.options import Output, config_argument, load, output_option
-from xenoovs.cli.output import percent, print_json, print_table
+from xenoovs.cli.output import percent, print_json, print_table, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,26 +101,31 @@ def _show_spread(spread: Spread) -> None:
     ]
     print_table(["BITS", "BLOCKS", "SPREAD", "LOW BITS", "BY CHANCE"], depths, right=range(5))
     click.echo()
-    for line in _conclusions(spread):
-        click.echo(line)
+    for told in _facts(spread):
+        say(told)
+    told, colour = _conclusion(spread)
+    say(told, fg=colour, bold=True)
     click.echo()
 
 
-def _conclusions(spread: Spread) -> Iterator[str]:
-    bits, found = spread.bits, spread.suggestion
+def _facts(spread: Spread) -> Iterator[str]:
+    bits = spread.bits
     yield f"heaviest client {percent(bits.top1)}, ten heaviest {percent(bits.top10)} of the load"
     if bits.clients_decide_from is not None:
         blocks = 1 << bits.clients_decide_from
         yield f"of {blocks} blocks on, the heaviest client outweighs a mean block: no choice of bits evens that out"
+
+
+def _conclusion(spread: Spread) -> tuple[str, str]:
+    """What follows, and its colour."""
+    found = spread.suggestion
     if spread.is_by_chance:
-        yield click.style("the bits are well chosen: these clients spread as by chance", fg="green", bold=True)
-    elif found is None:
-        told = "the clients spread worse than by chance, but no other bits are clearly better"
-        yield click.style(told, fg="yellow", bold=True)
-    else:
-        better = f"match: {{bits: [{', '.join(map(str, found.positions))}]}}"
-        told = f"better bits: {better}; spread {percent(found.after)} instead of {percent(found.before)}"
-        yield click.style(f"{told} for clients that they were not chosen for", fg="yellow", bold=True)
+        return "the bits are well chosen: these clients spread as by chance", "green"
+    if found is None:
+        return "the clients spread worse than by chance, but no other bits are clearly better", "yellow"
+    better = f"better bits: match: {{bits: [{', '.join(map(str, found.positions))}]}}"
+    gain = f"spread {percent(found.after)} instead of {percent(found.before)}"
+    return f"{better}; {gain} for clients that they were not chosen for", "yellow"
 
 
 def _document(clients: Clients, spreads: tuple[Spread, ...]) -> dict[str, object]:

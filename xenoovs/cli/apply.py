@@ -97,13 +97,7 @@ def command(**given: Any) -> None:
         show_plan(change, flows_shown=None if options.all_flows else FLOWS_SHOWN)
     applied = not options.dry_run and not change.difference.is_empty
     if applied:
-        _confirm(change, yes=options.yes)
-        if options.has_way_back:
-            _apply_with_way_back(balancer, change, switch, options)
-        else:
-            _apply(change, switch)
-    if applied and options.output is Output.TEXT:
-        click.echo(f"done: {change.difference.flow_mods} flow-mods in one bundle, read back and found right")
+        _send(balancer, change, switch, options)
     waited_s = 0.0
     if change.drains and not options.dry_run:
         waited_s = wait_for_drains(
@@ -115,6 +109,16 @@ def command(**given: Any) -> None:
             click.echo(f"drained: all blocks have moved after {waited_s:.0f} s")
     if options.output is Output.JSON:
         print_json({**plan_document(change), "applied": applied, "drained_s": round(waited_s, 3)})
+
+
+def _send(balancer: Balancer, change: PlannedChange, switch: LiveSwitch, options: Options) -> None:
+    _confirm(change, yes=options.yes)
+    if options.has_way_back:
+        _apply_with_way_back(balancer, change, switch, options)
+    else:
+        _apply(change, switch)
+    if options.output is Output.TEXT:
+        click.echo(f"done: {change.difference.flow_mods} flow-mods in one bundle, read back and found right")
 
 
 def _apply_with_way_back(balancer: Balancer, change: PlannedChange, switch: LiveSwitch, options: Options) -> None:

@@ -55,6 +55,7 @@ def reconciling(
     with serving(control, bridge, here) as server:
         from xenoovs.controller.switch import ControllerSwitch
 
+        _look_at_fail_mode(here, bridge)
         switch = ControllerSwitch(server.board, here, _ONCE_PATIENCE_S if way.once else 0.0)
         board, responder = server.board, server.responder
         links = LinkReconciler(switch, board.ports_down, follow=responder.follow, resolve=resolve)
@@ -67,6 +68,20 @@ def wake(events: asyncio.AbstractEventLoop, want_round: Callable[[], None]) -> N
         events.call_soon_threadsafe(want_round)
     except RuntimeError:
         return
+
+
+def _look_at_fail_mode(here: LiveSwitch | None, bridge: str) -> None:
+    """Tell of flows that would go with the controller. Nothing is said of a bridge that cannot be looked at."""
+    from xenoovs.agent.log import warn
+    from xenoovs.errors import SwitchError
+
+    try:
+        fail_mode = "secure" if here is None else here.describe(bridge).fail_mode
+    except SwitchError:
+        return
+    if fail_mode != "secure":
+        remedy = f"ovs-vsctl set-fail-mode {bridge} secure"
+        warn("without this controller the bridge will forget its flows", fail_mode=fail_mode, remedy=remedy)
 
 
 def _has(local: LiveSwitch, bridge: str) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.output import print_table
+from xenoovs.cli.output import print_table, say
 from xenoovs.compile.offloadable.cost import Cost, CostFinding
 from xenoovs.compile.offloadable.program import JudgedFlow, ProgramOffload, Role
 from xenoovs.compile.offloadable.row import Offload, Profile, assumption_about, render_version
@@ -36,8 +36,10 @@ def show_lint(found: Lint, *, everything: bool) -> None:
     for cost in found.costs:
         _show_cost(cost)
     if assumed := assumption_about(found.version, found.profile):
-        click.echo(f"\n{click.style(assumed, fg='yellow')}")
-    click.echo(f"\n{_conclusion(found)}")
+        click.echo()
+        say(assumed, fg="yellow")
+    click.echo()
+    say(_conclusion(found), fg="red" if _is_bad(found) else "green", bold=True)
 
 
 def _show_services(result: ProgramOffload) -> None:
@@ -75,7 +77,8 @@ def _show_dump(result: ProgramOffload, least: Offload) -> None:
 
 
 def _show_row(evidence: str, text: str, source: str) -> None:
-    click.echo(f"  seen:   {evidence}\n  reason: {text}\n  source: {source}")
+    for label, told in (("seen:  ", evidence), ("reason:", text), ("source:", source)):
+        say(f"  {label} {told}", indent=" " * 10)
 
 
 def _show_cost(finding: CostFinding) -> None:
@@ -91,9 +94,11 @@ def _conclusion(found: Lint) -> str:
         parts.append(f"{describe(found.program)}{entries}")
     if found.dump is not None:
         parts.append(f"{'flows of others' if found.program is not None else 'dump'}: {describe(found.dump)}")
-    bad = any(result is not None and result.lost for result in (found.program, found.dump))
-    text = f"{_judge_name(found)}: {'; '.join(parts)}"
-    return click.style(text, fg="red" if bad else "green", bold=True)
+    return f"{_judge_name(found)}: {'; '.join(parts)}"
+
+
+def _is_bad(found: Lint) -> bool:
+    return any(result is not None and result.lost for result in (found.program, found.dump))
 
 
 def _judge_name(found: Lint) -> str:

@@ -98,4 +98,5 @@ def _remarks(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         )
     for service in snapshot.services:
         if service.draining:
-            yield "yellow", f"{service.name}: connections are kept at their old backends by {service.draining} flows"
+            blocks = f"{service.draining} blocks"
+            yield "yellow", f"{service.name}: open connections of {blocks} stay with their old backends"

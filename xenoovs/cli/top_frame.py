@@ -25,12 +25,13 @@ def frame(snapshot: Snapshot, view: View, size: Size) -> tuple[Line, ...]:
     listed = rows(snapshot, view.sort)
     layout = layout_of(listed, size.width, is_flat=view.sort is not Sort.CONFIG, now_s=snapshot.now_s)
     head = (*_head(snapshot, size.width), layout.titles())
+    items = [*_items(listed, is_flat=layout.is_flat)]
     if size.height is None:
-        body = [line for _, line in _body(listed, layout, cursor=None)]
-        return tuple(cut(line, size.width) for line in (*head, *body))
-    room = max(size.height - len(head) - 1, 0)
-    body = _window([*_body(listed, layout, cursor=chosen_index(view, listed))], room)
-    above = [*head, *body][: size.height - 1]
+        return tuple(cut(line, size.width) for line in (*head, *(_line(item, layout, None) for item in items)))
+    chosen = listed[chosen_index(view, listed)] if listed else None
+    # Of thousands of rows only those are made that are seen.
+    shown = _window(items, chosen, room=max(size.height - len(head) - 1, 0))
+    above = [*head, *(_line(item, layout, chosen) for item in shown)][: size.height - 1]
     blanks: list[Line] = [()] * (size.height - 1 - len(above))
     return tuple(cut(line, size.width) for line in (*above, *blanks, _foot(view, snapshot, size.width)))
 
@@ -74,21 +75,25 @@ def _totals(snapshot: Snapshot) -> str:
     return "   ".join(told)
 
 
-def _body(listed: tuple[Row, ...], layout: Layout, *, cursor: int | None) -> Iterator[tuple[bool, Line]]:
-    """Lines, and whether the cursor is there."""
+def _items(listed: tuple[Row, ...], *, is_flat: bool) -> Iterator[Row | ServiceView]:
+    """One for each line: backends and, where they are grouped, their services above them."""
     before: ServiceView | None = None
-    for index, row in enumerate(listed):
-        if not layout.is_flat and row.service is not before:
+    for row in listed:
+        if not is_flat and row.service is not before:
             before = row.service
-            yield False, service_line(row.service)
-        yield index == cursor, row_line(row, layout, is_chosen=index == cursor)
+            yield row.service
+        yield row
 
 
-def _window(body: list[tuple[bool, Line]], room: int) -> list[Line]:
-    """As many lines as there is room for, the cursor in their middle."""
-    cursor = next((number for number, (is_cursor, _) in enumerate(body) if is_cursor), 0)
-    start = max(0, min(cursor - room // 2, len(body) - room))
-    return [line for _, line in body[start : start + room]]
+def _line(item: Row | ServiceView, layout: Layout, chosen: Row | None) -> Line:
+    return row_line(item, layout, is_chosen=item is chosen) if isinstance(item, Row) else service_line(item)
+
+
+def _window(items: list[Row | ServiceView], chosen: Row | None, *, room: int) -> list[Row | ServiceView]:
+    """As many as there is room for, the cursor in their middle."""
+    cursor = next((number for number, item in enumerate(items) if item is chosen), 0)
+    start = max(0, min(cursor - room // 2, len(items) - room))
+    return items[start : start + room]
 
 
 def _foot(view: View, snapshot: Snapshot, width: int) -> Line:

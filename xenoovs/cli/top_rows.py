@@ -62,7 +62,7 @@ def service_line(service: ServiceView) -> Line:
         seen = "-" if service.megaflows_seen is None else service.megaflows_seen
         told.append(f"megaflows {seen}/{service.megaflows_predicted}")
     if service.draining:
-        told.append(f"{service.draining} blocks keep old connections")
+        told.append(f"{service.draining} blocks keep open connections")
     return (printable(service.name), "bold"), (f"  {printable('  '.join(told))}", "quiet")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from xenoovs.compile.assign import SourceRule
 from xenoovs.compile.holding import Area, Holding, holdings_of
 from xenoovs.compile.movement import Destination
+from xenoovs.compile.overlaps import Overlaps
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import BlockFlow, Outages, Program, ServiceProgram
 from xenoovs.compile.stages.balance import block_flows
@@ -71,7 +72,7 @@ class _Service:
 
     def __init__(self, program: ServiceProgram, held: tuple[Holding, ...], situation: Situation) -> None:
         self._program, self._situation = program, situation
-        self._held = [each for each in held if self._is_block(each)]
+        self._held = Overlaps((*each.area[1:], each) for each in held if self._is_block(each))
         self._settled = {each.area[1:]: each.new for each in held if not each.is_pinned}
         places = [Destination(backend.mac.value, backend.egress) for backend in program.service.backends]
         self._places = places
@@ -98,7 +99,8 @@ class _Service:
         """The rule in parts, each with who keeps its open connections; None: nobody is left to."""
         if self._settled.get((rule.value, rule.mask)) == new or new.port not in self._situation.ports:
             return iter(((rule, None),))
-        stays = [_Stay(*each.area[1:], old) for each in self._held if (old := self._keeper(each, new)) is not None]
+        met = self._held.meeting(rule.value, rule.mask)
+        stays = [_Stay(*each.area[1:], old) for each in met if (old := self._keeper(each, new)) is not None]
         return self._split(rule, stays)
 
     def _split(self, rule: SourceRule, stays: Iterable[_Stay]) -> Iterator[tuple[SourceRule, Destination | None]]:

@@ -9,6 +9,7 @@ from math import ceil
 
 from xenoovs.compile.holding import Area, Holding, holdings_of, is_learned
 from xenoovs.compile.movement import Destination, destination_of, source_of, stage_number
+from xenoovs.compile.overlaps import Overlaps
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Outages, Program, ServiceProgram
 from xenoovs.model.service import Protocol
@@ -109,17 +110,13 @@ def _entries(service: ServiceProgram, seen: Iterable[ObservedFlow]) -> int:
     """As many as packets come to the moving blocks while an entry lives: each connection that has one sent one."""
     if service.service.claim.protocol not in (None, Protocol.TCP):
         return 0
+    pins = Overlaps((pin.rule.value, pin.rule.mask, pin) for pin in service.pins)
     rates = (
         each.packets / each.duration_s
         for each in seen
         if stage_number(each.flow) == Stage.BALANCE.value
         and each.duration_s
         and service_of(each.flow.cookie) == service.service_id
-        and _meets(service, each.flow)
+        and pins.meeting(*source_of(each.flow))
     )
     return ceil(sum(rates) * _ENTRY_LIVES_S)
-
-
-def _meets(service: ServiceProgram, flow: Flow) -> bool:
-    value, mask = source_of(flow)
-    return any(not (pin.rule.value ^ value) & pin.rule.mask & mask for pin in service.pins)

@@ -53,8 +53,8 @@ class BlockFlow:
 class ServiceProgram:
     """The flows of one service: `classify` finds its packets, `blocks` split them.
 
-    out:     indices of the backends that are out, or that have only a part of their clients (slow start).
-    planned: what remembers the blocks that they get back; no packet meets these flows.
+    out:     indices of the backends that are out.
+    planned: what remembers the blocks that they, and those that start slowly, get back; no packet meets these flows.
     pins:    which of the blocks are on their way (`xenoovs.compile.drain`).
     """
 
@@ -154,12 +154,13 @@ def _keep_blocks(program: ServiceProgram, installed: Installed, names: frozenset
         parts |= parts_held(service, plan, in_use, out=waiting)
     live = assign_without(service, plan, live=in_use, out=waiting - parts.keys(), parts=parts)
     # Strategy lpm lays out all anew: nothing is lent, and nothing is to be remembered of a slow start.
-    out = waiting | parts.keys() if service.strategy is Strategy.DISJOINT else waiting
+    remembered = waiting | parts.keys() if service.strategy is Strategy.DISJOINT else waiting
     if live is program.assignment:
         return program
     service_id = program.service_id
-    planned = tuple(planned_flows(service, plan, service_id=service_id, out=out))
-    return replace(program, assignment=live, blocks=_blocks(service, live, service_id), out=out, planned=planned)
+    planned = tuple(planned_flows(service, plan, service_id=service_id, out=remembered))
+    blocks = _blocks(service, live, service_id)
+    return replace(program, assignment=live, blocks=blocks, out=waiting - parts.keys(), planned=planned)
 
 
 def _plan(program: ServiceProgram, installed: Installed) -> ServiceAssignment:

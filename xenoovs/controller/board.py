@@ -151,7 +151,7 @@ class Board:
             if line is not None and is_current:
                 del self._ready[line.bridge]
         if line is None:
-            if session.id is None:
+            if not session.is_settled:
                 self._complain(session.peer.rpartition(":")[0], "a connection is closed", reason=reason)
             return
         line.hang_up(reason)
@@ -185,6 +185,7 @@ class Board:
 
     def _refuse(self, session: Session, name: str, *, reason: str) -> None:
         datapath = f"{session.id:016x}"
+        session.is_settled = True
         self._complain(datapath, "bridge refused", bridge=name, datapath_id=datapath, reason=reason)
         session.abandon(reason)
 

@@ -72,8 +72,9 @@ class Responder:
             packet = decode(frame, names=line.names).message
             out = answer(packet, self._macs) if isinstance(packet, PacketIn) else None
             if out is not None:
-                line.carrier.send(encode(out, xid=_XID, ofports=line.numbers))
+                packed = encode(out, xid=_XID, ofports=line.numbers)
                 self.answered += 1
+                line.carrier.send(packed)
         except (WireError, NotEncodable) as strange:
             self._voice.warn("a packet of a bridge is not understood", bridge=line.bridge, reason=str(strange))
 

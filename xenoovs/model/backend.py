@@ -8,7 +8,7 @@ from fractions import Fraction
 from xenoovs.model.address import IPAddress, Mac
 
 UNKNOWN_MAC = Mac(0)
-"""What stands in an ARP request where the MAC is asked for; no machine has it (docs/adr/0008)."""
+"""What stands in an ARP request where the MAC is asked for; no machine has it (docs/adr/0012)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import pytest
 from tests.agent_support import Scene, eventually, make_scene
 from tests.command_line import SMALL_CONFIG
 from xenoovs.agent.daemon import Agent
+from xenoovs.compile.pipeline import Stage, cookie_of
 from xenoovs.errors import CommandTimeout
 from xenoovs.openflow.parse import parse_dump
 from xenoovs.switch.fake import fake_bridge
@@ -115,5 +116,20 @@ def test_a_change_whose_answer_was_lost_is_taken_back_too(scene: Scene) -> None:
         scene.switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
         scene.edit("weight: 30", "weight: 300")
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
+        eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
+        assert scene.flows == before
+
+
+def test_a_drain_that_was_begun_is_taken_back_whole(scene: Scene) -> None:
+    """With what Open vSwitch learned for new connections meanwhile."""
+    scene.edit("protocol: udp", "protocol: tcp")
+    scene.edit("    backends:", "    drain: {mode: pin, timeout: 60s, rest: 60s}\n    backends:")
+    with scene.agent(confirm_s=1.0) as (agent, _):
+        before = scene.flows
+        scene.edit("weight: 70", "weight: 0")
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
+        cookie = cookie_of(Stage.LEARNED, service_id=agent.snapshot().services[0].service_id)
+        text = f" cookie={cookie:#x}, table=2, idle_timeout=60, priority=30,tcp,tp_src=7 actions=drop"
+        scene.switch.install("ovsbr1", (each.flow for each in parse_dump(text)))
         eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
         assert scene.flows == before

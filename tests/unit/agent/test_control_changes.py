@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,7 @@ def test_a_broken_state_is_told_and_set_aside(scene: Scene) -> None:
     with scene.agent() as (agent, client):
         assert seen(client).overrides == ()
         assert agent.rounds == 1
+        assert "overrides are lost" in [event["text"] for event in client.ask("events")["events"]]
     assert not scene.state.exists()
     assert scene.state.with_name("state.json.broken").read_text() == '{"version": 1, "overrides": 7}'
 
@@ -164,9 +166,21 @@ def test_events_are_numbered_and_followed(scene: Scene) -> None:
         assert [event["level"] for event in later["events"]] == ["info"]
 
 
-def test_an_answer_tells_of_the_round_that_made_the_change(scene: Scene) -> None:
-    """Not of the next one, which has nothing left to do."""
+def test_an_answer_tells_of_the_round_that_made_the_change(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if a round was due while the request was looked at: the one after it has nothing left to do."""
+    with scene.agent() as (agent, client):
+        longer_than_a_resync_s = 0.7
+        monkeypatch.setattr(agent.aim, "check", lambda *_: time.sleep(longer_than_a_resync_s))
+        done = client.ask("weight", backend("fips2", weight=30))
+        assert done["clients_moved"] == {"dns": 0.1875}
+
+
+def test_a_drain_by_pin_keeps_open_connections_for_its_time(scene: Scene) -> None:
+    scene.edit("protocol: udp", "protocol: tcp")
+    scene.edit("    backends:", "    drain: {mode: pin, timeout: 60s, rest: 1s}\n    backends:")
     with scene.agent() as (_, client):
-        for turn in range(20):
-            done = client.ask("weight", backend("fips2", weight=30 if turn % 2 else 300))
-            assert done["clients_moved"]["dns"] > 0
+        done = client.ask("drain", backend("fips2"))
+        assert "open connections stay where they are for at most 60 s" in done["message"]
+        assert seen(client).services[0].draining > 0
+        eventually(lambda: seen(client).services[0].draining == 0, "the end, as the old backend rests")
+        assert share(client, "fips2") == 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.controller.frames import HEADER, Frames, spoken_versions
+from xenoovs.controller.frames import HEADER, Frames, plain_hello, spoken_versions
 from xenoovs.errors import MalformedOpenFlow
 
 _messages = st.lists(st.binary(max_size=40), max_size=8).map(
@@ -42,6 +42,13 @@ def test_what_no_message_starts_with(header: bytes) -> None:
 )
 def test_versions_of_a_hello(hello: str, versions: tuple[int, ...]) -> None:
     assert spoken_versions(bytes.fromhex(hello)) == versions
+
+
+def test_a_plain_hello_says_the_same() -> None:
+    hello = bytes.fromhex("050000180000000100070008000000000001000800000032")
+    plain = plain_hello(hello, spoken_versions(hello))
+    assert plain == bytes.fromhex("05000010000000010001000800000032")
+    assert spoken_versions(plain) == spoken_versions(hello) == (1, 4, 5)
 
 
 @given(noise=st.binary(min_size=8, max_size=200))

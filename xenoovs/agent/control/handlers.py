@@ -100,4 +100,6 @@ def _done(told: str, outcome: Outcome) -> Done:
     mods = outcome.difference.flow_mods
     shares = ", ".join(f"{share:.2%} of the clients of {name}" for name, share in moved.items()) or "no client"
     what = f"{shares} moved by {mods} flow-mods" if mods else "no flow had to change"
-    return Done(f"{told}: {what}", flow_mods=mods, clients_moved=moved)
+    left_s = max((drain.left_s for drain in outcome.drains), default=0.0)
+    kept = f"; open connections stay where they are for at most {left_s:.0f} s" if outcome.drains else ""
+    return Done(f"{told}: {what}{kept}", flow_mods=mods, clients_moved=moved)

@@ -54,9 +54,9 @@ SERVICES = (
         read=per_service(lambda v: v.clients_moved),
     ),
     Metric(
-        "xenoovs_service_draining_flows",
+        "xenoovs_service_draining_blocks",
         _G,
-        "Flows that keep old connections where they are during a drain.",
+        "Blocks whose open connections a drain keeps where they are.",
         "the flows",
         ("service",),
         read=per_service(lambda v: v.draining),

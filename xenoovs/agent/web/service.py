@@ -65,7 +65,7 @@ def _sayings(service: ServiceView) -> Iterator[str]:
     if service.clients_moved:
         yield f"{percent(service.clients_moved)} of clients moved so far"
     if service.draining:
-        yield f"{service.draining} blocks keep old connections"
+        yield f"{service.draining} blocks keep open connections"
 
 
 def _strips(service: ServiceView, order: Mapping[str, int]) -> Markup:

@@ -9,7 +9,8 @@ from enum import Enum
 from xenoovs.compile.hardware import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.model.address import Family
-from xenoovs.model.service import Strategy
+from xenoovs.model.drain import DrainMode
+from xenoovs.model.service import Protocol, Strategy
 
 SOME_CLIENT_MACS = 16
 """An example, where nobody says how many there are: a small layer 2 network before the NIC."""
@@ -26,6 +27,7 @@ class Cost(Enum):
     ENTRANCES = "entrances"
     ANY_PROTOCOL = "any-protocol"
     LONGEST_MATCH = "longest-match"
+    DRAIN = "drain"
     FOREIGN_FLOWS = "foreign-flows"
     """Flows of others that our packets pass."""
 
@@ -62,6 +64,7 @@ def _service(service: ServiceProgram, client_macs: int | None) -> Iterator[CostF
     yield from _longest_match(service)
     yield from _any_protocol(service)
     yield from _source_mac(service, client_macs)
+    yield from _drain(service)
 
 
 def _entrances(service: ServiceProgram) -> Iterator[CostFinding]:
@@ -109,6 +112,16 @@ def _source_mac(service: ServiceProgram, client_macs: int | None) -> Iterator[Co
             "because what is rewritten is matched exactly; leave it out unless the backends need it"
         )
         yield CostFinding(Cost.SOURCE_MAC, service.service.name, each * macs, text)
+
+
+def _drain(service: ServiceProgram) -> Iterator[CostFinding]:
+    if service.service.drain.mode is DrainMode.PIN and service.service.claim.protocol in (None, Protocol.TCP):
+        entries = hardware_entries(service)
+        text = (
+            f"drain: {entries} entries, and while blocks move one more for each of their TCP connections, matched by "
+            "addresses, ports and TCP flags; `xenoovs plan` estimates how many"
+        )
+        yield CostFinding(Cost.DRAIN, service.service.name, entries, text)
 
 
 def _entries(service: ServiceProgram, client_macs: int) -> int:

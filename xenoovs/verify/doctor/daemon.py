@@ -44,6 +44,19 @@ def check_leftovers(case: Case) -> Iterator[Check]:
         yield Check("left behind", State.OK, "nothing by earlier runs of xenoovs", why)
 
 
+def check_restore_wait(case: Case) -> Iterator[Check]:
+    """Only where it is set: a restart sets it for a second."""
+    if case.database is None or case.database.config.get("flow-restore-wait") != "true":
+        return
+    yield Check(
+        "flow-restore-wait",
+        State.WRONG,
+        "true, as a restart of Open vSwitch sets it until its flows are back",
+        "an ovs-vswitchd that starts with it forwards nothing new until it is taken away",
+        fix=Fix((unset_config("flow-restore-wait"),)),
+    )
+
+
 def check_fork(case: Case) -> Iterator[Check]:
     """Which Open vSwitch this is: version numbers of NVIDIA's fork are not those of upstream."""
     database = case.database

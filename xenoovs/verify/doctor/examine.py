@@ -16,6 +16,7 @@ HOST_CHECKS: tuple[CheckFunction, ...] = (
     daemon.check_running,
     daemon.check_fork,
     daemon.check_leftovers,
+    daemon.check_restore_wait,
     daemon.check_hw_offload,
     daemon.check_offload_in_effect,
     daemon.check_tc_policy,

@@ -198,3 +198,11 @@ def test_offload_that_began_late_leaves_older_megaflows_unknown() -> None:
 def test_what_a_killed_run_left(leftovers: tuple[str, ...], state: State) -> None:
     row = only(daemon.check_leftovers, with_host(leftovers=leftovers))
     assert (row.state, row.is_safely_mended) == (state, state is State.WRONG)
+
+
+def test_a_restart_that_was_cut_off() -> None:
+    assert list(daemon.check_restore_wait(GOOD)) == []
+    row = only(daemon.check_restore_wait, with_config(flow_restore_wait="true"))
+    assert row.state is State.WRONG
+    assert row.fix is not None
+    assert row.fix.commands == (("ovs-vsctl", "remove", "Open_vSwitch", ".", "other_config", "flow-restore-wait"),)

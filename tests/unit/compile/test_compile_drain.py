@@ -1,0 +1,146 @@
+"""Which blocks keep their open connections, with whom, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit import balancer as small
+from xenoovs.compile.drain import Situation, with_drains
+from xenoovs.compile.draining import Draining, Rests, drains_of
+from xenoovs.compile.movement import Destination
+from xenoovs.compile.offloadable.cost import Cost, check_cost
+from xenoovs.compile.pipeline import Stage
+from xenoovs.compile.program import Program, compile_program
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.drain import AT_ONCE, Drain, DrainMode
+from xenoovs.model.service import Protocol, SourceBits
+from xenoovs.openflow.flow import ObservedFlow
+
+PORTS = {"p0": 1, "p1": 2}
+B0, B1, B2 = (Destination(0x0A0000000000 + number, "p1") for number in range(3))
+PIN = Drain(DrainMode.PIN, timeout_ms=60_000, rest_ms=10_000)
+
+
+def pinning(*weights: int, drain: Drain = PIN, protocol: Protocol | None = Protocol.TCP) -> Balancer:
+    return small.balancer(replace(small.service(small.claim(protocol=protocol), *weights), drain=drain))
+
+
+def seen(program: Program, *, age_s: float = 0.0, packets: int = 0) -> list[ObservedFlow]:
+    return [ObservedFlow(flow, packets, 0, age_s) for flow in program.flows]
+
+
+def moving(before: Program, balancer: Balancer, situation: Situation | None = None, *, age_s: float = 0.0) -> Program:
+    target = compile_program(balancer, installed=before.flows)
+    return with_drains(target, seen(before, age_s=age_s), situation or Situation(PORTS))
+
+
+def pins(program: Program) -> list[tuple[Destination, Destination]]:
+    return [(pin.old, pin.new) for service in program.services for pin in service.pins]
+
+
+@pytest.fixture
+def halves() -> Program:
+    """Two backends, each with half of the clients."""
+    return compile_program(pinning(1, 1, 0))
+
+
+@pytest.fixture
+def drained(halves: Program) -> Program:
+    """All go to b0; b1 keeps what is open."""
+    return moving(halves, pinning(1, 0, 0))
+
+
+def test_clients_that_leave_a_backend_are_kept(drained: Program) -> None:
+    assert pins(drained) == [(B1, B0)]
+
+
+def test_mode_none_moves_at_once(halves: Program) -> None:
+    balancer = pinning(1, 0, 0, drain=AT_ONCE)
+    target = compile_program(balancer, installed=halves.flows)
+    assert with_drains(target, seen(halves), Situation(PORTS)) is target
+
+
+def test_nothing_is_kept_with_the_dead(halves: Program, drained: Program) -> None:
+    dead = Situation(PORTS, out={"s": frozenset({"b1"})})
+    assert pins(moving(halves, pinning(1, 0, 0), dead)) == []
+    assert pins(moving(drained, pinning(1, 0, 0), dead)) == []
+
+
+def test_nothing_is_kept_behind_a_port_that_is_gone(halves: Program) -> None:
+    assert pins(moving(halves, pinning(1, 0, 0), Situation({"p0": 1}))) == []
+
+
+@pytest.mark.parametrize(("age_s", "kept"), [(59.9, 1), (60.0, 0)])
+def test_the_timeout(drained: Program, age_s: float, kept: int) -> None:
+    assert len(pins(moving(drained, pinning(1, 0, 0), age_s=age_s))) == kept
+
+
+def test_a_backend_that_rests(drained: Program) -> None:
+    (pin,) = drained.services[0].pins
+    area = drained.services[0].service_id, pin.rule.value, pin.rule.mask
+    assert pins(moving(drained, pinning(1, 0, 0), Situation(PORTS, resting=frozenset({area})))) == []
+
+
+def test_a_second_change_keeps_the_first_backend(drained: Program) -> None:
+    assert pins(moving(drained, pinning(0, 0, 1))) == [(B0, B2), (B1, B2)]
+
+
+def test_a_second_change_after_the_time_is_over_keeps_the_second_backend(drained: Program) -> None:
+    assert pins(moving(drained, pinning(0, 0, 1), age_s=60)) == [(B0, B2), (B0, B2)]
+
+
+def test_when_the_first_backend_dies_the_second_change_keeps_the_second(drained: Program) -> None:
+    dead = Situation(PORTS, out={"s": frozenset({"b1"})})
+    assert pins(moving(drained, pinning(0, 0, 1), dead)) == [(B0, B2), (B0, B2)]
+
+
+def stages_of_pin(program: Program) -> list[int]:
+    return sorted(flow.priority for flow in program.flows if flow.table == Stage.PIN.table)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "priorities"),
+    [
+        (Protocol.TCP, [199, 299]),
+        (Protocol.UDP, [99]),
+        (Protocol.SCTP, [99]),
+        (Protocol.ICMP, [99]),
+        (None, [99, 199, 299]),
+    ],
+)
+def test_flows_of_each_protocol(protocol: Protocol | None, priorities: list[int]) -> None:
+    before = compile_program(pinning(1, 1, protocol=protocol))
+    assert stages_of_pin(moving(before, pinning(1, 0, protocol=protocol))) == priorities
+
+
+def test_a_backend_rests_when_its_counters_do(drained: Program) -> None:
+    rests = Rests().after(seen(drained), now_s=100)
+    rests = rests.after(seen(drained, packets=5), now_s=105)
+    assert not rests.resting(drained, now_s=114.9)
+    rests = rests.after(seen(drained, packets=5), now_s=115)
+    assert len(rests.resting(drained, now_s=115)) == 1
+
+
+def test_what_is_told(drained: Program) -> None:
+    (told,) = drains_of(drained, seen(drained, age_s=20.0, packets=4))
+    assert told == Draining("s", ("b1",), ("b0",), blocks=1, left_s=40.0, connections=0, entries=2)
+
+
+def test_udp_takes_no_entry_for_a_connection() -> None:
+    before = compile_program(pinning(1, 1, protocol=Protocol.UDP))
+    after = moving(before, pinning(1, 0, protocol=Protocol.UDP))
+    (told,) = drains_of(after, seen(after, age_s=1.0, packets=1000))
+    assert told.entries == 0
+
+
+def test_lint_tells_what_it_costs(halves: Program) -> None:
+    assert [finding.cost for finding in check_cost(halves)] == [Cost.DRAIN]
+    assert check_cost(compile_program(pinning(1, 1, protocol=Protocol.UDP))) == ()
+
+
+def test_blocks_of_other_bits_move_at_once(halves: Program) -> None:
+    (service,) = pinning(1, 0, 0).services
+    balancer = small.balancer(replace(service, source_bits=SourceBits((7, 6, 5, 4, 3, 2, 1, 0))))
+    assert pins(moving(halves, balancer)) == []
