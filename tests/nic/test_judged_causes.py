@@ -22,7 +22,6 @@ WRONG: Mapping[str, list[tuple[str, str | None]]] = {
     "skip_hw": [("tc-policy", None)],
     "hw_tc_offload_off": [("hw-tc-offload", "p0")],
     "flow_limit": [("flow-limit", None)],
-    "widened_by_tos": [("flows of others", "ovsbr1")],
 }
 """Scenarios whose set-up is wrong at every look; nothing is wrong in the set-up of the others."""
 
