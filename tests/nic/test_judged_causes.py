@@ -15,13 +15,13 @@ pytestmark = [pytest.mark.nic, pytest.mark.timeout(1800)]
 
 WRONG: Mapping[str, list[tuple[str, str | None]]] = {
     "foreign_prefix": [("flows of others", "ovsbr1")],
+    "widened_by_tos": [("flows of others", "ovsbr1")],
     "foreign_port": [("hw-tc-offload", "x0"), ("same eSwitch", "x0")],
     "hw_offload_off": [("hw-offload", None)],
     "turned_off_not_restarted": [("hw-offload", None), ("hw-offload in effect", None)],
     "skip_hw": [("tc-policy", None)],
     "hw_tc_offload_off": [("hw-tc-offload", "p0")],
     "flow_limit": [("flow-limit", None)],
-    "widened_by_tos": [("flows of others", "ovsbr1")],
 }
 """Scenarios whose set-up is wrong at every look; nothing is wrong in the set-up of the others."""
 

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +49,10 @@ def serving_machine(directory: Path) -> Iterator[Machine]:
     process = start_process(directory, _SERVER, *map(str, numbers), keep=numbers)
     for listener in listeners:
         listener.close()
+    # A moment after exec(3) a process has its environment, by which the machine is known.
+    while machine.pid is None:
+        assert process.poll() is None
+        time.sleep(0.01)
     try:
         yield machine
     finally:
