@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -14,8 +15,11 @@ from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.target import Target
+from xenoovs.agent.probe.run import Prober
+from xenoovs.agent.probe.target import Target, TcpTarget, UdpTarget, Via
 from xenoovs.agent.reconcile import Reconciler
+from xenoovs.lab.lab import Lab
+from xenoovs.model.service import Service
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 
@@ -33,6 +37,21 @@ def eventually(condition: Callable[[], bool], what: str) -> float:
 
 async def everybody_answers(target: Target, *, timeout_s: float) -> ProbeResult:
     return ProbeResult(ok=True, latency_s=0.0, reason="answered")
+
+
+class AtHome:
+    """Asks each machine of a lab from inside: there the VIP is a local address. Each backend has its own."""
+
+    def __init__(self, lab: Lab, service: Service) -> None:
+        homes = {name: machine.namespace for machine in lab.topology.machines for name in machine.names}
+        self._homes = {backend.address: homes[backend.name] for backend in service.backends}
+        (self._vip,) = service.claim.vips
+        self._prober = Prober()
+
+    async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
+        assert isinstance(target, TcpTarget | UdpTarget)
+        via = Via(netns=self._homes[target.address])
+        return await self._prober.probe(replace(target, address=self._vip, via=via), timeout_s=timeout_s)
 
 
 @contextmanager

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
-from tests.ovs.agents import eventually, running_agent
+from tests.ovs.agents import AtHome, eventually, running_agent
 from tests.ovs.lab_support import running_lab
-from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.target import Target, TcpTarget, Via
 from xenoovs.config.load import load_config
 from xenoovs.lab.configure import start_responder
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.load import Load
-from xenoovs.lab.machines import Machine
 from xenoovs.lab.netns import Netns, processes_in
 from xenoovs.lab.processes import kill_and_wait
 from xenoovs.lab.traffic import send
@@ -28,8 +22,6 @@ from xenoovs.switch.live import LiveSwitch
 from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs
-
-VIP = IPv4Address("10.3.10.45")
 
 CONFIG = """\
 version: 1
@@ -46,19 +38,6 @@ services:
       - {name: two, mac: 02:00:5e:10:00:03, weight: 1, address: 198.51.100.2}
       - {name: six, mac: 02:00:5e:10:00:04, weight: 1, address: 198.51.100.3}
 """
-
-
-class AtHome:
-    """Asks each machine of the lab from inside: there its VIP is a local address."""
-
-    def __init__(self, machines: Mapping[str, Machine]) -> None:
-        self._machines, self._prober = machines, Prober()
-
-    async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
-        assert isinstance(target, TcpTarget)
-        machine = self._machines[str(target.address)]
-        home = TcpTarget(VIP, target.port, via=Via(netns=machine.namespace))
-        return await self._prober.probe(home, timeout_s=timeout_s)
 
 
 @pytest.fixture
@@ -87,8 +66,7 @@ def test_a_backend_dies_and_comes_back(path: Path, tmp_path: Path) -> None:
     balancer = load_config(path)
     with running_lab("health", balancer, tmp_path / "labs") as lab:
         machines = {m.names[0]: m for m in lab.topology.machines}
-        homes = {str(b.address): machines[b.name] for b in balancer.services[0].backends}
-        with running_agent(path, lab.ovs.directory, probe=AtHome(homes).probe) as agent:
+        with running_agent(path, lab.ovs.directory, probe=AtHome(lab, balancer.services[0]).probe) as agent:
             eventually(lambda: agent.rounds == 1, "flows at first")
             flows, before = our_flows(lab), servers(lab, balancer)
             assert set(before.values()) == {"one", "two", "six"}
@@ -112,8 +90,7 @@ def test_a_backend_comes_back_slowly(path: Path, tmp_path: Path) -> None:
     balancer = load_config(path)
     with running_lab("ramp", balancer, tmp_path / "labs") as lab:
         machines = {m.names[0]: m for m in lab.topology.machines}
-        homes = {str(b.address): machines[b.name] for b in balancer.services[0].backends}
-        with running_agent(path, lab.ovs.directory, probe=AtHome(homes).probe) as agent:
+        with running_agent(path, lab.ovs.directory, probe=AtHome(lab, balancer.services[0]).probe) as agent:
             eventually(lambda: agent.rounds == 1, "flows at first")
             flows, before = our_flows(lab), servers(lab, balancer)
             kill_and_wait(processes_in(machines["one"].namespace))
@@ -134,9 +111,7 @@ def test_an_uplink_loses_its_link(path: Path, tmp_path: Path) -> None:
     """It is told and shown; no block moves, for that is what health checks decide."""
     balancer = load_config(path)
     with running_lab("link", balancer, tmp_path / "labs") as lab:
-        machines = {m.names[0]: m for m in lab.topology.machines}
-        homes = {str(b.address): machines[b.name] for b in balancer.services[0].backends}
-        with running_agent(path, lab.ovs.directory, probe=AtHome(homes).probe) as agent:
+        with running_agent(path, lab.ovs.directory, probe=AtHome(lab, balancer.services[0]).probe) as agent:
             eventually(lambda: agent.rounds == 1, "flows at first")
             before = servers(lab, balancer)
 

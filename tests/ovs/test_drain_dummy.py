@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from tests.command_line import CommandLine, finish, start
 from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge, udp_packet
 from xenoovs.compile.drain import Situation, with_drains
-from xenoovs.compile.holding import is_learned
+from xenoovs.compile.holding import holdings_of, is_learned
 from xenoovs.compile.program import compile_program
 from xenoovs.config.load import load_config
 from xenoovs.openflow.flow import ObservedFlow
@@ -63,13 +62,20 @@ def receivers(bridge: DummyBridge, *packets: str) -> list[str]:
     return [frame[:6].hex() for frame in bridge.sent("p1")[before:]]
 
 
+def is_settling(bridge: DummyBridge) -> bool:
+    """Whether connections that open still stay with their old backend."""
+    held = holdings_of(parse_dump(bridge.ofctl("dump-flows")))
+    learning = any("learn(" in flow for flow in bridge.dump_flows())
+    return learning and any(each.is_pinned and not each.has_settled for blocks in held.values() for each in blocks)
+
+
 def begin(bridge: DummyBridge, path: Path, text: str) -> None:
-    """Apply a config whose drain begins, and leave it to itself."""
+    """Apply a config whose drain begins, and leave it to itself when new connections go to their new backends."""
     path.write_text(text)
     process = start("apply", path, "--db", bridge.ovs.db, "-y")
     assert process.stdout is not None
     assert any(line.startswith("done: ") for line in iter(process.stdout.readline, ""))
-    time.sleep(0.2)
+    eventually(lambda: not is_settling(bridge), "new connections that go on")
     process.send_signal(signal.SIGINT)
     said = finish(process)
     assert said.status == 130

@@ -45,7 +45,12 @@ class Drains:
         situation = Situation(self._switch.describe(look.bridge).ofports, look.out, resting)
         program = with_drains(target, held, situation)
         drains = drains_of(program, held)
-        return program, (drains, min((_LOOK_S, *(each.left_s for each in drains))) if drains else None)
+        return program, (drains, _look_s(drains) if drains else None)
+
+
+def _look_s(drains: tuple[Draining, ...]) -> float:
+    """The seconds after which something is to be done, or to be looked at."""
+    return min((_LOOK_S, *(each.left_s for each in drains), *(each.settles_s or _LOOK_S for each in drains)))
 
 
 def _with_counters(known: Collection[Flow], seen: tuple[ObservedFlow, ...]) -> tuple[ObservedFlow, ...]:

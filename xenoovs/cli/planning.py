@@ -114,7 +114,7 @@ def compile_near(balancer: Balancer, observed: Iterable[ObservedFlow]) -> Progra
     program = compile_program(balancer, installed=flows)
     if not any(map(is_of_drain, flows)):
         return program
-    return with_drains(program, seen, Situation(ports_told(flows)))
+    return with_drains(program, seen, Situation(ports_told(flows), settle_s=None))
 
 
 def by_text(flows: Iterable[Flow]) -> dict[str, Flow]:

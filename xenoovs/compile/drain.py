@@ -14,24 +14,31 @@ from xenoovs.compile.program import BlockFlow, Outages, Program, ServiceProgram
 from xenoovs.compile.stages.balance import block_flows
 from xenoovs.compile.stages.pin import Pin
 from xenoovs.model.drain import DrainMode
-from xenoovs.model.service import Service, Strategy
+from xenoovs.model.service import Protocol, Service, Strategy
 from xenoovs.openflow.action import Resubmit
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.partition.bits import unspread
+
+SETTLE_S = 2.0
+"""Until Open vSwitch has certainly looked at all megaflows again: four times max-revalidator (ovs-vswitchd.conf.db(5),
+500 ms unless set)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What drains depend on besides the flows.
 
-    ports:   OpenFlow port numbers of the bridge by name. Nothing is kept at a port that is not there.
-    out:     backends that do not serve: nothing is kept with them either.
-    resting: blocks whose old backend gets nothing any more.
+    ports:    OpenFlow port numbers of the bridge by name. Nothing is kept at a port that is not there.
+    out:      backends that do not serve: nothing is kept with them either.
+    resting:  blocks whose old backend gets nothing any more.
+    settle_s: the age of a drain at which new connections go to the new backends. None: it is not to go on, and they
+              go where they do now.
     """
 
     ports: Mapping[str, int]
     out: Outages = field(default_factory=dict)
     resting: frozenset[Area] = field(default_factory=frozenset)
+    settle_s: float | None = SETTLE_S
 
 
 def with_drains(program: Program, observed: Iterable[ObservedFlow], situation: Situation) -> Program:
@@ -57,11 +64,12 @@ def _is_pinning(service: Service) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Stay:
-    """Connections under a mask that stay with `old`."""
+    """Connections under a mask that stay with `old`. has_settled: each of them has megaflows of its own already."""
 
     value: int
     mask: int
     old: Destination
+    has_settled: bool
 
     def meets(self, rule: SourceRule) -> bool:
         return not (self.value ^ rule.value) & self.mask & rule.mask
@@ -87,27 +95,36 @@ class _Service:
         rules, pins = list[SourceRule](), list[Pin]()
         for rule in self._program.assignment.rules:
             new = self._places[rule.owner]
-            for part, old in self._parts(rule, new):
+            for part, stay in self._parts(rule, new):
                 rules.append(part)
-                if old is not None:
-                    pins.append(Pin(part, old, new, self._situation.ports[new.port]))
+                if stay is not None:
+                    pins.append(self._pin(part, stay, new))
         if not pins:
             return self._program
         return replace(self._program, blocks=tuple(self._blocks(rules, pins)), pins=tuple(pins))
 
-    def _parts(self, rule: SourceRule, new: Destination) -> Iterator[tuple[SourceRule, Destination | None]]:
+    def _pin(self, rule: SourceRule, stay: _Stay, new: Destination) -> Pin:
+        is_settling = self._program.service.claim.protocol in (None, Protocol.TCP) and not stay.has_settled
+        opens = stay.old if is_settling else new
+        return Pin(rule, stay.old, new, self._situation.ports[opens.port], is_settling)
+
+    def _parts(self, rule: SourceRule, new: Destination) -> Iterator[tuple[SourceRule, _Stay | None]]:
         """The rule in parts, each with who keeps its open connections; None: nobody is left to."""
         if self._settled.get((rule.value, rule.mask)) == new or new.port not in self._situation.ports:
             return iter(((rule, None),))
         met = self._held.meeting(rule.value, rule.mask)
-        stays = [_Stay(*each.area[1:], old) for each in met if (old := self._keeper(each, new)) is not None]
+        stays = [
+            _Stay(*each.area[1:], old, self._has_settled(each))
+            for each in met
+            if (old := self._keeper(each, new)) is not None
+        ]
         return self._split(rule, stays)
 
-    def _split(self, rule: SourceRule, stays: Iterable[_Stay]) -> Iterator[tuple[SourceRule, Destination | None]]:
+    def _split(self, rule: SourceRule, stays: Iterable[_Stay]) -> Iterator[tuple[SourceRule, _Stay | None]]:
         inside = [stay for stay in stays if stay.meets(rule)]
         around = next((stay for stay in inside if not stay.mask & ~rule.mask), None)
         if not inside or around is not None:
-            yield rule, None if around is None else around.old
+            yield rule, around
             return
         positions = self._program.service.source_bits.positions
         bit = 1 << (rule.depth if positions is None else positions[rule.depth])
@@ -127,6 +144,10 @@ class _Service:
         # It moves again before it has arrived. Connections to where it was going are known one by one.
         second = self._alive(held.new)
         return (None if second == new else second) if is_over or old is None else old
+
+    def _has_settled(self, held: Holding) -> bool:
+        settle_s = self._situation.settle_s
+        return held.is_pinned and (held.has_settled or (settle_s is not None and held.age_s >= settle_s))
 
     def _alive(self, place: Destination | None) -> Destination | None:
         return None if place in self._dead or place is None or place.port not in self._situation.ports else place

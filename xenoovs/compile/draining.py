@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 
+from xenoovs.compile.drain import SETTLE_S
 from xenoovs.compile.holding import Area, Holding, holdings_of, is_learned
 from xenoovs.compile.movement import Destination, destination_of, source_of, stage_number
 from xenoovs.compile.overlaps import Overlaps
@@ -26,7 +26,8 @@ class Draining:
     """The blocks of one service that move. `old`, `new`: names of the backends, sorted; a MAC where there is none.
 
     left_s:      until the last of them has moved, at the latest.
-    connections: how many have been opened to new backends since, and are known one by one.
+    settles_s:   until the new connections of all of them go to `new`.
+    connections: how many have been opened to `new` since, and are known one by one.
     entries:     an estimate: no more hardware entries than that are taken beside one for each block.
     """
 
@@ -35,6 +36,7 @@ class Draining:
     new: tuple[str, ...]
     blocks: int
     left_s: float
+    settles_s: float = 0.0
     connections: int = 0
     entries: int = 0
 
@@ -65,11 +67,11 @@ def drains_of(program: Program, observed: Iterable[ObservedFlow]) -> tuple[Drain
     """The drains of a program on a switch, in the order of its services. `observed`: what the switch has now."""
     seen = tuple(observed)
     ages = {each.area: each.age_s for held in holdings_of(seen).values() for each in held if each.is_pinned}
-    connections = Counter(service_of(each.flow.cookie) for each in seen if is_learned(each.flow))
+    learned = tuple(each.flow for each in seen if is_learned(each.flow))
     return tuple(
         replace(
             _draining(service, ages),
-            connections=connections[service.service_id],
+            connections=_connections(service, learned),
             entries=_entries(service, seen),
         )
         for service in program.services
@@ -97,13 +99,22 @@ def _draining(service: ServiceProgram, ages: Mapping[Area, float]) -> Draining:
     names = {Destination(b.mac.value, b.egress): b.name for b in service.service.backends}
     timeout_s = service.service.drain.timeout_ms / 1000
     begun = [ages.get((service.service_id, pin.rule.value, pin.rule.mask), 0.0) for pin in service.pins]
+    settling = [age_s for age_s, pin in zip(begun, service.pins, strict=True) if pin.is_settling]
     return Draining(
         service.service.name,
         old=tuple(sorted({names.get(pin.old) or render_mac(pin.old.mac) for pin in service.pins})),
         new=tuple(sorted({names.get(pin.new) or render_mac(pin.new.mac) for pin in service.pins})),
         blocks=len(service.pins),
         left_s=max(0.0, timeout_s - min(begun)),
+        settles_s=max(0.0, SETTLE_S - min(settling, default=SETTLE_S)),
     )
+
+
+def _connections(service: ServiceProgram, learned: Iterable[Flow]) -> int:
+    """How many of the moving blocks' learned connections are with the new backend of their block."""
+    pins = Overlaps((pin.rule.value, pin.rule.mask, pin) for pin in service.pins)
+    mine = (flow for flow in learned if service_of(flow.cookie) == service.service_id)
+    return sum(any(pin.new == destination_of(flow) for pin in pins.meeting(*source_of(flow))) for flow in mine)
 
 
 def _entries(service: ServiceProgram, seen: Iterable[ObservedFlow]) -> int:

@@ -23,6 +23,7 @@ class Holding:
 
     Both are the same where the block does not move; None: nobody, or it is not known. age_s: of the drain.
     old_packets: packets that others than `new` got because of the drain.
+    has_settled: whether new connections go to `new` already.
     """
 
     area: Area
@@ -31,6 +32,7 @@ class Holding:
     is_pinned: bool = False
     age_s: float = 0.0
     old_packets: int = 0
+    has_settled: bool = False
 
 
 def holdings_of(observed: Iterable[ObservedFlow]) -> dict[int, tuple[Holding, ...]]:
@@ -80,7 +82,9 @@ class _Reading:
 
     def __init__(self, seen: tuple[ObservedFlow, ...]) -> None:
         self._seen = seen
-        self._stays = _by_area(each for each in self.of_stage(Stage.PIN) if not _learns(each.flow))
+        pinned = self.of_stage(Stage.PIN)
+        self._opens = _by_area(each for each in pinned if _learns(each.flow))
+        self._stays = _by_area(each for each in pinned if not _learns(each.flow))
         self._next = _by_area(self.of_stage(Stage.NEXT))
         self._learned = defaultdict[int, list[ObservedFlow]](list)
         for each in self.of_stage(Stage.LEARNED):
@@ -102,6 +106,7 @@ class _Reading:
             is_pinned=True,
             age_s=min((flow.duration_s for flow in later), default=0.0),
             old_packets=sum(flow.packets for flow in (*stays, *self._learned_before(area, new))),
+            has_settled=new in {destination_of(each.flow) for each in self._opens.get(area, ())},
         )
 
     def _learned_before(self, area: Area, new: Destination | None) -> list[ObservedFlow]:

@@ -1,8 +1,9 @@
 """The stage of blocks that move: open connections stay with the old backend, new ones go to the new one.
 
 A packet that opens a TCP connection goes to the new backend and makes Open vSwitch learn a flow for all others of that
-connection; TCP packets of any other connection go to the old one, as do all other protocols. docs/adr/0008 says why
-the flow for open connections copies fields onto themselves.
+connection; TCP packets of any other connection go to the old one, as do all other protocols. While a block settles,
+connections that open are learned too, but stay with the old backend. docs/adr/0008 says why, and why the flow for open
+connections copies fields onto themselves.
 """
 
 from __future__ import annotations
@@ -43,12 +44,22 @@ _OPENS = Masked(Field.TCP_FLAGS, TCP_SYN, TCP_SYN | TCP_ACK)
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """The block `rule` moves from `old` to `new`; `port_number`: the OpenFlow port number of the port of `new`."""
+    """The block `rule` moves from `old` to `new`.
+
+    is_settling: megaflows from before may still be there, so that new connections go to `old` for now.
+    port_number: the OpenFlow port number of the port to which new connections go.
+    """
 
     rule: SourceRule
     old: Destination
     new: Destination
     port_number: int
+    is_settling: bool = False
+
+    @property
+    def opens(self) -> Destination:
+        """Who gets new connections now."""
+        return self.old if self.is_settling else self.new
 
 
 def pin_flows(service: Service, pin: Pin, *, service_id: int) -> Iterator[Flow]:
@@ -72,7 +83,7 @@ def _kinds(service: Service, pin: Pin, family: Family, service_id: int) -> Itera
         tcp = exact(Field.NW_PROTO, TCP)
         number = SetField(OUTPUT_PORT, pin.port_number)
         learn = _learn(service, pin, family, service_id)
-        yield PinPriority.NEW_CONNECTION, (tcp, _OPENS), (number, learn, *_deliver(service, pin.new))
+        yield PinPriority.NEW_CONNECTION, (tcp, _OPENS), (number, learn, *_deliver(service, pin.opens))
         # Without the copies one wide megaflow would take the first packets of new connections too, until Open vSwitch
         # sees that their flows were learned: a field that an action reads is matched as a whole.
         copies = (Move(field, field) for field in _connection(family))
@@ -91,7 +102,7 @@ def _learn(service: Service, pin: Pin, family: Family, service_id: int) -> Learn
         dl_type=family_is(family).value,
         nw_proto=TCP,
         same=(SERVICE_ID, *_connection(family)),
-        writes=rewrites(service, pin.new.mac),
+        writes=rewrites(service, pin.opens.mac),
         output=OUTPUT_PORT,
     )
 
