@@ -25,6 +25,9 @@ _XENOOVS = str(Path(sys.executable).parent / "xenoovs")
 _CLIENTS = 2000
 _WARM_S = 60.0
 _GROWTH = 1.05
+_TEXTS = 40
+"""Configs that alternate. The caches of flows as text hold 65,536 entries each: without repetition they would fill up all
+the time, and a leak could not be told from that."""
 
 
 def main() -> int:
@@ -49,10 +52,11 @@ def main() -> int:
 def _change_and_watch(agent: subprocess.Popen[bytes], config: Path, duration_s: float) -> list[int]:
     """Resident kB, once a second after the first minute."""
     chance, begun_s, changes, sizes = random.Random(1), time.monotonic(), 0, list[int]()
+    texts = [_config(chance) for _ in range(_TEXTS)]
     while (passed_s := time.monotonic() - begun_s) < duration_s:
         if agent.poll() is not None:
             raise RuntimeError(f"the agent ended with {agent.returncode} after {changes} changes")
-        config.write_text("{[" if changes % 10 == 9 else _config(chance))
+        config.write_text("{[" if changes % 10 == 9 else chance.choice(texts))
         changes += 1
         if passed_s >= min(_WARM_S, duration_s / 2):
             sizes.append(_resident_kib(agent.pid))
