@@ -26,8 +26,8 @@ _CLIENTS = 2000
 _WARM_S = 60.0
 _GROWTH = 1.05
 _TEXTS = 40
-"""Configs that alternate. The caches of flows as text hold 65,536 entries each: without repetition they would fill up all
-the time, and a leak could not be told from that."""
+"""Configs that alternate. The caches of flows as text hold 65,536 entries each: without repetition they would fill up
+all the time, and a leak could not be told from that."""
 
 
 def main() -> int:
