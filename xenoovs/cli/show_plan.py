@@ -93,7 +93,7 @@ def _print_some(sign: str, count: int, lines: Iterator[str], most: int | None) -
 
 def _show_service(service: ServiceChange) -> None:
     blocks = f"{service.blocks_before} -> {service.blocks_after} blocks"
-    entries = f"{service.hardware_entries} hardware entries predicted"
+    entries = f"{service.hardware_entries_before} -> {service.hardware_entries} hardware entries predicted"
     least = f" (least possible: {percent(service.least_moved)})" if service.moved else ""
     click.echo(
         f"\nservice {click.style(service.name, bold=True)} ({service.fate.value}): "
@@ -127,6 +127,7 @@ def _service_document(service: ServiceChange) -> dict[str, object]:
         "out": list(service.out),
         "blocks_before": service.blocks_before,
         "blocks_after": service.blocks_after,
+        "hardware_entries_before": service.hardware_entries_before,
         "hardware_entries": service.hardware_entries,
         "backends": [
             {

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from xenoovs.compile.movement import source_of, stage_number
+from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import ServiceProgram
 from xenoovs.model.service import Strategy
+from xenoovs.openflow.cookie import decode_cookie
+from xenoovs.openflow.field import Field
+from xenoovs.openflow.flow import Flow
 
 
 def hardware_entries(service: ServiceProgram) -> int:
@@ -15,6 +23,33 @@ def hardware_entries(service: ServiceProgram) -> int:
     neighbour discovery has to be told from a service that takes any IPv6 protocol, for one IP protocol.
     """
     return len(service.classify) * _classes(service)
+
+
+def installed_entries(ways: Counter[int | None], blocks: Sequence[Flow]) -> int:
+    """The same of what is installed. `ways`: of `ways_by_service`; `blocks`: the flows that split its clients."""
+    by_type = Counter(_dl_type(flow) for flow in blocks)
+    return sum(count * _installed_classes(by_type[dl_type], blocks) for dl_type, count in ways.items())
+
+
+def ways_by_service(flows: Iterable[Flow]) -> dict[int, Counter[int | None]]:
+    """How many flows of `classify` lead to each service, by its id, for each dl_type."""
+    found: dict[int, Counter[int | None]] = {}
+    for flow in flows:
+        cookie = decode_cookie(flow.cookie)
+        if cookie is not None and cookie.service and cookie.stage == Stage.CLASSIFY.value:
+            found.setdefault(cookie.service, Counter())[_dl_type(flow)] += 1
+    return found
+
+
+def _dl_type(flow: Flow) -> int | None:
+    condition = flow.match.get(Field.DL_TYPE)
+    return None if condition is None else condition.value
+
+
+def _installed_classes(count: int, blocks: Sequence[Flow]) -> int:
+    if stage_number(blocks[0]) != Stage.LONGEST_MATCH.value:
+        return count
+    return 1 << max(source_of(flow)[1].bit_count() for flow in blocks)
 
 
 def _classes(service: ServiceProgram) -> int:

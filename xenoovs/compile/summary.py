@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
-from xenoovs.compile.hardware import hardware_entries
+from xenoovs.compile.hardware import hardware_entries, installed_entries, ways_by_service
 from xenoovs.compile.installed import InstalledAssignment, installed_assignment
 from xenoovs.compile.movement import Destination, Piece, blocks_by_service, moved, pieces, shares
 from xenoovs.compile.program import Program, ServiceProgram
@@ -50,6 +51,7 @@ class ServiceChange:
     moved: Fraction
     blocks_before: int
     blocks_after: int
+    hardware_entries_before: int
     hardware_entries: int
     least_moved: Fraction = Fraction(0)
     out: tuple[str, ...] = ()
@@ -60,17 +62,23 @@ def summarise(program: Program, observed: Iterable[Flow], *, same: Collection[in
 
     `same`: ids of services that are known to be as they should be; they are left out.
     """
-    installed = blocks_by_service(observed)
+    seen = tuple(observed)
+    installed, ways = blocks_by_service(seen), ways_by_service(seen)
     for service in program.services:
         if service.service_id not in same:
-            yield _of_config(service, installed.get(service.service_id, []))
+            blocks = installed.get(service.service_id, [])
+            yield _of_config(service, blocks, _entries(ways, service.service_id, blocks))
     wanted = {service.service_id for service in program.services}
     for service_id, flows in sorted(installed.items()):
         if service_id not in wanted:
-            yield _removed(service_id, flows)
+            yield _removed(service_id, flows, _entries(ways, service_id, flows))
 
 
-def _of_config(service: ServiceProgram, installed: list[Flow]) -> ServiceChange:
+def _entries(ways: Mapping[int, Counter[int | None]], service_id: int, blocks: list[Flow]) -> int:
+    return installed_entries(ways[service_id], blocks) if blocks and service_id in ways else 0
+
+
+def _of_config(service: ServiceProgram, installed: list[Flow], entries: int) -> ServiceChange:
     desired = blocks_by_service(service.flows).get(service.service_id, [])
     same = set(desired) == set(installed)
     before = pieces(installed)
@@ -82,6 +90,7 @@ def _of_config(service: ServiceProgram, installed: list[Flow]) -> ServiceChange:
         moved=moved(before, pieces(desired)) if before and not same else Fraction(0),
         blocks_before=len(installed),
         blocks_after=len(desired),
+        hardware_entries_before=entries,
         hardware_entries=hardware_entries(service),
         least_moved=_least_moved(service, installed) if before and not same else Fraction(0),
         out=tuple(service.service.backends[index].name for index in sorted(service.out)),
@@ -143,7 +152,7 @@ def _backend_shares(
     return (*rows, *strangers)
 
 
-def _removed(service_id: int, flows: list[Flow]) -> ServiceChange:
+def _removed(service_id: int, flows: list[Flow], entries: int) -> ServiceChange:
     before: tuple[Piece, ...] = pieces(flows)
     return ServiceChange(
         name=f"id {service_id:#x}",
@@ -153,6 +162,7 @@ def _removed(service_id: int, flows: list[Flow]) -> ServiceChange:
         moved=Fraction(0),
         blocks_before=len(flows),
         blocks_after=0,
+        hardware_entries_before=entries,
         hardware_entries=0,
     )
 

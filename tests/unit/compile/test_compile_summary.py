@@ -9,6 +9,7 @@ from ipaddress import IPv4Address
 from tests.unit.balancer import backends, claim, program, service
 from xenoovs.compile.summary import Fate, summarise
 from xenoovs.model.address import Mac
+from xenoovs.model.service import Strategy
 
 VIP = IPv4Address("192.0.2.1")
 TWO = service(claim(VIP), 1, 1)
@@ -32,6 +33,7 @@ def test_the_same_service_under_another_name() -> None:
 def test_a_service_that_is_gone() -> None:
     (change,) = summarise(program(), program(TWO).flows)
     assert (change.fate, change.blocks_before, change.blocks_after, change.hardware_entries) == (Fate.REMOVED, 2, 0, 0)
+    assert change.hardware_entries_before == 2
     assert [(b.wanted, b.before, b.after) for b in change.backends] == [(None, HALF, NOTHING)] * 2
 
 
@@ -52,3 +54,13 @@ def test_equal_backends_that_change_places_move() -> None:
     swapped = replace(TWO, backends=tuple(reversed(TWO.backends)))
     (change,) = summarise(program(swapped), program(TWO).flows)
     assert (change.fate, change.moved) == (Fate.CHANGED, ALL)
+
+
+def test_entries_before_are_those_that_were_predicted_then() -> None:
+    vips = (VIP, IPv4Address("192.0.2.2"))
+    for strategy in Strategy:
+        old = replace(service(claim(*vips), 1, 2, 4), strategy=strategy)
+        new = replace(old, backends=backends(1, 1, 1))
+        (then,) = summarise(program(old), [])
+        (now,) = summarise(program(new), program(old).flows)
+        assert (then.hardware_entries_before, now.hardware_entries_before) == (0, then.hardware_entries)
