@@ -146,8 +146,8 @@ class _Report:
     def restart_warning(self) -> None:
         if self.text:
             click.echo(
-                "\nA restart takes all flows away and puts them back, also those of others. Meanwhile packets are lost,\n"
-                "mostly for less than a second (`xenoovs restart-ovs --help` says which). Meters are not kept."
+                "\nA restart takes all flows away and puts them back, also those of others; packets are lost\n"
+                "meanwhile, mostly for less than a second (see `xenoovs restart-ovs --help`). Meters are not kept."
             )
 
     def no_restart(self) -> None:
