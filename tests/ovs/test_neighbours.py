@@ -100,8 +100,11 @@ def test_apply_without_an_agent(namespaces: tuple[str, str], bridge: DummyBridge
     assert "no MAC is known for 192.0.2.50 (web/far)" in said.err
 
 
-def test_a_mac_that_changes_while_its_backend_is_out(namespaces: tuple[str, str], bridge: DummyBridge) -> None:
-    """What was lent comes back to it under the new one; nobody else's clients move."""
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_mac_that_changes_while_its_backend_is_out(
+    namespaces: tuple[str, str], bridge: DummyBridge, *, restarted: bool
+) -> None:
+    """What was lent comes back to it under the new one, also where the agent was away; nobody else's clients move."""
     config, neighbours = balancer(namespaces[0]), Neighbours()
     (wanted,) = sought(config)
     neighbours.macs = {wanted: parse_mac(FAR_MAC)}
@@ -116,7 +119,9 @@ def test_a_mac_that_changes_while_its_backend_is_out(namespaces: tuple[str, str]
     reconciler.round(config, {"web": frozenset({"far"})})
     lent = flows()
     neighbours.macs = {wanted: parse_mac(OTHER_MAC)}
+    if restarted:
+        reconciler.forget()
     reconciler.round(config, {"web": frozenset({"far"})})
-    assert len(flows()) == len(lent)
+    assert flows() == [line.replace(FAR_MAC, OTHER_MAC) for line in lent]
     reconciler.round(config, {})
     assert flows() == [line.replace(FAR_MAC, OTHER_MAC) for line in before]
