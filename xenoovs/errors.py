@@ -275,13 +275,13 @@ class ReadBackDiffers(SwitchError):
 
 
 class FlowsNotBack(SwitchError):
-    """After a restart of Open vSwitch our flows could not be put back. By bridge: `reasons`; `files` with the flows."""
+    """After a restart of Open vSwitch flows could not be put back. By bridge: `reasons`; `files`, as bundles."""
 
     def __init__(self, *, reasons: dict[str, str], files: dict[str, str]) -> None:
         self.reasons, self.files = dict(sorted(reasons.items())), dict(sorted(files.items()))
         told = "; ".join(
-            f"bridge {bridge} is without our flows ({reason}): run `xenoovs apply`, or "
-            f"`ovs-ofctl -O OpenFlow14 --bundle add-flows {bridge} {self.files[bridge]}`"
+            f"bridge {bridge} is without its flows ({reason}): mend that, then run "
+            f"`ovs-ofctl -O OpenFlow14 bundle {bridge} {self.files[bridge]}`; `xenoovs apply` brings ours alone"
             for bridge, reason in self.reasons.items()
         )
         super().__init__(f"Open vSwitch was restarted, but {told}")

@@ -1,9 +1,9 @@
 """Clients for tests, in the namespace of the clients: UDP packets at a steady pace, and who answered each of them.
 
 Arguments: address, port, number of clients, the address of the first (the others follow it), packets a second of each.
-Lines on stdin: `reached` -> how many packets each client has sent; `whole` -> the same, said when all of these have been
-answered or after ten seconds. At the end of stdin it waits for what may still come and prints, as JSON, client -> the
-answers in the order in which the packets were sent, each the label of the machine or null.
+Lines on stdin: `reached` -> how many packets each client has sent; `whole` -> the same, said when all of these have
+been answered or after ten seconds. At the end of stdin it waits for what may still come and prints, as JSON, client ->
+the answers in the order in which the packets were sent, each the label of the machine or null.
 """
 
 from __future__ import annotations

@@ -110,20 +110,20 @@ def test_a_backend_comes_back_slowly(path: Path, tmp_path: Path) -> None:
 def test_an_uplink_loses_its_link(path: Path, tmp_path: Path) -> None:
     """It is told and shown; no block moves, for that is what health checks decide."""
     balancer = load_config(path)
-    with running_lab("link", balancer, tmp_path / "labs") as lab:
-        with running_agent(path, lab.ovs.directory, probe=AtHome(lab, balancer.services[0]).probe) as agent:
-            eventually(lambda: agent.rounds == 1, "flows at first")
-            before = servers(lab, balancer)
+    with running_lab("link", balancer, tmp_path / "labs") as lab, running_agent(path, lab.ovs.directory) as agent:
+        eventually(lambda: agent.rounds == 1, "flows at first")
+        flows, before = our_flows(lab), servers(lab, balancer)
 
-            def links() -> dict[str, bool | None]:
-                seen = agent.bridge_watch.ports() if agent.bridge_watch is not None else None
-                return {port.name: port.link_up for port in seen or ()}
+        def links() -> dict[str, bool | None]:
+            seen = agent.bridge_watch.ports() if agent.bridge_watch is not None else None
+            return {port.name: port.link_up for port in seen or ()}
 
-            eventually(lambda: links() == {"p0": True, "p1": True}, "both links up")
-            for state, is_up in (("down", False), ("up", True)):
-                run(["ip", "-n", lab.topology.switch_namespace, "link", "set", "p1", state])
-                eventually(lambda is_up=is_up: links()["p1"] is is_up, "the link")  # type: ignore[misc]
-                told = [event for event in agent.events.since(0) if event.text == f"link {state}"]
-                assert [event.facts["port"] for event in told] == ["p1"]
-            eventually(lambda: servers(lab, balancer) == before, "packets go again")
-            assert agent.rounds == 1
+        eventually(lambda: links() == {"p0": True, "p1": True}, "both links up")
+        for state, is_up in (("down", False), ("up", True)):
+            run(["ip", "-n", lab.topology.switch_namespace, "link", "set", "p1", state])
+            eventually(lambda is_up=is_up: links()["p1"] is is_up, "the link")  # type: ignore[misc]
+            told = [event for event in agent.events.since(0) if event.text == f"link {state}"]
+            assert [event.facts["port"] for event in told] == ["p1"]
+            assert our_flows(lab) == flows
+        eventually(lambda: servers(lab, balancer) == before, "packets go again")
+        assert agent.rounds == 1

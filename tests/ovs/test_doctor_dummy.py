@@ -17,8 +17,6 @@ from xenoovs.datapath.host import Unknown
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.host import gather
-from xenoovs.switch.live import LiveSwitch
-from xenoovs.switch.restart import restart_with_flows
 
 pytestmark = pytest.mark.ovs
 
@@ -189,20 +187,3 @@ def test_programs_that_are_missing_make_rows_unknown(
     assert facts.devices == Unknown("ip is not installed")
     assert not isinstance(facts.database, Unknown)
     assert not isinstance(facts.daemon, Unknown)
-
-
-def test_a_real_restart_keeps_our_flows(
-    xenoovs: CommandLine, two_ports: DummyBridge, config: Path, tmp_path: Path
-) -> None:
-    ovs = two_ports.ovs
-    xenoovs("apply", config, "--db", ovs.db, "--yes")
-    before = two_ports.dump_flows()
-
-    def restart() -> None:
-        stop_process(ovs.pids()[0])
-        start_vswitchd(ovs, datapath=Datapath.DUMMY)
-
-    done = restart_with_flows(LiveSwitch(Endpoint(ovs.db, ovs.directory)), restart, directory=tmp_path)
-    assert done.flows == {"ovsbr1": FLOWS}
-    assert two_ports.dump_flows() == before
-    assert done.gap_s > 0

@@ -10,8 +10,8 @@ import pytest
 
 from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
 from xenoovs.cli.doctor_case import Question
-from xenoovs.cli.doctor_fix import restart, restart_order
 from xenoovs.cli.planning import plan_change
+from xenoovs.cli.restarting import restart, restart_order
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.load import Load
 from xenoovs.lab.netns import Netns
@@ -20,6 +20,7 @@ from xenoovs.model.address import Family
 from xenoovs.model.service import Claim, PortRange, Protocol
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.process import run
 from xenoovs.verify.commands import HERE
 from xenoovs.verify.doctor.check import Check, State
 from xenoovs.verify.doctor.examine import BACKEND_CHECKS, HOST_CHECKS, examine
@@ -100,9 +101,12 @@ def test_a_port_that_is_down_is_found(question: Question) -> None:
 
 
 def test_after_a_restart_every_packet_is_answered(question: Question) -> None:
+    ovs = _lab(question).ovs
+    run(["ovs-ofctl", "add-flow", f"unix:{ovs.directory}/ovsbr1.mgmt", "priority=5,arp,actions=drop"], env=ovs.env)
     before = {seen.flow for seen in question.switch.dump_flows("ovsbr1")}
     done = restart(question, restart_order(question))
-    assert done["flows"] == {"ovsbr1": len(before)}
+    assert done.flows["ovsbr1"] == len(before) + 1
     assert {seen.flow for seen in question.switch.dump_flows("ovsbr1")} == before
+    assert question.switch.count_foreign_flows("ovsbr1") == 1
     (traffic,) = send(_lab(question), CONFIG, load=Load(clients=40, packets=80)).services
     assert traffic.lost == 0

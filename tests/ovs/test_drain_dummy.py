@@ -231,6 +231,7 @@ def test_a_drain_at_run_time_keeps_open_connections(
         )
         control = ("--control", tmp_path / "agent.sock")
         eventually(lambda: xenoovs("drain", "web", "one", *control).status == 0, "an agent that hears")
+        eventually(lambda: not is_settling(bridge), "new connections that go on")
         assert drain_age_s(bridge) is not None
         assert receivers(bridge, tcp_packet(client, 2, "syn")) in ([TWO], [SIX])
         assert receivers(bridge, tcp_packet(client, 1, "ack")) == [ONE]
@@ -244,6 +245,7 @@ def test_what_others_delete_in_a_drain_is_put_back(bridge: DummyBridge, file: Pa
         eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
         file.write_text(WITHOUT_ONE)
         eventually(lambda: drain_age_s(bridge) is not None, "a drain")
+        eventually(lambda: not is_settling(bridge), "new connections that go on")
         before = bridge.dump_flows()
         bridge.ofctl("del-flows", "table=2")
         eventually(lambda: bridge.dump_flows() == before, "flows put back")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +10,22 @@ from threading import Event, Thread
 
 import pytest
 
-from tests.command_line import CommandLine
+from tests.command_line import CommandLine, finish, start
+from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.test_drain_dummy import CONFIG, ONE, SIX, TWO, WITHOUT_ONE, begin, receivers, tcp_packet
+from tests.ovs.test_drain_dummy import (
+    CONFIG,
+    ONE,
+    SIX,
+    TWO,
+    WITHOUT_ONE,
+    agent,
+    begin,
+    drain_age_s,
+    is_settling,
+    receivers,
+    tcp_packet,
+)
 
 pytestmark = pytest.mark.ovs
 
@@ -37,10 +51,15 @@ def in_use(bridge: DummyBridge, *packets: str) -> Iterator[None]:
     assert set(got) == {ONE}
 
 
-def test_the_connection_that_made_a_megaflow_stays(xenoovs: CommandLine, bridge: DummyBridge, tmp_path: Path) -> None:
-    """Its SYN is translated again when flows change, and again when the megaflow has had packets of others."""
-    file = tmp_path / "my.yaml"
-    file.write_text(CONFIG)
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "my.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_the_connection_that_made_a_megaflow_stays(xenoovs: CommandLine, bridge: DummyBridge, file: Path) -> None:
+    """Its SYN is translated again when flows change, and learned when the megaflow has had packets of others."""
     assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
     bridge.settle()
     clients = [f"198.51.100.{number}" for number in range(16)]
@@ -52,3 +71,38 @@ def test_the_connection_that_made_a_megaflow_stays(xenoovs: CommandLine, bridge:
     bridge.ovs.appctl("revalidator/wait")
     assert receivers(bridge, *acks) == [ONE] * 8
     assert set(receivers(bridge, *(tcp_packet(client, 1001, "syn") for client in mine))) == {TWO, SIX}
+
+
+def test_a_connection_that_opens_while_a_block_settles_stays(bridge: DummyBridge, file: Path) -> None:
+    """Its SYN made a megaflow of its own, which is used again and again: the server's answers are lost."""
+    with agent(bridge, file):
+        eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
+        client = next(
+            c for c in ("198.51.100.2", "198.51.100.3") if receivers(bridge, tcp_packet(c, 1, "ack")) == [ONE]
+        )
+        file.write_text(WITHOUT_ONE)
+        eventually(lambda: is_settling(bridge), "a drain")
+        with in_use(bridge, tcp_packet(client, 2, "syn")):
+            eventually(lambda: not is_settling(bridge), "new connections that go on")
+            bridge.ovs.appctl("revalidator/wait")
+        assert receivers(bridge, tcp_packet(client, 2, "syn"), tcp_packet(client, 2, "ack")) == [ONE] * 2
+        assert receivers(bridge, tcp_packet(client, 3, "syn")) in ([TWO], [SIX])
+
+
+def test_who_is_interrupted_while_a_block_settles_can_go_on(
+    xenoovs: CommandLine, bridge: DummyBridge, file: Path
+) -> None:
+    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
+    file.write_text(WITHOUT_ONE)
+    process = start("apply", file, "--db", bridge.ovs.db, "-y")
+    eventually(lambda: is_settling(bridge), "a drain")
+    process.send_signal(signal.SIGINT)
+    assert finish(process).status == 130
+    eventually(lambda: (drain_age_s(bridge) or 0) > 2, "time to pass")
+    assert is_settling(bridge)
+    said = xenoovs("status", file, "--db", bridge.ovs.db, "--interval", "0", "-o", "json")
+    assert said.status == 0, said.out
+    assert '"foreign_flows": 0' in said.out
+    assert xenoovs("plan", file, "--db", bridge.ovs.db).status == 2
+    begin(bridge, file, WITHOUT_ONE)
+    assert xenoovs("plan", file, "--db", bridge.ovs.db).status == 0

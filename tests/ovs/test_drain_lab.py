@@ -14,10 +14,12 @@ import pytest
 from tests.ovs.agents import eventually, running_agent
 from tests.ovs.lab_support import running_lab
 from xenoovs.agent.daemon import Agent
+from xenoovs.compile.holding import holdings_of
 from xenoovs.config.load import load_config
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.netns import processes_in
 from xenoovs.lab.processes import kill_and_wait
+from xenoovs.openflow.parse import parse_dump
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 
@@ -70,6 +72,20 @@ class World:
 
     def flows(self) -> str:
         return LiveSwitch(Endpoint(self.lab.ovs.db, self.lab.ovs.directory)).dump_flow_text("ovsbr1")
+
+    def begin_drain(self) -> None:
+        """Take backend one out, and wait until new connections go to the other."""
+        self.change(WITHOUT_ONE)
+        assert self.is_draining()
+        assert set(self.clients.say("fresh", 1, *sources(self.lab, 4)).split()) == {"one", "two"}
+        self.settle()
+
+    def settle(self) -> None:
+        eventually(lambda: not self.is_settling(), "new connections that go on")
+
+    def is_settling(self) -> bool:
+        held = holdings_of(parse_dump(self.flows()))
+        return any(each.is_pinned and not each.has_settled for blocks in held.values() for each in blocks)
 
     def is_draining(self) -> bool:
         return "table=2," in self.flows()
@@ -124,8 +140,7 @@ def of_backend_one(world: World) -> list[str]:
 
 def test_downloads_survive_a_drain(world: World) -> None:
     mine = of_backend_one(world)
-    world.change(WITHOUT_ONE)
-    assert world.is_draining()
+    world.begin_drain()
     # Their megaflows are there now. New connections must not meet them, not even with the first packets of the first.
     assert [world.clients.say("read", number, 1) for number in range(10)] == ["right"] * 10
     assert world.clients.say("fresh", 5, *mine).split() == ["two"] * 50
@@ -136,6 +151,15 @@ def test_downloads_survive_a_drain(world: World) -> None:
     eventually(lambda: not world.is_draining(), "the end of the drain")
     assert world.clients.say("read", 0, 1) == "ConnectionResetError"
     assert world.clients.say("fresh", 1, *mine).split() == ["two"] * 10
+
+
+def test_the_connection_that_made_a_megaflow_survives(world: World) -> None:
+    """The first of its block. The others go on using its megaflow while the drain begins."""
+    numbers = [n for n, source in enumerate(sources(world.lab, 20)) if world.clients.say("open", source) == "one"]
+    assert len(numbers) == 10
+    assert [world.clients.say("read", number, 5) for number in numbers] == ["right"] * 10
+    world.begin_drain()
+    assert [world.clients.say("read", number, 40) for number in numbers] == ["right"] * 10
 
 
 @pytest.mark.parametrize("world", [CONFIG.replace("mode: pin", "mode: none")], indirect=True)
@@ -150,10 +174,11 @@ def test_without_a_drain_downloads_are_cut(world: World) -> None:
 def test_a_second_change_in_the_middle_cuts_nobody(world: World) -> None:
     mine = of_backend_one(world)
     others = [source for source in sources(world.lab, 20) if source not in mine]
-    world.change(WITHOUT_ONE)
+    world.begin_drain()
     assert world.clients.say("open", mine[0]) == "two"
     assert [world.clients.say("open", source) for source in others] == ["two"] * 10
     world.change(CONFIG)
     assert [world.clients.say("read", number, 40) for number in range(21)] == ["right"] * 21
+    world.settle()
     assert sorted(world.clients.say("fresh", 1, *mine, *others).split()) == ["one"] * 10 + ["two"] * 10
     assert [world.clients.say("read", number, 40) for number in range(21)] == ["right"] * 21

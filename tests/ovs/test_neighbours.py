@@ -15,7 +15,9 @@ from xenoovs.agent.neighbour import Neighbours, resolve_now
 from xenoovs.agent.reconcile import Reconciler
 from xenoovs.config.load import parse_config
 from xenoovs.errors import MacUnknown
+from xenoovs.model.address import parse_mac
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.resolve import sought
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 
@@ -96,3 +98,30 @@ def test_apply_without_an_agent(namespaces: tuple[str, str], bridge: DummyBridge
     said = finish(start("apply", file, "--db", bridge.ovs.db, "--yes"))
     assert said.status == 1
     assert "no MAC is known for 192.0.2.50 (web/far)" in said.err
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_mac_that_changes_while_its_backend_is_out(
+    namespaces: tuple[str, str], bridge: DummyBridge, *, restarted: bool
+) -> None:
+    """What was lent comes back to it under the new one, also where the agent was away; nobody else's clients move."""
+    config, neighbours = balancer(namespaces[0]), Neighbours()
+    (wanted,) = sought(config)
+    neighbours.macs = {wanted: parse_mac(FAR_MAC)}
+    switch = LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
+    reconciler = Reconciler(switch, resolve=neighbours.resolve)
+
+    def flows() -> list[str]:
+        return sorted(switch.dump_flow_text("ovsbr1").splitlines())
+
+    reconciler.round(config, {})
+    before = flows()
+    reconciler.round(config, {"web": frozenset({"far"})})
+    lent = flows()
+    neighbours.macs = {wanted: parse_mac(OTHER_MAC)}
+    if restarted:
+        reconciler.forget()
+    reconciler.round(config, {"web": frozenset({"far"})})
+    assert flows() == [line.replace(FAR_MAC, OTHER_MAC) for line in lent]
+    reconciler.round(config, {})
+    assert flows() == [line.replace(FAR_MAC, OTHER_MAC) for line in before]

@@ -13,7 +13,7 @@ import pytest
 from tests.probe_support import FAR_MAC, NEAR_MAC, ask, inside_ip, nothing_left, two_namespaces
 from xenoovs.agent.probe.namespace import inside
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.target import ArpTarget, IcmpTarget, TcpTarget, Via
+from xenoovs.agent.probe.target import ArpTarget, IcmpTarget, Target, TcpTarget, Via
 from xenoovs.model.address import parse_mac
 
 pytestmark = pytest.mark.ovs
@@ -108,7 +108,50 @@ def test_namespace_made_anew_is_entered_anew() -> None:
         assert asyncio.run(once(name)) == f"network namespace {name} does not exist"
 
 
+KINDS = ("icmp", "icmp6", "arp", "all nodes")
+
+
+def silent_and_other(kind: str, near: str) -> tuple[Target, Target]:
+    """Nobody, and one who answers and is asked by the same socket."""
+    match kind:
+        case "icmp":
+            return IcmpTarget(IPv4Address("192.0.2.99"), Via(None, near)), IcmpTarget(FAR_ADDRESS, Via(None, near))
+        case "icmp6":
+            nobody, somebody = ip_address("2001:db8::99"), ip_address("2001:db8::2")
+            return IcmpTarget(nobody, Via("n0", near)), IcmpTarget(somebody, Via("n0", near))
+        case "arp":
+            return ArpTarget(FAR, "n0", IPv4Address("192.0.2.9"), near), ArpTarget(FAR, "n0", FAR_ADDRESS, near)
+        case _:
+            return ArpTarget(parse_mac("02:00:5e:20:00:99"), "n0", None, near), ArpTarget(FAR, "n0", None, near)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("turns", [0, 1, 2, 5, 50])
+def test_cancelled(near: str, kind: str, turns: int) -> None:
+    """At any moment: whoever shares the socket is answered all the same, and then nothing is left open."""
+    silent, other = silent_and_other(kind, near)
+
+    async def main() -> None:
+        prober = Prober()
+        async with nothing_left():
+            probes = [asyncio.create_task(prober.probe(silent, timeout_s=30)) for _ in range(3)]
+            for _ in range(turns):
+                await asyncio.sleep(0.0001)
+            answered = asyncio.create_task(prober.probe(other, timeout_s=5))
+            for probe in probes:
+                probe.cancel()
+            ended, _ = await asyncio.wait(probes, timeout=10)
+            assert len(ended) == 3
+            assert all(probe.cancelled() for probe in probes)
+            assert (await answered).reason == "answered"
+        async with nothing_left():
+            assert (await prober.probe(other, timeout_s=5)).reason == "answered"
+
+    asyncio.run(main())
+
+
 def test_dead_link(near: str) -> None:
+    """The last one: a device that goes down loses its IPv6 addresses."""
     far = near[:-1] + "f"
     inside_ip(far, "link", "set", "f0", "down")
     try:

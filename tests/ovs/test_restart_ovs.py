@@ -105,9 +105,10 @@ def test_flows_that_cannot_be_put_back_are_kept_in_a_file(own_ovs: DummyOvs, tmp
     with own_ovs.bridge() as bridge:
         filled(bridge)
         endpoint = Endpoint(own_ovs.ovs.db, own_ovs.ovs.directory)
-        with pytest.raises(FlowsNotBack):
+        with pytest.raises(FlowsNotBack) as told:
             planned_restart(LiveSwitch(endpoint), endpoint, without_a_port, directory=tmp_path, timeout_s=3)
         (file,) = tmp_path.glob("*.bundle")
+        assert f"`ovs-ofctl -O OpenFlow14 bundle ovsbr1 {file}`" in str(told.value)
         assert file.stat().st_mode & 0o777 == 0o600
         assert "flow add" in file.read_text()
         assert not waits(own_ovs)

@@ -12,7 +12,7 @@ from tests.strategies import EGRESS, INGRESS, backends_of, balancers, claimed_pa
 from tests.switch_model import Table, apply_bundle, table_of
 from xenoovs.compile.drain import Situation, with_drains
 from xenoovs.compile.draining import leftover
-from xenoovs.compile.holding import Area, holdings_of, is_learned
+from xenoovs.compile.holding import holdings_of, is_learned
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.compile.program import Program, compile_program, keep_installed
 from xenoovs.model.balancer import Balancer
@@ -46,8 +46,17 @@ class Switch:
         (copy,) = outcome.copies
         return copy.dl_src, copy.dl_dst, copy.port
 
-    def move(self, target: Program, *, resting: frozenset[Area] = frozenset()) -> Program:
-        program = with_drains(target, self.observed(), Situation(NUMBERS, resting=resting))
+    def begin(self, target: Program) -> Program:
+        """Move to it as far as the beginning of a drain."""
+        return self._go(target, Situation(NUMBERS))
+
+    def move(self, target: Program) -> Program:
+        """Move to it until new connections go to new backends."""
+        self.begin(target)
+        return self._go(target, Situation(NUMBERS, settle_s=0.0))
+
+    def _go(self, target: Program, situation: Situation) -> Program:
+        program = with_drains(target, self.observed(), situation)
         learned = [flow for flow in self.table.values() if is_learned(flow)]
         left = leftover(program, learned, out={})
         ours = [flow for flow in self.table.values() if not is_learned(flow)]
@@ -59,7 +68,7 @@ class Switch:
 
     def end_drains(self, target: Program) -> Program:
         pinned = (each.area for held in holdings_of(self.observed()).values() for each in held if each.is_pinned)
-        return self.move(target, resting=frozenset(pinned))
+        return self._go(target, Situation(NUMBERS, resting=frozenset(pinned)))
 
 
 def named(flow: Flow) -> Flow:
@@ -126,6 +135,20 @@ def test_open_connections_stay_and_new_ones_move(case: tuple[list[Program], list
 
 
 @given(changes())
+def test_connections_that_open_while_a_block_settles_stay(case: tuple[list[Program], list[Packet]]) -> None:
+    """Also when their first packet comes once more afterwards."""
+    (before, after, _), packets = case
+    switch = Switch(table_of(before.flows))
+    switch.begin(after)
+    openings = opening(packets, port=5000)
+    old = where(before, openings)
+    assert [switch.send(packet) for packet in openings] == old
+    switch.move(after)
+    assert [switch.send(packet) for packet in openings] == old
+    assert [switch.send(packet) for packet in later(openings)] == old
+
+
+@given(changes())
 def test_what_is_left_after_a_drain_is_the_plain_program(case: tuple[list[Program], list[Packet]]) -> None:
     (before, after, _), packets = case
     switch = Switch(table_of(before.flows))
@@ -156,9 +179,10 @@ def test_a_second_change_breaks_no_connection_of_the_first(case: tuple[list[Prog
 def test_looking_again_changes_nothing(case: tuple[list[Program], list[Packet]]) -> None:
     (before, after, _), _ = case
     switch = Switch(table_of(before.flows))
-    moving = switch.move(after)
-    assert switch.move(after) == moving
-    assert switch.table == table_of(moving.flows)
+    for go in (switch.begin, switch.move):
+        moving = go(after)
+        assert go(after) == moving
+        assert switch.table == table_of(moving.flows)
 
 
 @given(changes())

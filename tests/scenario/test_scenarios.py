@@ -2,7 +2,8 @@
 
 Keys of a step: `dies`, `answers`, `restart_agent`, `restart_switch`, `delete_flows`, `weights`, `jump` (the clock leaps
 to this time), `busy` (whether old backends get packets in a drain) happen; `out`, `rounds` (that changed flows),
-`moved` and `shares` (percent), `foreign`, `probes`, `drains` (blocks that move), `same_flows_as_at_first` must be true.
+`moved` and `shares` (percent), `foreign`, `probes`, `drains` (blocks that move), `settling` (those of them whose
+new connections still stay), `same_flows_as_at_first` must be true.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from xenoovs.agent.desired import Ramps
 from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.agent.watch import Watch
+from xenoovs.compile.holding import holdings_of
 from xenoovs.compile.movement import Destination, blocks_by_service, is_pinned, pieces, shares
 from xenoovs.compile.pipeline import Stage
 from xenoovs.config.load import parse_config
@@ -133,9 +135,11 @@ class World:
         blocks = [flow for flows in blocks_by_service(self.flows()).values() for flow in flows]
         held = shares(pieces(blocks))
         percent = [float(held.get(Destination(b.mac.value, b.egress), 0) * 100) for b in service.backends]
+        moving = [each for of_one in holdings_of(self.switch.dump_flows("ovsbr1")).values() for each in of_one]
         (change,) = self.rounds[-1].services or (None,)
         return {
             "drains": sum(map(is_pinned, self.flows())),
+            "settling": sum(each.is_pinned and not each.has_settled for each in moving),
             "out": sorted(self.watch.outages()["web"]),
             "rounds": len(self.rounds),
             "moved": None if change is None else float(change.moved * 100),

@@ -40,21 +40,34 @@ class Asker:
         self.answers: dict[Check, Answer] = {}
         self.heard: list[Callable[[Check, bool, float], None]] = []
         self._probe, self._clock, self._workers, self._changed = probe, clock, workers, changed
+        self._wake, self._next_s = asyncio.Event(), 0.0
 
     async def forever(self) -> None:
         """Ask whoever is due, until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
-            for check in self.watch.take_due(self._clock.now_s()):
+            self._wake.clear()
+            now_s = self._clock.now_s()
+            for check in self.watch.take_due(now_s):
                 self._workers.start(self._ask(check))
             due_s = self.watch.next_due_s()
-            pause_s = _LOOK_S if due_s is None else min(_LOOK_S, max(0.0, due_s - self._clock.now_s()))
-            await asyncio.sleep(max(pause_s, 0.001))
+            pause_s = _LOOK_S if due_s is None else min(_LOOK_S, max(0.001, due_s - now_s))
+            self._next_s = now_s + pause_s
+            timer = loop.call_later(pause_s, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                timer.cancel()
 
     async def _ask(self, check: Check) -> None:
         asked_s = self._clock.now_s()
         result = await self._probe(check.target, timeout_s=check.health.timeout_ms / 1000)
         now_s = self._clock.now_s()
         changed = self.watch.record(check, ok=result.ok, asked_s=asked_s, now_s=now_s)
+        due_s = self.watch.next_due_s()
+        if due_s is not None and due_s < self._next_s:
+            # While all were on their way nothing was due; now something is sooner than the next look.
+            self._wake.set()
         before = self.answers.get(check)
         count, changed_s = (before.transitions, before.changed_s) if before is not None else (0, None)
         if changed is not None:

@@ -82,7 +82,8 @@ def command(**given: Any) -> None:
     interrupted or killed, or its terminal is lost.
 
     With `drain: {mode: pin}` open connections stay with their backend for a while: the command waits for the end of it
-    and sends a second bundle. Interrupted, it can be called again and goes on; a running `xenoovs agent` does it too.
+    and sends two more bundles: after two seconds new connections go to the new backend, at the end all clients do.
+    Interrupted, it can be called again and goes on; a running `xenoovs agent` does it too.
     """
     from xenoovs.agent.drains import Drains
     from xenoovs.cli.planning import plan_change

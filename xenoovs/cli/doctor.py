@@ -12,6 +12,7 @@ from xenoovs.cli.output import print_json
 
 if TYPE_CHECKING:
     from xenoovs.cli.doctor_case import Question
+    from xenoovs.switch.planned_restart import PlannedRestart
     from xenoovs.verify.commands import Where
     from xenoovs.verify.doctor.check import Check
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @switch_options
 @click.option("--fix", is_flag=True, help="Do what is safe: settings of Open vSwitch, hw-tc-offload, a lost qdisc.")
 @click.option(
-    "--restart-ovs", is_flag=True, help="With --fix: restart Open vSwitch where that is needed, and put our flows back."
+    "--restart-ovs", is_flag=True, help="With --fix: restart Open vSwitch where that is needed, and put all flows back."
 )
 @click.option("--backends", is_flag=True, help="Look at the backends of FILE too; with --lab into their namespaces.")
 @click.option("-y", "--yes", is_flag=True, help="With --fix: do not ask.")
@@ -41,7 +42,7 @@ def command(
 
     With FILE its bridge, ports and flows are checked, without one every bridge of this host. Each row is ok, wrong or
     unknown (it could not be seen, and why), with the command that mends it. --fix shows what it will do and asks. Of
-    flows of others it only speaks; they are lost in a restart of Open vSwitch, as all flows are.
+    flows of others it only speaks; a restart puts them back too, as `xenoovs restart-ovs` does.
 
     Exit status 0: nothing is wrong, 2: something is, 1: it could not look, or a fix failed.
     """
@@ -93,10 +94,11 @@ def _mend(
 ) -> tuple[Check, ...]:
     """Safe fixes, a second look, the restart where it is still needed, a third look."""
     from xenoovs.cli import doctor_fix
+    from xenoovs.cli.restarting import restart, restart_order
     from xenoovs.verify.doctor.examine import safe_fixes
 
     # Asked first: where a restart is impossible, nothing is begun.
-    order = doctor_fix.restart_order(question) if restart_ovs else None
+    order = restart_order(question) if restart_ovs else None
     fixes = safe_fixes(checks)
     if fixes:
         report.proposal([fix.command(question.where) for fix in fixes])
@@ -105,9 +107,9 @@ def _mend(
         checks = _examine(question)
     needed = any(check.needs_restart for check in checks)
     if order is not None and needed:
-        report.restart_warning(doctor_fix.foreign_flows_lost(question))
+        report.restart_warning()
         doctor_fix.confirm("Restart Open vSwitch now?", yes=yes)
-        report.restarted(doctor_fix.restart(question, order))
+        report.restarted(restart(question, order))
         checks = _examine(question)
     elif order is not None:
         report.no_restart()
@@ -141,25 +143,23 @@ class _Report:
             if self.text:
                 click.echo(f"{state}: {row['fix']}" + (f": {row['error']}" if row["error"] else ""))
 
-    def restart_warning(self, lost: dict[str, int]) -> None:
-        if not self.text:
-            return
-        click.echo(
-            "\nA restart takes all flows away; meanwhile fail-mode decides what is forwarded, mostly for seconds.\n"
-            "Ours are put back at once."
-        )
-        for bridge, count in lost.items():
-            told = f"{count} flows of others on {bridge} are lost until their owners put them back"
-            click.echo(click.style(told, fg="yellow"))
+    def restart_warning(self) -> None:
+        if self.text:
+            click.echo(
+                "\nA restart takes all flows away and puts them back, also those of others; packets are lost\n"
+                "meanwhile, mostly for less than a second (see `xenoovs restart-ovs --help`). Meters are not kept."
+            )
 
     def no_restart(self) -> None:
         if self.text:
             click.echo("\nno row needs a restart of Open vSwitch, so it was not restarted")
 
-    def restarted(self, done: dict[str, object]) -> None:
-        self.document["restarted"] = done
+    def restarted(self, done: PlannedRestart) -> None:
+        from xenoovs.cli.restarting import restart_facts, restart_lines
+
+        self.document["restarted"] = restart_facts(done)
         if self.text:
-            click.echo(f"Open vSwitch was restarted; our flows were back and read back right after {done['gap_s']} s")
+            click.echo("\n".join(restart_lines(done)))
 
     def after(self, checks: tuple[Check, ...]) -> None:
         if self.text and ("fixed" in self.document or "restarted" in self.document):

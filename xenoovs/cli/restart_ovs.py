@@ -21,11 +21,11 @@ def command(db: str | None, lab: str | None, *, yes: bool, output: Output) -> No
     user space forwards nothing while it restarts: then packets are lost for that time. Meters are not kept.
     """
     from xenoovs.cli.doctor_case import Question
-    from xenoovs.cli.doctor_fix import confirm, restart_directory, restart_order
+    from xenoovs.cli.doctor_fix import confirm
+    from xenoovs.cli.restarting import restart, restart_facts, restart_lines, restart_order
     from xenoovs.cli.where import where_of
     from xenoovs.lab.lab import open_lab
     from xenoovs.switch.host import check_reachable
-    from xenoovs.switch.planned_restart import planned_restart
 
     switch = connect(db, lab)
     check_reachable(switch.endpoint)
@@ -33,11 +33,9 @@ def command(db: str | None, lab: str | None, *, yes: bool, output: Output) -> No
     question = Question(None, switch, open_lab(lab) if lab else None, where=where, backends=False)
     order = restart_order(question)
     confirm("Restart Open vSwitch now?", yes=yes)
-    done = planned_restart(switch, switch.endpoint, order, directory=restart_directory(question))
+    done = restart(question, order)
     if output is Output.JSON:
-        print_json({"gap_s": round(done.gap_s, 3), "flows": dict(done.flows), "groups": dict(done.groups)})
+        print_json(restart_facts(done))
         return
-    for bridge, flows in done.flows.items():
-        groups = f" and {done.groups[bridge]} groups" if done.groups[bridge] else ""
-        click.echo(f"{bridge}: {flows} flows{groups} are back")
-    click.echo(f"done: {done.gap_s:.2f} s from the order to restart until all was back")
+    for line in restart_lines(done):
+        click.echo(line)

@@ -26,7 +26,7 @@ class Draining:
     """The blocks of one service that move. `old`, `new`: names of the backends, sorted; a MAC where there is none.
 
     left_s:      until the last of them has moved, at the latest.
-    settles_s:   until the new connections of all of them go to `new`.
+    settles_s:   until the new connections of all of them go to `new`; no longer than `left_s`.
     connections: how many have been opened to `new` since, and are known one by one.
     entries:     an estimate: no more hardware entries than that are taken beside one for each block.
     """
@@ -100,13 +100,14 @@ def _draining(service: ServiceProgram, ages: Mapping[Area, float]) -> Draining:
     timeout_s = service.service.drain.timeout_ms / 1000
     begun = [ages.get((service.service_id, pin.rule.value, pin.rule.mask), 0.0) for pin in service.pins]
     settling = [age_s for age_s, pin in zip(begun, service.pins, strict=True) if pin.is_settling]
+    left_s = max(0.0, timeout_s - min(begun))
     return Draining(
         service.service.name,
         old=tuple(sorted({names.get(pin.old) or render_mac(pin.old.mac) for pin in service.pins})),
         new=tuple(sorted({names.get(pin.new) or render_mac(pin.new.mac) for pin in service.pins})),
         blocks=len(service.pins),
-        left_s=max(0.0, timeout_s - min(begun)),
-        settles_s=max(0.0, SETTLE_S - min(settling, default=SETTLE_S)),
+        left_s=left_s,
+        settles_s=min(left_s, max(0.0, SETTLE_S - min(settling, default=SETTLE_S))),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit import balancer as small
-from xenoovs.compile.drain import Situation, with_drains
+from xenoovs.compile.drain import SETTLE_S, Situation, with_drains
 from xenoovs.compile.draining import Draining, Rests, drains_of
 from xenoovs.compile.movement import Destination
 from xenoovs.compile.offloadable.cost import Cost, check_cost
@@ -96,6 +96,42 @@ def test_when_the_first_backend_dies_the_second_change_keeps_the_second(drained:
     assert pins(moving(drained, pinning(0, 0, 1), dead)) == [(B0, B2), (B0, B2)]
 
 
+def opens(program: Program) -> list[Destination]:
+    return [pin.opens for service in program.services for pin in service.pins]
+
+
+@pytest.mark.parametrize(("age_s", "gets_new"), [(SETTLE_S - 0.1, B1), (SETTLE_S, B0)])
+def test_new_connections_stay_until_a_block_has_settled(drained: Program, age_s: float, gets_new: Destination) -> None:
+    assert opens(moving(drained, pinning(1, 0, 0), age_s=age_s)) == [gets_new]
+
+
+def test_a_block_that_has_settled_does_not_settle_again(drained: Program) -> None:
+    """Its flows say so, whatever happened to the flow whose age tells since when."""
+    on = moving(drained, pinning(1, 0, 0), age_s=SETTLE_S)
+    assert opens(moving(on, pinning(1, 0, 0), age_s=0.0)) == [B0]
+    assert pins(moving(on, pinning(0, 0, 1))) == [(B0, B2), (B1, B2)]
+    assert opens(moving(on, pinning(0, 0, 1))) == [B0, B2]
+
+
+def test_who_only_looks_finds_new_connections_where_they_are(drained: Program) -> None:
+    looks = Situation(PORTS, settle_s=None)
+    assert moving(drained, pinning(1, 0, 0), looks, age_s=30.0).flows == drained.flows
+
+
+def test_udp_has_nothing_to_settle() -> None:
+    before = compile_program(pinning(1, 1, protocol=Protocol.UDP))
+    after = moving(before, pinning(1, 0, protocol=Protocol.UDP))
+    assert not any(pin.is_settling for service in after.services for pin in service.pins)
+
+
+@pytest.mark.parametrize(("timeout_ms", "settles_s"), [(60_000, 1.5), (1_000, 0.5)])
+def test_when_new_connections_go_on_is_told(timeout_ms: int, settles_s: float) -> None:
+    drain = replace(PIN, timeout_ms=timeout_ms)
+    after = moving(compile_program(pinning(1, 1, drain=drain)), pinning(1, 0, drain=drain))
+    (told,) = drains_of(after, seen(after, age_s=0.5))
+    assert told.settles_s == settles_s
+
+
 def stages_of_pin(program: Program) -> list[int]:
     return sorted(flow.priority for flow in program.flows if flow.table == Stage.PIN.table)
 
@@ -124,7 +160,8 @@ def test_a_backend_rests_when_its_counters_do(drained: Program) -> None:
 
 
 def test_what_is_told(drained: Program) -> None:
-    (told,) = drains_of(drained, seen(drained, age_s=20.0, packets=4))
+    on = moving(drained, pinning(1, 0, 0), age_s=20.0)
+    (told,) = drains_of(on, seen(on, age_s=20.0, packets=4))
     assert told == Draining("s", ("b1",), ("b0",), blocks=1, left_s=40.0, connections=0, entries=2)
 
 

@@ -1,0 +1,59 @@
+"""The planned restart behind `restart-ovs` and `doctor --fix --restart-ovs`: how it is ordered, done and told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xenoovs.cli.doctor_case import Question
+    from xenoovs.lab.lab import Lab
+    from xenoovs.switch.endpoint import Endpoint
+    from xenoovs.switch.planned_restart import PlannedRestart
+
+_STATE_DIRECTORY = Path("/run/xenoovs")
+
+
+def restart_order(question: Question) -> Callable[[], None]:
+    """How this Open vSwitch is restarted. Raises SwitchError for one that can only be restarted by its owner."""
+    lab = question.lab
+    if lab is not None:
+        return lambda: _restart_lab(lab, question.endpoint)
+    from xenoovs.switch.service import check_is_service, restart_service
+
+    check_is_service(question.endpoint)
+    return restart_service
+
+
+def restart(question: Question, order: Callable[[], None]) -> PlannedRestart:
+    """Restart Open vSwitch by `order`, with all flows and groups of everybody before and after. Raises SwitchError."""
+    from xenoovs.switch.planned_restart import planned_restart
+
+    # There flows lie while they are not on their bridges.
+    directory = question.lab.directory if question.lab is not None else _STATE_DIRECTORY
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return planned_restart(question.switch, question.endpoint, order, directory=directory)
+
+
+def restart_facts(done: PlannedRestart) -> dict[str, object]:
+    """What became of a restart, for JSON."""
+    return {"gap_s": round(done.gap_s, 3), "flows": dict(done.flows), "groups": dict(done.groups)}
+
+
+def restart_lines(done: PlannedRestart) -> Iterator[str]:
+    """What became of a restart, for people."""
+    for bridge, flows in done.flows.items():
+        groups = f" and {done.groups[bridge]} groups" if done.groups[bridge] else ""
+        yield f"{bridge}: {flows} flows{groups} are back"
+    yield f"done: {done.gap_s:.2f} s from the order to restart until all was back"
+
+
+def _restart_lab(lab: Lab, endpoint: Endpoint) -> None:
+    from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
+    from xenoovs.switch.vswitchd import find_process
+
+    process = find_process(endpoint)
+    if process is not None:
+        stop_process(process.pid)
+    start_vswitchd(lab.ovs, datapath=Datapath.USERSPACE, netns=lab.topology.switch_namespace)
