@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -118,6 +119,20 @@ def test_one_client_one_megaflow_one_service(why: _Why) -> None:
     (row,) = why.json("--src", CLIENTS[5])["megaflows"]
     assert why.json("--ufid", row["ufid"][:8])["megaflows"] == [row]
     assert len(why.json("--service", "dns")["megaflows"]) > 1
+
+
+def test_a_source_is_asked_about_on_the_bridge_of_the_config_alone(why: _Why, bridge: DummyBridge) -> None:
+    """Megaflows of other bridges in the same datapath were told as if they were of the service."""
+    bridge.ovs.vsctl("add-br", "br-other", "--", "set", "Bridge", "br-other", "datapath_type=dummy")
+    bridge.ovs.vsctl("add-port", "br-other", "x0", "--", "set", "Interface", "x0", "type=dummy")
+    try:
+        bridge.send("x0", [udp_packet(CLIENTS[5])])
+        why.send()
+        assert {row["in_port"] for row in why.json("--src", CLIENTS[5])["megaflows"]} == {"p0"}
+        (ufid,) = re.findall(r"ufid:(\S+), .*in_port\(x0\)", bridge.ovs.appctl("dpctl/dump-flows", "-m"))
+        assert [row["in_port"] for row in why.json("--ufid", ufid)["megaflows"]] == ["x0"]
+    finally:
+        bridge.ovs.vsctl("del-br", "br-other")
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ class Looker:
         around = self._around(filters)
         hints = Hints()
         with uncollected():
-            lines = hints.watch(self._of_this_bridge(dump))
+            lines = hints.watch(lines_of_bridge(dump, self.bridge, self.states))
             findings = check_dump(expected_services(self.program), lines, surroundings=around)
         if findings.widenings:
             # Only now the flows of others matter, of which there may be many.
@@ -86,14 +86,6 @@ class Looker:
             findings = name_foreign(findings, foreign)
         told = (*hints.reasons_told(), *hints.remarks(is_filtered=False))
         return Look(findings, (*remarks, *self._settings(findings), *told), self._origins(findings, hints.cores))
-
-    def _of_this_bridge(self, dump: str) -> Iterator[str]:
-        """One datapath serves all bridges; what enters by a port of another one is not this config's business."""
-        others = {port.name for state in self.states if state.name != self.bridge for port in state.ports}
-        for line in dump.splitlines():
-            found = _IN_PORT.search(line)
-            if found is None or found[1] not in others:
-                yield line
 
     def _around(self, filters: Mapping[str, TcFilter] | None) -> Surroundings:
         idle_ms = next((state.max_idle_ms for state in self.states if state.max_idle_ms), None)
@@ -116,6 +108,15 @@ class Looker:
         ufids = dict.fromkeys(found.ufid for found in findings.instances if found.ufid and found.oddity in _TRACED)
         answers = detrace(self.switch.endpoint, ufids, cores=cores)
         return {ufid: tuple(map(str, parse_detrace(text))) for ufid, text in answers.items()}
+
+
+def lines_of_bridge(dump: str, bridge: str, states: Iterable[BridgeState]) -> Iterator[str]:
+    """One datapath serves all bridges; what enters by a port of another one is not this config's business."""
+    others = {port.name for state in states if state.name != bridge for port in state.ports}
+    for line in dump.splitlines():
+        found = _IN_PORT.search(line)
+        if found is None or found[1] not in others:
+            yield line
 
 
 def looker_of(balancer: Balancer, switch: LiveSwitch) -> Looker:
