@@ -14,7 +14,7 @@ from xenoovs.compile.offloadable.summary import Reason, count_by_service, descri
 from xenoovs.openflow.render import render_flow
 
 if TYPE_CHECKING:
-    from xenoovs.cli.lint import Lint
+    from xenoovs.cli.lint_look import Lint
 
 _COLOUR = {
     Offload.HW: "green",
@@ -92,8 +92,10 @@ def _conclusion(found: Lint) -> str:
     if found.program is not None:
         entries = "" if found.entries is None else f", {found.entries} entries for the services"
         parts.append(f"{describe(found.program)}{entries}")
-    if found.dump is not None:
-        parts.append(f"{'flows of others' if found.program is not None else 'dump'}: {describe(found.dump)}")
+    if found.dump is not None and found.program is not None:
+        parts.append(f"flows of others: {describe(found.dump) if found.dump.flows else 'none'}")
+    elif found.dump is not None:
+        parts.append(f"dump: {describe(found.dump)}")
     return f"{_judge_name(found)}: {'; '.join(parts)}"
 
 
