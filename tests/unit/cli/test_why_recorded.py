@@ -78,3 +78,11 @@ def test_no_network_is_asked_about_a_recorded_dump(command: str, tmp_path: Path,
     assert (said.status, said.out) == (1, "")
     assert "no MAC is known for 192.0.2.1 (web/a): no network is asked about a recorded dump" in said.err
     assert "`xenoovs plan`" in said.err
+
+
+def test_what_is_no_dump_is_not_taken_for_one_without_traffic(tmp_path: Path, xenoovs: CommandLine) -> None:
+    """Exit status 3 said that nothing was seen yet."""
+    (tmp_path / "dump").write_bytes(b"\x1f\x8b\xff no dump\n")
+    said = xenoovs("why", CONFIG, "--from-dump", tmp_path / "dump")
+    assert (said.status, said.out) == (1, "")
+    assert "line 1, column" in said.err
