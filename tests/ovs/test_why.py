@@ -68,6 +68,19 @@ def test_before_traffic_nothing_is_seen(why: _Why) -> None:
     said = why()
     assert (said.status, said.err) == (3, "")
     assert "no traffic yet" in said.out
+    assert "not on the bridge" not in said.out
+
+
+@pytest.mark.parametrize("command", ["why", "verify-offload"])
+def test_flows_that_are_not_on_the_bridge_are_not_called_idle_alone(
+    command: str, command_line: CommandLine, bridge: DummyBridge, config: Path
+) -> None:
+    """Before `apply` both said that there was no traffic yet, and to send some."""
+    said = command_line(command, config, "--db", bridge.ovs.db)
+    assert (said.status, said.err) == (3, "")
+    assert re.search(
+        r"(\d+) of \1 flows of the config are not on the bridge as they should be; see `xenoovs plan`", said.out
+    )
 
 
 def test_a_software_datapath_is_named_as_the_one_reason(why: _Why) -> None:

@@ -51,12 +51,13 @@ class _Ufid(click.ParamType[Any]):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Where the megaflows are, of which blocks they may be, and which are asked about."""
+    """Where the megaflows are, of which blocks they may be, and which are asked about. `remarks`: on the bridge."""
 
     switch: LiveSwitch
     bridge: str
     index: BlockIndex
     question: Question
+    remarks: tuple[str, ...]
 
     def line_up(self) -> Lineup:
         """Look at the datapath now. Raises SwitchError."""
@@ -145,24 +146,26 @@ def _ask(balancer: Balancer, question: Question, *, config: Path, options: Mappi
     told = ("listen_s", "reinstall", "probe_driver")
     inquiry = Inquiry(switch.endpoint, where, **{name: options[name] for name in told})
     with _ending_properly():
-        asked = _Asked(switch, balancer.uplinks.bridge, _index(balancer, switch), question)
-        return _find(asked, inquiry)
+        return _find(_asked(balancer, switch, question), inquiry)
 
 
-def _index(balancer: Balancer, switch: LiveSwitch) -> BlockIndex:
+def _asked(balancer: Balancer, switch: LiveSwitch, question: Question) -> _Asked:
+    from xenoovs.cli.offload_look import missing_remarks
     from xenoovs.cli.planning import compile_near
     from xenoovs.verify.expected import expected_services
     from xenoovs.verify.join import index_blocks
 
-    program = compile_near(balancer, switch.dump_flows(balancer.uplinks.bridge))
-    return index_blocks(expected_services(program))
+    observed = switch.dump_flows(balancer.uplinks.bridge)
+    program = compile_near(balancer, observed)
+    index = index_blocks(expected_services(program))
+    return _Asked(switch, balancer.uplinks.bridge, index, question, missing_remarks(program, observed))
 
 
 def _find(asked: _Asked, inquiry: Inquiry) -> WhyFindings:
     from xenoovs.cli.why_witnesses import WhyFindings, finish_leftovers, hear_kernel, hear_switch
     from xenoovs.verify.diagnose import diagnose
 
-    notes = finish_leftovers(inquiry.endpoint)
+    notes = (*finish_leftovers(inquiry.endpoint), *asked.remarks)
     lineup = asked.line_up()
     if not lineup.suspects:
         return WhyFindings(lineup, (), notes)
