@@ -201,14 +201,18 @@ def _places(switch: LiveSwitch, options: Options) -> Places | None:
 
 @contextmanager
 def _open(options: Options, places: Places | None, bridge: str) -> Iterator[list[Opened]]:
-    """Lock the bridge and open the sockets, before anything else is begun. Nothing of that with --once."""
+    """Lock the bridge and open the sockets, before anything else is begun.
+
+    With --once nothing is opened, and no lock is made: one that is there is asked for, and refused beside an agent.
+    """
     from xenoovs.agent.control.serve import open_local, open_port
     from xenoovs.agent.control.unix import bound_socket, lock_bridge
 
     with ExitStack() as stack:
         opened = []
-        if places is not None and not options.once:
+        if places is not None and (not options.once or places.lock(bridge).exists()):
             stack.enter_context(lock_bridge(places.lock(bridge), bridge=bridge))
+        if places is not None and not options.once:
             sock = stack.enter_context(bound_socket(options.control or places.socket(bridge)))
             opened.append(open_local(sock))
             for option, where in (("--api", options.api), ("--web", options.web)):
