@@ -135,9 +135,8 @@ def missing_remarks(program: Program, observed: Iterable[ObservedFlow]) -> tuple
     missing = missing_flows(program, observed)
     if not missing:
         return ()
-    return (
-        f"{missing} of {len(program.flows)} flows of the config are not on the bridge as they should be; see `xenoovs plan`",
-    )
+    told = f"{missing} of {len(program.flows)} flows of the config are not on the bridge as they should be"
+    return (f"{told}; see `xenoovs plan`",)
 
 
 def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
