@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 
 from tests.command_line import SMALL_CONFIG
+from xenoovs.agent.check import Probe
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.control.client import Client
@@ -65,13 +66,13 @@ class Scene:
         self.config.write_text(text.replace(old, new))
 
     @contextmanager
-    def agent(self, *, confirm_s: float | None = None, also: Iterable[Opened] = ()) -> Iterator[tuple[Agent, Client]]:
+    def agent(
+        self, *, confirm_s: float | None = None, also: Iterable[Opened] = (), probe: Probe = everybody_answers
+    ) -> Iterator[tuple[Agent, Client]]:
         """An agent that has made its first round, and a client of it; `also`: where else it listens."""
         settings = Settings(resync_s=0.3, confirm_s=confirm_s, runtime=RuntimeFile(self.state))
         reconciler = Reconciler(self.switch)
-        agent = Agent(
-            ConfigFile(self.config), reconciler, probe=everybody_answers, clock=MonotonicClock(), settings=settings
-        )
+        agent = Agent(ConfigFile(self.config), reconciler, probe=probe, clock=MonotonicClock(), settings=settings)
         path = self.directory / "agent.sock"
         with bound_socket(path) as sock:
             for opened in (open_local(sock), *also):

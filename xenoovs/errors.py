@@ -153,18 +153,27 @@ class SwitchUnreachable(SwitchError):
 
 
 class MacUnknown(SwitchError):
-    """Backends given by their address alone, for which no machine answers. `unknown`: address -> service/backend."""
+    """Backends given by their address alone, for which no machine answers. `unknown`: address -> service/backend.
+
+    is_recorded: nobody was asked, as what is judged was recorded, and maybe on another network.
+    """
 
     retryable = True
 
-    def __init__(self, *, unknown: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, *, unknown: Mapping[str, tuple[str, ...]], is_recorded: bool = False) -> None:
         self.unknown = dict(unknown)
         listed = ", ".join(f"{address} ({', '.join(names)})" for address, names in list(self.unknown.items())[:5])
         more = f" and {len(self.unknown) - 5} more" if len(self.unknown) > 5 else ""
-        super().__init__(
-            f"no MAC is known for {listed}{more}: nobody on the networks of this host answers for that address; add "
-            "`mac:`, or name by health.interface or health.netns from where it can be reached"
-        )
+        if is_recorded:
+            why = (
+                "no network is asked about a recorded dump; add the `mac:` that `xenoovs plan` shows where it was made"
+            )
+        else:
+            why = (
+                "nobody on the networks of this host answers for that address; add `mac:`, or name by "
+                "health.interface or health.netns from where it can be reached"
+            )
+        super().__init__(f"no MAC is known for {listed}{more}: {why}")
 
 
 class BridgeMissing(SwitchError):

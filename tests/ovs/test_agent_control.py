@@ -51,6 +51,8 @@ def test_a_second_agent_is_told_of_the_first(bridge: DummyBridge, config: Path) 
         said = finish(start("agent", config, "--db", bridge.ovs.db))
         assert said.status == 1
         assert "another agent keeps bridge ovsbr1 already" in said.err
+        once = finish(start("agent", config, "--db", bridge.ovs.db, "--once"))
+        assert (once.status, once.err) == (said.status, said.err)
         assert end(first).status == 0
     assert not socket_of(bridge).exists()
 
@@ -82,6 +84,19 @@ def test_apply_with_a_way_back_keeps_out_of_its_way(xenoovs: CommandLine, bridge
         said = xenoovs("apply", config.with_name("other.yaml"), "--db", bridge.ovs.db, "--yes", "--confirm", "5s")
         assert said.status == 64
         assert "An agent keeps bridge ovsbr1" in said.err
+
+
+def test_apply_tells_of_the_agent_that_will_take_it_back(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path
+) -> None:
+    other = config.with_name("other.yaml")
+    other.write_text(SMALL_CONFIG.replace("30", "50"))
+    with agent(bridge, config):
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75 % of the address space", "flows")
+        said = xenoovs("apply", other, "--db", bridge.ovs.db, "--yes")
+        assert said.status == 0
+        assert "warning: an agent keeps bridge ovsbr1" in said.err
+    assert "an agent" not in xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").err
 
 
 def test_without_an_agent_it_is_said_how_to_start_one(xenoovs: CommandLine, bridge: DummyBridge) -> None:

@@ -101,6 +101,15 @@ def test_trace_asks_the_switch(xenoovs: CommandLine, bridge: DummyBridge, config
     assert json.loads(said.out)["switch"]["agrees"] is True
 
 
+def test_trace_names_the_ports_when_one_is_not_on_the_bridge(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path
+) -> None:
+    """What was told were the words of ovs-ofctl about a flow that nobody had typed."""
+    said = xenoovs("trace", config, "--src", "198.51.100.7", "--in-port", "p9", "--db", bridge.ovs.db)
+    assert (said.status, said.out) == (64, "")
+    assert "--in-port p9: bridge ovsbr1 has ovsbr1, p0, p1" in said.err
+
+
 def test_trace_tells_when_the_switch_does_otherwise(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
     xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
     bridge.add_flows("cookie=0x5,table=0,priority=9000,ip actions=output:p1\n")

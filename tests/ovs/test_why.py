@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,6 +68,19 @@ def test_before_traffic_nothing_is_seen(why: _Why) -> None:
     said = why()
     assert (said.status, said.err) == (3, "")
     assert "no traffic yet" in said.out
+    assert "not on the bridge" not in said.out
+
+
+@pytest.mark.parametrize("command", ["why", "verify-offload"])
+def test_flows_that_are_not_on_the_bridge_are_not_called_idle_alone(
+    command: str, command_line: CommandLine, bridge: DummyBridge, config: Path
+) -> None:
+    """Before `apply` both said that there was no traffic yet, and to send some."""
+    said = command_line(command, config, "--db", bridge.ovs.db)
+    assert (said.status, said.err) == (3, "")
+    assert re.search(
+        r"(\d+) of \1 flows of the config are not on the bridge as they should be; see `xenoovs plan`", said.out
+    )
 
 
 def test_a_software_datapath_is_named_as_the_one_reason(why: _Why) -> None:
@@ -118,6 +132,20 @@ def test_one_client_one_megaflow_one_service(why: _Why) -> None:
     (row,) = why.json("--src", CLIENTS[5])["megaflows"]
     assert why.json("--ufid", row["ufid"][:8])["megaflows"] == [row]
     assert len(why.json("--service", "dns")["megaflows"]) > 1
+
+
+def test_a_source_is_asked_about_on_the_bridge_of_the_config_alone(why: _Why, bridge: DummyBridge) -> None:
+    """Megaflows of other bridges in the same datapath were told as if they were of the service."""
+    bridge.ovs.vsctl("add-br", "br-other", "--", "set", "Bridge", "br-other", "datapath_type=dummy")
+    bridge.ovs.vsctl("add-port", "br-other", "x0", "--", "set", "Interface", "x0", "type=dummy")
+    try:
+        bridge.send("x0", [udp_packet(CLIENTS[5])])
+        why.send()
+        assert {row["in_port"] for row in why.json("--src", CLIENTS[5])["megaflows"]} == {"p0"}
+        (ufid,) = re.findall(r"ufid:(\S+), .*in_port\(x0\)", bridge.ovs.appctl("dpctl/dump-flows", "-m"))
+        assert [row["in_port"] for row in why.json("--ufid", ufid)["megaflows"]] == ["x0"]
+    finally:
+        bridge.ovs.vsctl("del-br", "br-other")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ from xenoovs.agent.ramp import SlowStarts, observe, parts
 from xenoovs.agent.snapshot import Override
 from xenoovs.agent.watch import Known, Watch
 from xenoovs.compile.program import Outages, compile_program
+from xenoovs.errors import CompileError
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.service import Service
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,22 @@ class Aim:
         """Whether the backends that `follow` would ask are being asked."""
         return watched(balancer, overrides) == self._followed
 
-    def check(self, balancer: Balancer, overrides: tuple[Override, ...]) -> None:
-        """Whether any flows can do that. Raises CompileError, ToleranceUnreachable, BudgetUnreachable."""
-        used = effective(balancer, overrides, {})
+    def check(
+        self, balancer: Balancer, overrides: tuple[Override, ...], *, instead_of: tuple[Override, ...] = ()
+    ) -> None:
+        """Whether any flows can do that, and somebody who answers is left. `instead_of`: the overrides until now.
+
+        Raises CompileError, ToleranceUnreachable, BudgetUnreachable.
+        """
+        used, before = effective(balancer, overrides, {}), effective(balancer, instead_of, {})
+        for old, new in zip(before.services, used.services, strict=True):
+            down = self.watch.down_of(new.name)
+            if old != new and _answering(old, down) and not _answering(new, down):
+                raise CompileError(
+                    service=new.name,
+                    reason="no other backend with a weight answers, so all of its clients would go to one that is "
+                    "down (`xenoovs status` shows why it is)",
+                )
         pairs = zip(used.services, balancer.services, strict=True)
         changed = tuple(service for service, configured in pairs if service is not configured)
         if changed:
@@ -84,6 +99,10 @@ class Aim:
     def ramps(self) -> Ramps:
         """How far slow starts have come now. The loop makes a round when this changes."""
         return {} if self._used is None else parts(self._slow, self._used, now_s=self._clock.now_s())
+
+
+def _answering(service: Service, down: frozenset[str]) -> bool:
+    return any(backend.weight and backend.name not in down for backend in service.backends)
 
 
 def without(overrides: Iterable[Override], names: tuple[str, str]) -> tuple[Override, ...]:

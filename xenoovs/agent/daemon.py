@@ -178,7 +178,8 @@ class Agent:
         """
         async with self._changing:
             runtime = self.operator.with_weight(self.config.balancer, names, weight)
-            await asyncio.to_thread(self.aim.check, self.config.balancer, runtime.overrides)
+            now = self.operator.overrides
+            await asyncio.to_thread(self.aim.check, self.config.balancer, runtime.overrides, instead_of=now)
             self.operator.take(runtime)
             tell("weight set", backend="/".join(names), weight="config" if weight is None else show_weight(weight))
             if not self.aim.is_following(self.config.balancer, runtime.overrides):
@@ -254,9 +255,12 @@ class Agent:
 
     async def _round(self) -> Round:
         async with self._changing:
-            await self.reloader.take_back_if_due()
-            tried = await self.reloader.try_candidate()
-            self._waiting.begin()
+            try:
+                await self.reloader.take_back_if_due()
+                tried = await self.reloader.try_candidate()
+            finally:
+                # A config that cannot be tried now is an answer too: nobody waits for the end of an outage.
+                self._waiting.begin()
         self.desired = desired = self.aim.desired(self.config.balancer, self.operator.overrides)
         if tried is not None:
             return tried

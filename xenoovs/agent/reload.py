@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 
 from xenoovs.agent.aim import Aim
@@ -120,11 +119,14 @@ class Reloader:
             bridge = candidate.balancer.uplinks.bridge
             self._attempt = candidate, await asyncio.to_thread(take_flows, self._reconciler.switch, bridge)
         done: Round | None = None
-        # Nothing but a pause stands against a config whose changes are held back.
         now_s = time.monotonic()
-        with suppress(ChangesHeld):
+        try:
             done = await asyncio.to_thread(self._reconciler.round, desired.balancer, desired.out, now_s=now_s)
             await self._wait_for_confirmation()
+        except ChangesHeld:
+            # Nothing but a pause stands against it; but what has to be confirmed is accepted when it is on the bridge.
+            if self._confirm_s is not None:
+                raise
         self._attempt = None
         self._accept(merged)
         self._aim.follow(candidate.balancer, merged.kept, known)

@@ -149,6 +149,10 @@ class Watch:
             return {}
         return {service.name: self._out_of(service) for service in balancer.services}
 
+    def down_of(self, service: str) -> frozenset[str]:
+        """Which backends of a service do not answer, whether they keep their clients or not."""
+        return frozenset(self._down.get(service, ()))
+
     def _out_of(self, service: Service) -> frozenset[str]:
         down = self._down.get(service.name)
         if service.health is None or not down:

@@ -48,6 +48,11 @@ def ago(seconds: float | None) -> str:
     return f"{whole // _DAY_S} d"
 
 
+def keeping(blocks: int) -> str:
+    """What a drain does for so many blocks."""
+    return "1 block keeps open connections" if blocks == 1 else f"{blocks} blocks keep open connections"
+
+
 def troubles(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     """What somebody should know before anything else, worst first, each with how bad it is: `bad` or `warn`."""
     if snapshot.last_error:

@@ -202,16 +202,19 @@ def _places(switch: LiveSwitch, options: Options) -> Places | None:
 
 @contextmanager
 def _open(options: Options, places: Places | None, bridge: str, *, is_shared: bool) -> Iterator[list[Opened]]:
-    """Lock the bridge and open the sockets, before anything else is begun. Nothing of that with --once."""
+    """Lock the bridge and open the sockets, before anything else is begun.
+
+    Controllers that share a bridge agree by roles, without a lock. With --once nothing is opened, and no lock is made: one that is there is asked for, and refused beside an agent.
+    """
     from xenoovs.agent.control.serve import open_local, open_port
     from xenoovs.agent.control.unix import bound_socket, lock_bridge
 
     with ExitStack() as stack:
         opened = []
+        is_locked = not options.once or (places is not None and places.lock(bridge).exists())
+        if places is not None and is_locked and not is_shared:
+            stack.enter_context(lock_bridge(places.lock(bridge), bridge=bridge))
         if places is not None and not options.once:
-            if not is_shared:
-                # Controllers that share a bridge agree by roles.
-                stack.enter_context(lock_bridge(places.lock(bridge), bridge=bridge))
             sock = stack.enter_context(bound_socket(options.control or places.socket(bridge)))
             opened.append(open_local(sock))
             for option, where in (("--api", options.api), ("--web", options.web)):

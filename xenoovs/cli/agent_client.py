@@ -81,6 +81,16 @@ def refuse_beside_agent(places: Places, bridge: str) -> None:
         )
 
 
+def tell_of_agent(where: Where, bridge: str) -> None:
+    """Say on stderr that an agent keeps the bridge, if one does."""
+    if agent_of(where, bridge) is not None:
+        click.echo(
+            f"warning: an agent keeps bridge {bridge}: it takes back what differs from its own config and from what "
+            "was set at run time (`xenoovs status`); change its config instead",
+            err=True,
+        )
+
+
 def ask(where: Where, name: str, request: Mapping[str, object] | None = None) -> Any:
     """What the agent answers on a route. Raises AgentMissing, AgentRefused."""
     return find_client(where).ask(name, request)

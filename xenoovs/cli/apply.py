@@ -113,6 +113,10 @@ def command(**given: Any) -> None:
 
 
 def _send(balancer: Balancer, change: PlannedChange, switch: LiveSwitch, options: Options) -> None:
+    from xenoovs.cli.agent_client import Where, tell_of_agent
+
+    if not options.has_way_back:
+        tell_of_agent(Where(None, None, options.db, options.lab), change.bridge)
     _confirm(change, yes=options.yes)
     if options.has_way_back:
         _apply_with_way_back(balancer, change, switch, options)

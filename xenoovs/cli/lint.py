@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, load, output_option
+from xenoovs.cli.options import Output, output_option
 from xenoovs.compile.offloadable.row import DEFAULT_VERSION, Profile, Version, parse_version, render_version
 
 if TYPE_CHECKING:
-    from xenoovs.compile.offloadable.cost import CostFinding
-    from xenoovs.compile.offloadable.program import ProgramOffload
-    from xenoovs.compile.program import Program
-    from xenoovs.model.balancer import Balancer
-    from xenoovs.openflow.flow import Flow
+    from xenoovs.cli.lint_look import Lint
 
 _FILE = click.Path(allow_dash=True, path_type=Path)
 
@@ -26,18 +21,6 @@ def _version(_context: click.Context, _parameter: click.Parameter, value: str) -
         return parse_version(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Lint:
-    """What was found. `program`: None without a config; `dump`: None without --flows."""
-
-    profile: Profile
-    version: Version
-    program: ProgramOffload | None
-    dump: ProgramOffload | None
-    costs: tuple[CostFinding, ...]
-    entries: int | None
 
 
 @click.command("lint")
@@ -82,6 +65,7 @@ def command(context: click.Context, /, config: Path | None, *, output: Output, *
     Answers to ARP and neighbour discovery are software by design and not counted.
     Exit status 0: the NIC can take all flows, 2: some not, or its table is too small, 1: it could not look.
     """
+    from xenoovs.cli.lint_look import look
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
     from xenoovs.cli.show_lint import lint_document, show_lint
 
@@ -89,7 +73,7 @@ def command(context: click.Context, /, config: Path | None, *, output: Output, *
         raise click.UsageError("Name a config FILE, or a dump with --flows.")
     if options["groups"] is not None and options["flows"] is None:
         raise click.UsageError("--groups needs --flows.")
-    found = _lint(config, **options)
+    found = look(config, **options)
     if output is Output.JSON:
         from xenoovs.cli.output import print_json
 
@@ -99,66 +83,9 @@ def command(context: click.Context, /, config: Path | None, *, output: Output, *
     context.exit(EXIT_DIFFERS if _is_bad(found, strict=options["strict"]) else EXIT_OK)
 
 
-def _lint(config: Path | None, *, profile: Profile, version: Version, **options: Any) -> Lint:
-    from xenoovs.compile.offloadable.cost import check_cost, program_entries
-    from xenoovs.compile.offloadable.groups import parse_groups
-    from xenoovs.compile.offloadable.program import check_flows, check_program
-    from xenoovs.compile.program import compile_program
-    from xenoovs.openflow.cookie import is_ours
-
-    dumped = _read_flows(options["flows"]) if options["flows"] else None
-    groups = parse_groups(_read(options["groups"])) if options["groups"] else {}
-    if config is None:
-        assert dumped is not None  # noqa: S101 - narrows the type; the command has seen to it
-        dump = check_flows(dumped, profile=profile, version=version, groups=groups)
-        return Lint(profile, version, None, dump, (), None)
-    balancer = load(config)
-    program = compile_program(balancer)
-    others = None if dumped is None else tuple(flow for flow in dumped if not is_ours(flow.cookie))
-    costs = check_cost(program, client_macs=options["client_macs"], table_size=options["table_size"])
-    return Lint(
-        profile,
-        version,
-        check_program(program, profile=profile, version=version),
-        None if others is None else check_flows(others, profile=profile, version=version, groups=groups),
-        (*costs, *(_foreign_cost(balancer, program, others) if others else ())),
-        program_entries(program, client_macs=options["client_macs"] or 1),
-    )
-
-
-def _foreign_cost(balancer: Balancer, program: Program, others: tuple[Flow, ...]) -> tuple[CostFinding, ...]:
-    """What the flows of others cost that our packets pass: predicted with and without them."""
-    from xenoovs.cli.doctor_case import foreign_flows
-    from xenoovs.compile.offloadable.cost import Cost, CostFinding
-    from xenoovs.verify.doctor.case import Cost as Measured
-
-    found = foreign_flows(balancer, program, others)
-    measured = found.cost
-    if not found.passed or not isinstance(measured, Measured) or measured.beside <= measured.alone:
-        return ()
-    text = (
-        f"{len(found.passed)} flows of others stand where our packets pass ({found.passed[0]}): {measured.beside} "
-        f"entries instead of {measured.alone} for {measured.packets} sample packets; give them a table of their own"
-    )
-    return (CostFinding(Cost.FOREIGN_FLOWS, None, measured.beside, text),)
-
-
 def _is_bad(found: Lint, *, strict: bool) -> bool:
     from xenoovs.compile.offloadable.cost import Cost
 
     results = [result for result in (found.program, found.dump) if result is not None]
     lost = any(result.lost or (strict and result.open) for result in results)
     return lost or any(finding.cost is Cost.TABLE_FULL for finding in found.costs)
-
-
-def _read_flows(path: Path) -> tuple[Flow, ...]:
-    """The flows of a dump or of a flow file; lines that start with # are left out."""
-    from xenoovs.openflow.parse import parse_dump
-
-    lines = ("" if line.lstrip().startswith("#") else line for line in _read(path).splitlines())
-    return tuple(observed.flow for observed in parse_dump("\n".join(line.rstrip() for line in lines)))
-
-
-def _read(path: Path) -> str:
-    with click.open_file(str(path), encoding="utf-8", errors="replace") as file:
-        return str(file.read())

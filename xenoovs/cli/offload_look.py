@@ -26,6 +26,7 @@ from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Oddity, OffloadFindings
 from xenoovs.verify.hints import Hints
 from xenoovs.verify.offload import MAX_IDLE_S, Surroundings, check_dump
+from xenoovs.verify.traffic import missing_flows
 from xenoovs.verify.widened import OwnMask, name_foreign
 
 if TYPE_CHECKING:
@@ -64,12 +65,13 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Looker:
-    """Looks at one switch again and again, for one program."""
+    """Looks at one switch again and again, for one program. `remarks`: on its flows there."""
 
     switch: LiveSwitch
     bridge: str
     program: Program
     states: tuple[BridgeState, ...]
+    remarks: tuple[str, ...] = ()
 
     def look(self) -> Look:
         """Raises SwitchError."""
@@ -78,22 +80,15 @@ class Looker:
         around = self._around(filters)
         hints = Hints()
         with uncollected():
-            lines = hints.watch(self._of_this_bridge(dump))
+            lines = hints.watch(lines_of_bridge(dump, self.bridge, self.states))
             findings = check_dump(expected_services(self.program), lines, surroundings=around)
         if findings.widenings:
             # Only now the flows of others matter, of which there may be many.
             foreign = (seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
             findings = name_foreign(findings, foreign)
         told = (*hints.reasons_told(), *hints.remarks(is_filtered=False))
+        remarks = (*self.remarks, *remarks)
         return Look(findings, (*remarks, *self._settings(findings), *told), self._origins(findings, hints.cores))
-
-    def _of_this_bridge(self, dump: str) -> Iterator[str]:
-        """One datapath serves all bridges; what enters by a port of another one is not this config's business."""
-        others = {port.name for state in self.states if state.name != self.bridge for port in state.ports}
-        for line in dump.splitlines():
-            found = _IN_PORT.search(line)
-            if found is None or found[1] not in others:
-                yield line
 
     def _around(self, filters: Mapping[str, TcFilter] | None) -> Surroundings:
         idle_ms = next((state.max_idle_ms for state in self.states if state.max_idle_ms), None)
@@ -118,11 +113,30 @@ class Looker:
         return {ufid: tuple(map(str, parse_detrace(text))) for ufid, text in answers.items()}
 
 
+def lines_of_bridge(dump: str, bridge: str, states: Iterable[BridgeState]) -> Iterator[str]:
+    """One datapath serves all bridges; what enters by a port of another one is not this config's business."""
+    others = {port.name for state in states if state.name != bridge for port in state.ports}
+    for line in dump.splitlines():
+        found = _IN_PORT.search(line)
+        if found is None or found[1] not in others:
+            yield line
+
+
 def looker_of(balancer: Balancer, switch: LiveSwitch) -> Looker:
     """Reads the flows and compiles. Raises SwitchError, CompileError."""
     bridge = balancer.uplinks.bridge
-    program = compile_near(balancer, switch.dump_flows(bridge))
-    return Looker(switch, bridge, program, switch.bridges())
+    observed = switch.dump_flows(bridge)
+    program = compile_near(balancer, observed)
+    return Looker(switch, bridge, program, switch.bridges(), missing_remarks(program, observed))
+
+
+def missing_remarks(program: Program, observed: Iterable[ObservedFlow]) -> tuple[str, ...]:
+    """What to tell where the bridge is not as the config says: traffic alone will not bring its megaflows then."""
+    missing = missing_flows(program, observed)
+    if not missing:
+        return ()
+    told = f"{missing} of {len(program.flows)} flows of the config are not on the bridge as they should be"
+    return (f"{told}; see `xenoovs plan`",)
 
 
 def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
@@ -139,7 +153,8 @@ def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
         findings = check_dump(expected_services(program), joined, surroundings=around)
     findings = name_foreign(findings, (seen.flow for seen in observed if not is_ours(seen.flow.cookie)))
     findings = replace(findings, is_filtered=hints.all_offloaded and bool(findings.absent))
-    return Look(findings, (*hints.reasons_told(), *hints.remarks(is_filtered=findings.is_filtered)))
+    told = (*hints.reasons_told(), *hints.remarks(is_filtered=findings.is_filtered))
+    return Look(findings, (*(missing_remarks(program, observed) if flows is not None else ()), *told))
 
 
 def look_at_bridge(bridge: str, switch: LiveSwitch) -> BridgeFindings:

@@ -118,6 +118,17 @@ def load_resolved(config: Path) -> Balancer:
     return resolve_now(balancer)
 
 
+def load_recorded(config: Path) -> Balancer:
+    """As `load`, for a recorded dump: no network is asked for MACs. Raises ConfigError, MacUnknown."""
+    from xenoovs.errors import MacUnknown
+    from xenoovs.model.resolve import sought
+
+    balancer = load(config)
+    if unknown := sought(balancer):
+        raise MacUnknown(unknown={str(one.address): names for one, names in unknown.items()}, is_recorded=True)
+    return balancer
+
+
 def connect(db: str | None, lab: str | None) -> LiveSwitch:
     """The Open vSwitch that the options name. Raises click.UsageError, LabError, SwitchError."""
     from xenoovs.switch.endpoint import Endpoint, find_endpoint

@@ -50,10 +50,10 @@ def restart_lines(done: PlannedRestart) -> Iterator[str]:
 
 
 def _restart_lab(lab: Lab, endpoint: Endpoint) -> None:
-    from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
+    from xenoovs.lab.private_ovs import start_vswitchd_again, stop_process
     from xenoovs.switch.vswitchd import find_process
 
     process = find_process(endpoint)
     if process is not None:
         stop_process(process.pid)
-    start_vswitchd(lab.ovs, datapath=Datapath.USERSPACE, netns=lab.topology.switch_namespace)
+    start_vswitchd_again(lab.ovs)

@@ -14,7 +14,7 @@ from xenoovs.compile.offloadable.summary import Reason, count_by_service, descri
 from xenoovs.openflow.render import render_flow
 
 if TYPE_CHECKING:
-    from xenoovs.cli.lint import Lint
+    from xenoovs.cli.lint_look import Lint
 
 _COLOUR = {
     Offload.HW: "green",
@@ -90,10 +90,12 @@ def _show_cost(finding: CostFinding) -> None:
 def _conclusion(found: Lint) -> str:
     parts = []
     if found.program is not None:
-        entries = "" if found.entries is None else f", {found.entries} entries for the services"
+        entries = "" if found.entries is None else f", {_count(found.entries, 'entry', 'entries')} for the services"
         parts.append(f"{describe(found.program)}{entries}")
-    if found.dump is not None:
-        parts.append(f"{'flows of others' if found.program is not None else 'dump'}: {describe(found.dump)}")
+    if found.dump is not None and found.program is not None:
+        parts.append(f"flows of others: {describe(found.dump) if found.dump.flows else 'none'}")
+    elif found.dump is not None:
+        parts.append(f"dump: {describe(found.dump)}")
     return f"{_judge_name(found)}: {'; '.join(parts)}"
 
 
@@ -108,7 +110,11 @@ def _judge_name(found: Lint) -> str:
 
 
 def _flows(count: int) -> str:
-    return "1 flow" if count == 1 else f"{count} flows"
+    return _count(count, "flow", "flows")
+
+
+def _count(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
 
 
 def lint_document(found: Lint, *, everything: bool) -> dict[str, object]:

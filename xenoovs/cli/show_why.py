@@ -49,7 +49,7 @@ def show(findings: WhyFindings, *, nothing: str) -> None:
 
 def _show_group(found: Group) -> None:
     count = len(found.diagnoses)
-    of = f" of {', '.join(found.services)} ({_short(found.backends)})" if found.services else ""
+    of = f" of {', '.join(found.services)} ({_short(found.backends)})" if found.services else " of no service"
     head = f"{found.verdict.value}: {count} megaflow{'s' if count > 1 else ''}{of}, {found.packets} packets"
     say(f"{head}, {_WHERE[found.verdict]}", indent="    ", bold=True)
     for diagnosis in found.diagnoses[:_LISTED]:

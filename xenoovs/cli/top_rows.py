@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xenoovs.agent.snapshot import BackendState, ServiceView
-from xenoovs.agent.words import ago, number, percent, quantity
+from xenoovs.agent.words import ago, keeping, number, percent, quantity
 from xenoovs.cli.top_line import Line, fit, printable
 from xenoovs.cli.top_view import Row
 
@@ -62,7 +62,7 @@ def service_line(service: ServiceView) -> Line:
         seen = "-" if service.megaflows_seen is None else service.megaflows_seen
         told.append(f"megaflows {seen}/{service.megaflows_predicted}")
     if service.draining:
-        told.append(f"{service.draining} blocks keep open connections")
+        told.append(keeping(service.draining))
     return (printable(service.name), "bold"), (f"  {printable('  '.join(told))}", "quiet")
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xenoovs.model.packet import Packet
     from xenoovs.openflow.flow import ObservedFlow
     from xenoovs.simulate.walk import Outcome
+    from xenoovs.switch.api import BridgeState
     from xenoovs.switch.live import LiveSwitch
 
 _SOURCE_PORT = 40000
@@ -57,6 +58,8 @@ def command(
     balancer = load_resolved(config)
     asked = packet_of(balancer, **packet)
     switch = None if offline else _reach(balancer, db=db, lab=lab)
+    if isinstance(switch, _Reached) and packet["in_port"]:
+        _check_port(packet["in_port"], switch.switch.describe(balancer.uplinks.bridge))
     program = compile_near(balancer, switch.observed if isinstance(switch, _Reached) else ())
     outcome = tables_of(program.flows).run(asked)
     check = _ask(balancer, asked, outcome, switch) if isinstance(switch, _Reached) else switch
@@ -89,6 +92,13 @@ def _reach(balancer: Balancer, *, db: str | None, lab: str | None) -> _Reached |
         if db or lab:
             raise
         return SwitchCheck(agrees=None, text=f"not asked: {error}")
+
+
+def _check_port(name: str, bridge: BridgeState) -> None:
+    """Raises click.UsageError."""
+    names = sorted(port.name for port in bridge.ports)
+    if name not in names:
+        raise click.UsageError(f"--in-port {name}: bridge {bridge.name} has {', '.join(names) or 'no port'}")
 
 
 def _ask(balancer: Balancer, packet: Packet, outcome: Outcome, reached: _Reached) -> SwitchCheck:

@@ -9,7 +9,7 @@ import click
 from xenoovs.model.address import IPAddress, Mac, family_of
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.packet import Packet
-from xenoovs.model.service import Protocol, Service
+from xenoovs.model.service import Claim, Protocol, Service
 
 _SOME_ADDRESSES = {4: ("192.0.2.1", "192.0.2.2"), 6: ("2001:db8::1", "2001:db8::2")}
 """Documentation addresses (RFC 5737, RFC 3849), for services that take any destination, and for no service."""
@@ -40,9 +40,10 @@ def packet_of(
 ) -> Packet:
     """The packet. Raises click.UsageError when source and destination are not of one IP version."""
     family = family_of(src)
-    service = _guess_service(balancer, src, dst)
+    asked = Protocol(protocol) if protocol else None
+    service = _guess_service(_for_addresses(balancer, src, dst), protocol=asked, dport=dport)
     claim = service.claim if service else None
-    kind = Protocol(protocol) if protocol else claim.protocol if claim and claim.protocol else Protocol.UDP
+    kind = asked or (claim.protocol if claim and claim.protocol else Protocol.UDP)
     vips = claim.vips_of(family) if claim else ()
     destination = dst or (vips[0] if vips else _other_than(src))
     if family_of(destination) is not family:
@@ -63,7 +64,16 @@ def _other_than(src: IPAddress) -> IPAddress:
     return next(address for text in _SOME_ADDRESSES[src.version] if (address := ip_address(text)) != src)
 
 
-def _guess_service(balancer: Balancer, src: IPAddress, dst: IPAddress | None) -> Service | None:
+def _for_addresses(balancer: Balancer, src: IPAddress, dst: IPAddress | None) -> list[Service]:
     family = family_of(src)
-    fitting = (s for s in balancer.services if family in s.claim.families and (dst is None or dst in s.claim.vips))
-    return next(fitting, None)
+    return [s for s in balancer.services if family in s.claim.families and (dst is None or dst in s.claim.vips)]
+
+
+def _guess_service(services: list[Service], *, protocol: Protocol | None, dport: int | None) -> Service | None:
+    """The first that such a packet can be of, else the first, whose packet it is not."""
+
+    def fits(claim: Claim) -> bool:
+        speaks = protocol is None or claim.protocol in (None, protocol)
+        return speaks and (dport is None or not claim.ports or any(p.first <= dport <= p.last for p in claim.ports))
+
+    return next((service for service in services if fits(service.claim)), services[0] if services else None)

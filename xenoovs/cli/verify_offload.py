@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, connect, duration, load_resolved, output_option, share, switch_options
+from xenoovs.cli.options import (
+    Output,
+    connect,
+    duration,
+    load_recorded,
+    load_resolved,
+    output_option,
+    share,
+    switch_options,
+)
 from xenoovs.cli.output import is_terminal, print_json
 from xenoovs.errors import SwitchError
 
@@ -110,10 +119,11 @@ class Request:
         from xenoovs.cli.offload_look import look_at_dump, looker_of
         from xenoovs.verify.report_json import to_json
 
-        balancer = load_resolved(self.config or Path("-"))
+        config = self.config or Path("-")
         if self.from_dump is not None:
-            look = look_at_dump(balancer, self.from_dump, self.from_flows)
+            look = look_at_dump(load_recorded(config), self.from_dump, self.from_flows)
         else:
+            balancer = load_resolved(config)
             look = _look(looker_of(balancer, connect(self.db, self.lab)), wait_s=self.wait_s or 0)
         if self.output is Output.JSON:
             told = to_json(look.findings, required=self.require, origins=look.origins, remarks=look.remarks)

@@ -166,5 +166,19 @@ def _attach(control: Control, server: Server, bridge: str, *, local: LiveSwitch 
 
     if local is None:
         raise click.UsageError("--attach needs the database of the switch: --db or --lab.")
+    _require_same_namespace(local, server.local_target)
     beside = None if control.redundant else frozenset[str]()
     attach(local.endpoint, bridge, target=server.local_target, beside=beside)
+
+
+def _require_same_namespace(local: LiveSwitch, target: str) -> None:
+    """Attached to what it cannot reach, the bridge would drop its flows and get no others. Raises click.UsageError."""
+    from xenoovs.switch.vswitchd import find_process, same_namespace
+
+    process = find_process(local.endpoint)
+    if process is None or process.namespace is None or same_namespace(process):
+        return
+    raise click.UsageError(
+        f"Open vSwitch runs in another network namespace, from where {target} does not lead here: start this in there, "
+        f"with `nsenter --net=/proc/{process.pid}/ns/net` before it. Nothing was changed."
+    )

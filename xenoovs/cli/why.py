@@ -6,13 +6,14 @@ import re
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, connect, load_resolved
+from xenoovs.cli.options import Output, bridge_command, connect, load_recorded, load_resolved
 from xenoovs.cli.output import print_json
 from xenoovs.cli.why_options import Recorded, recorded_options
 
@@ -46,6 +47,32 @@ class _Ufid(click.ParamType[Any]):
         if not re.fullmatch(r"[0-9a-f-]{1,36}", digits):
             self.fail(f"{value!r} is no ufid: hexadecimal digits and dashes, as in a dump made with -m", param, ctx)
         return digits
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Where the megaflows are, of which blocks they may be, and which are asked about. `remarks`: on the bridge."""
+
+    switch: LiveSwitch
+    bridge: str
+    index: BlockIndex
+    question: Question
+    remarks: tuple[str, ...]
+
+    def line_up(self) -> Lineup:
+        """Look at the datapath now. Raises SwitchError."""
+        from xenoovs.cli.offload_look import lines_of_bridge
+        from xenoovs.datapath.parse import scan_dump
+        from xenoovs.errors import ParseError
+        from xenoovs.verify.diagnose import line_up
+
+        dump = self.switch.dump_megaflows()
+        # A ufid is of one megaflow, wherever it is; anything else is about the bridge of the config.
+        named = self.question.ufid is not None
+        lines = dump.splitlines() if named else lines_of_bridge(dump, self.bridge, self.switch.bridges())
+        # A line that is torn because flows changed meanwhile is of a megaflow that is gone.
+        megaflows = (found for found in scan_dump(lines) if not isinstance(found, ParseError))
+        return line_up(megaflows, find=self.index.find, asked=self.question.asks_about)
 
 
 @bridge_command("why")
@@ -91,7 +118,7 @@ def command(context: click.Context, /, config: Path, *, output: Output, **option
     from xenoovs.verify.why.report import to_json
 
     recorded = Recorded.of(config, options)
-    balancer = load_resolved(config)
+    balancer = load_resolved(config) if recorded is None else load_recorded(config)
     question = Question(options["service"], options["source"], options["ufid"])
     names = [service.name for service in balancer.services]
     if question.service is not None and question.service not in names:
@@ -119,46 +146,39 @@ def _ask(balancer: Balancer, question: Question, *, config: Path, options: Mappi
     told = ("listen_s", "reinstall", "probe_driver")
     inquiry = Inquiry(switch.endpoint, where, **{name: options[name] for name in told})
     with _ending_properly():
-        return _find(switch, _index(balancer, switch), question, inquiry)
+        return _find(_asked(balancer, switch, question), inquiry)
 
 
-def _index(balancer: Balancer, switch: LiveSwitch) -> BlockIndex:
+def _asked(balancer: Balancer, switch: LiveSwitch, question: Question) -> _Asked:
+    from xenoovs.cli.offload_look import missing_remarks
     from xenoovs.cli.planning import compile_near
     from xenoovs.verify.expected import expected_services
     from xenoovs.verify.join import index_blocks
 
-    program = compile_near(balancer, switch.dump_flows(balancer.uplinks.bridge))
-    return index_blocks(expected_services(program))
+    observed = switch.dump_flows(balancer.uplinks.bridge)
+    program = compile_near(balancer, observed)
+    index = index_blocks(expected_services(program))
+    return _Asked(switch, balancer.uplinks.bridge, index, question, missing_remarks(program, observed))
 
 
-def _find(switch: LiveSwitch, index: BlockIndex, question: Question, inquiry: Inquiry) -> WhyFindings:
+def _find(asked: _Asked, inquiry: Inquiry) -> WhyFindings:
     from xenoovs.cli.why_witnesses import WhyFindings, finish_leftovers, hear_kernel, hear_switch
     from xenoovs.verify.diagnose import diagnose
 
-    notes = finish_leftovers(inquiry.endpoint)
-    lineup = _look(switch, index, question)
+    notes = (*finish_leftovers(inquiry.endpoint), *asked.remarks)
+    lineup = asked.line_up()
     if not lineup.suspects:
         return WhyFindings(lineup, (), notes)
     evidence, unheard = hear_switch(inquiry, lineup)
     notes = (*notes, *unheard)
     if inquiry.reinstall:
-        now = _look(switch, index, question)
+        now = asked.line_up()
         if now.suspects or now.in_hardware:
             lineup = now
         else:
             notes = (*notes, "no packet came while Open vSwitch would have installed them anew: these are as before")
     evidence, unheard = hear_kernel(inquiry, lineup, evidence)
     return WhyFindings(lineup, diagnose(lineup, evidence), (*notes, *unheard))
-
-
-def _look(switch: LiveSwitch, index: BlockIndex, question: Question) -> Lineup:
-    from xenoovs.datapath.parse import scan_dump
-    from xenoovs.errors import ParseError
-    from xenoovs.verify.diagnose import line_up
-
-    # A line that is torn because flows changed meanwhile is of a megaflow that is gone.
-    megaflows = (found for found in scan_dump(switch.dump_megaflows()) if not isinstance(found, ParseError))
-    return line_up(megaflows, find=index.find, asked=question.asks_about)
 
 
 def _status(lineup: Lineup) -> int:

@@ -32,13 +32,15 @@ _LOG = "what ovs-vswitchd said itself was not heard: its log can be given with -
 
 
 def find_recorded(balancer: Balancer, question: Question, recorded: Recorded, *, config: Path) -> WhyFindings:
-    """Judge the files. Raises OSError, ParseError for the flows, CompileError."""
+    """Judge the files. Raises OSError, CompileError, ParseError for the flows and for a dump that has no megaflow."""
     observed = read_flows(recorded.flows) if recorded.flows is not None else ()
     program = compile_near(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
     index = index_blocks(expected_services(program))
     with open_lines(recorded.dump) as lines:
         found = list(scan_dump(rejoin_lines(lines)))
     torn = [one for one in found if isinstance(one, ParseError)]
+    if torn and len(torn) == len(found):
+        raise torn[0]
     megaflows = (one for one in found if not isinstance(one, ParseError))
     lineup = line_up(megaflows, find=index.find, asked=question.asks_about)
     notes = tuple(f"a line of the dump could not be read: {error}" for error in torn[:1])

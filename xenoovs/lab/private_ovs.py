@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,6 +17,7 @@ from xenoovs.switch.process import run
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 # Emulated machines take their time.
 _START_TIMEOUT_S = 120.0
+_STARTED = "started.json"
 _DAEMONS = ("ovs-vswitchd", "ovsdb-server")
 
 
@@ -109,7 +111,14 @@ def start_vswitchd(ovs: PrivateOvs, *, datapath: Datapath, netns: str | None = N
     dummy = ["--enable-dummy=override"] if datapath is Datapath.DUMMY else []
     system = [] if datapath is Datapath.KERNEL else ["--disable-system"]
     options = [ovs.db, *system, *dummy, *_daemon_options(ovs, "ovs-vswitchd")]
+    (ovs.directory / _STARTED).write_text(json.dumps({"datapath": datapath.value, "netns": netns}))
     _run_daemon(ovs, ["ovs-vswitchd", *options], netns=netns)
+
+
+def start_vswitchd_again(ovs: PrivateOvs) -> None:
+    """Start ovs-vswitchd as it was started last."""
+    how = json.loads((ovs.directory / _STARTED).read_text())
+    start_vswitchd(ovs, datapath=Datapath(how["datapath"]), netns=how["netns"])
 
 
 def stop_private_ovs(ovs: PrivateOvs) -> None:

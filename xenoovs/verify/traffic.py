@@ -56,10 +56,16 @@ def traffic_report(program: Program, observed: Iterable[ObservedFlow]) -> Traffi
     each_seen = tuple(observed)
     seen = {flow.flow.key: flow for flow in each_seen}
     wanted = {flow.key: flow for flow in program.flows}
-    missing = sum(key not in seen or seen[key].flow != flow for key, flow in wanted.items())
+    missing = missing_flows(program, each_seen)
     foreign = sum(key not in wanted and not is_learned(each.flow) for key, each in seen.items())
     rows = tuple(row for service in program.services for row in _service_rows(service, seen))
     return TrafficReport(rows, missing, foreign, drains_of(program, each_seen))
+
+
+def missing_flows(program: Program, observed: Iterable[ObservedFlow]) -> int:
+    """How many flows of the program are not on the switch, or are there with something else to do."""
+    seen = {each.flow.key: each.flow for each in observed}
+    return sum(seen.get(flow.key) != flow for flow in program.flows)
 
 
 def _service_rows(service: ServiceProgram, seen: dict[FlowKey, ObservedFlow]) -> list[BackendTraffic]:

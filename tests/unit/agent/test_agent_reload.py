@@ -133,3 +133,32 @@ def test_a_drain_that_was_begun_is_taken_back_whole(scene: Scene) -> None:
         scene.switch.install("ovsbr1", (each.flow for each in parse_dump(text)))
         eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
         assert scene.flows == before
+
+
+def test_while_a_pause_holds_it_back_no_config_is_accepted_unconfirmed(scene: Scene) -> None:
+    with scene.agent(confirm_s=60) as (agent, client):
+        before, digest = scene.flows, agent.config.digest
+        client.ask("pause")
+        scene.edit("weight: 30", "weight: 300")
+        eventually(lambda: agent.snapshot().held > 0, "the change held back")
+        assert (scene.flows, agent.config.digest, agent.snapshot().confirm_by_s) == (before, digest, None)
+        client.ask("resume")
+        assert scene.flows != before
+        assert agent.snapshot().confirm_by_s is not None
+
+
+def test_who_asks_while_a_config_waits_for_the_switch_is_answered(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(_self: object, _bridge: str) -> None:
+        raise CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0)
+
+    with scene.agent() as (agent, client):
+        monkeypatch.setattr(type(scene.switch), "dump_flows", nobody)
+        scene.edit("weight: 30", "weight: 300")
+        eventually(lambda: agent.report.last_error != "", "the failure")
+        done = client.ask("drain", {"service": "dns", "backend": "fips2"})
+        assert not done["is_applied"]
+        assert "ovs-ofctl" in done["message"]
+        monkeypatch.undo()
+        eventually(lambda: agent.reloader.reloads == 1, "the new config")

@@ -20,7 +20,7 @@ def test_off_until_allowed(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     result = ask(ExecTarget(("touch", str(mark))))
     assert (result.ok, mark.exists()) == (False, False)
-    assert result.reason == "touch was not run: probes by programs are off until they are allowed"
+    assert result.reason == "touch was not run: the agent was started without --allow-exec"
     assert ask(ExecTarget(("touch", str(mark))), exec_allowed=True).ok
     assert mark.exists()
 

@@ -172,3 +172,12 @@ def test_a_version_that_nobody_knows_is_told_to_be_assumed(
 ) -> None:
     assert json.loads(xenoovs("lint", QUICKSTART, *options, "-o", "json").out)["assumed"] == assumed
     assert ("is not known here" in xenoovs("lint", QUICKSTART, *options).out) is (assumed is not None)
+
+
+def test_a_dump_of_our_flows_alone_has_none_of_others(xenoovs: CommandLine, tmp_path: Path) -> None:
+    """The sentence was: the NIC can take all 0 flows."""
+    dump = tmp_path / "ours.flows"
+    dump.write_text(xenoovs("compile", QUICKSTART).out, encoding="utf-8")
+    said = xenoovs("lint", QUICKSTART, "--flows", dump)
+    assert (said.status, said.err) == (0, "")
+    assert "; flows of others: none" in said.out

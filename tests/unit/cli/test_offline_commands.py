@@ -21,6 +21,7 @@ from xenoovs.config.templates import template_names
 from xenoovs.openflow.parse import parse_flow
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
+MANY_SERVICES = Path(__file__).parents[3] / "templates" / "many-services.yaml"
 QUICKSTART = TEMPLATES / "quickstart.yaml"
 
 
@@ -139,6 +140,24 @@ def test_trace_of_an_ip_version_that_no_service_has_is_no_packet_to_itself(
 ) -> None:
     said = xenoovs("trace", QUICKSTART, "--src", source, "--offline")
     assert (said.status, said.out.startswith(way)) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "service"),
+    [
+        ((), "dns-udp"),
+        (("--protocol", "tcp"), "dns-tcp"),
+        (("--protocol", "icmp"), "ping"),
+        (("--dport", "443"), "web"),
+        (("--dst", "192.0.2.53", "--protocol", "tcp"), "dns-tcp"),
+    ],
+)
+def test_trace_takes_the_service_that_such_a_packet_is_of(
+    options: tuple[str, ...], service: str, xenoovs: CommandLine
+) -> None:
+    """It took the first one, whatever was asked, and said that the packet was of none."""
+    said = xenoovs("trace", MANY_SERVICES, "--src", "198.51.100.7", "--offline", *options)
+    assert f"service {service} -> backend" in said.out
 
 
 def test_trace_wants_one_ip_version(xenoovs: CommandLine) -> None:

@@ -12,6 +12,12 @@ from tests.command_line import CommandLine
 GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
 CONFIG = GOLDEN / "dns.yaml"
 
+ADDRESS_ALONE = """\
+version: 1
+switch: {ingress: [p0], egress: p1}
+services:
+  - {name: web, backends: [{name: a, weight: 1, address: 192.0.2.1}]}
+"""
 OFF = "2026-01-02T03:04:05.678Z|00001|vlog|INFO|opened log file /var/log/openvswitch/ovs-vswitchd.log\n"
 
 
@@ -61,3 +67,22 @@ def test_wrong_usage(options: tuple[str, ...], told: str, xenoovs: CommandLine) 
 def test_a_ufid_that_is_not_in_the_dump(xenoovs: CommandLine) -> None:
     said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "in_hardware.dump", "--ufid", "00000000-dead")
     assert (said.status, said.out) == (3, "no megaflow has a ufid that begins with 00000000-dead in the dump\n")
+
+
+@pytest.mark.parametrize("command", ["why", "verify-offload"])
+def test_no_network_is_asked_about_a_recorded_dump(command: str, tmp_path: Path, xenoovs: CommandLine) -> None:
+    """Backends that are given by their address alone were looked for on the networks of another host."""
+    config = tmp_path / "dns.yaml"
+    config.write_text(ADDRESS_ALONE)
+    said = xenoovs(command, config, "--from-dump", GOLDEN / "in_hardware.dump")
+    assert (said.status, said.out) == (1, "")
+    assert "no MAC is known for 192.0.2.1 (web/a): no network is asked about a recorded dump" in said.err
+    assert "`xenoovs plan`" in said.err
+
+
+def test_what_is_no_dump_is_not_taken_for_one_without_traffic(tmp_path: Path, xenoovs: CommandLine) -> None:
+    """Exit status 3 said that nothing was seen yet."""
+    (tmp_path / "dump").write_bytes(b"\x1f\x8b\xff no dump\n")
+    said = xenoovs("why", CONFIG, "--from-dump", tmp_path / "dump")
+    assert (said.status, said.out) == (1, "")
+    assert "line 1, column" in said.err

@@ -123,6 +123,16 @@ def test_megaflows_with_equal_reasons_are_one_group() -> None:
     assert [(alike.verdict, len(alike.diagnoses)) for alike in group(found)] == [(Verdict.SW, 2), (Verdict.TC_SW, 1)]
 
 
+def test_megaflows_of_no_block_are_not_counted_as_those_of_a_service() -> None:
+    """Asked about a source, `why` called the packets of all that may have it packets of one backend."""
+    stranger = parse_megaflow(
+        "in_port(p0),ipv4(src=0.0.0.0/0.0.0.0), packets:9, bytes:1, used:never, dp:ovs, actions:p1"
+    )
+    question = Question(source=ip_address("198.18.0.1"))
+    found = diagnose(_lineup(megaflow("dp:ovs"), stranger, question=question), Evidence(host()))
+    assert [(alike.services, len(alike.diagnoses)) for alike in group(found)] == [(("dns",), 1), ((), 1)]
+
+
 def test_json_tells_all_of_it() -> None:
     found = diagnose(_lineup(megaflow("dp:ovs", "trunc(64),p1")), Evidence(host()))
     document = to_json(found, in_hardware=4, notes=("a note",))

@@ -98,8 +98,9 @@ def _done(told: str, outcome: Outcome) -> Done:
         return Done(f"{told}, but the bridge is not so yet: {outcome}", is_applied=False)
     moved = {change.name: float(change.moved) for change in outcome.services if change.moved}
     mods = outcome.difference.flow_mods
-    shares = ", ".join(f"{share:.2%} of the clients of {name}" for name, share in moved.items()) or "no client"
-    what = f"{shares} moved by {mods} flow-mods" if mods else "no flow had to change"
+    shares = ", ".join(f"{share:.2%} of the clients of {name}" for name, share in moved.items())
+    what = f"{shares} moved by {mods} flow-mods" if shares else f"no client moved; {mods} flow-mods"
+    what = what if mods else "no flow had to change"
     left_s = max((drain.left_s for drain in outcome.drains), default=0.0)
     kept = f"; open connections stay where they are for at most {left_s:.0f} s" if outcome.drains else ""
     return Done(f"{told}: {what}{kept}", flow_mods=mods, clients_moved=moved)

@@ -77,7 +77,7 @@ class Prober:
 
     async def _run(self, target: ExecTarget, waiting: Waiting) -> str | None:
         if not self._exec_allowed:
-            return f"{target.argv[0]} was not run: probes by programs are off until they are allowed"
+            return f"{target.argv[0]} was not run: the agent was started without --allow-exec"
         waiting.missing = f"{target.argv[0]} did not end"
         return await probe_exec(target)
 

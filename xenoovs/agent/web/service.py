@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from xenoovs.agent.snapshot import BackendState, BackendView, Rate, ServiceView
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.strip import cells, draw
-from xenoovs.agent.words import ago, number, percent, quantity
+from xenoovs.agent.words import ago, keeping, number, percent, quantity
 from xenoovs.verify.verdict import Verdict
 
 COLOURS = 21
@@ -65,7 +65,7 @@ def _sayings(service: ServiceView) -> Iterator[str]:
     if service.clients_moved:
         yield f"{percent(service.clients_moved)} of clients moved so far"
     if service.draining:
-        yield f"{service.draining} blocks keep open connections"
+        yield keeping(service.draining)
 
 
 def _strips(service: ServiceView, order: Mapping[str, int]) -> Markup:

@@ -40,7 +40,9 @@ def _datapath(bridge: Bridge, ports: frozenset[str]) -> tuple[State, str]:
     fast = ("dpdk", "doca", "dpdkvhostuserclient")
     slow = sorted(i.name for i in bridge.interfaces if i.name in ports and i.type not in fast)
     if slow:
-        return State.WRONG, f"{kind}: userspace, but {', '.join(slow)} is no DPDK or DOCA port; all of it is software"
+        names = ", ".join(slow)
+        what = f"{names} is no DPDK or DOCA port" if len(slow) == 1 else f"{names} are no DPDK or DOCA ports"
+        return State.WRONG, f"{kind}: userspace, but {what}; all of it is software"
     return State.OK, f"{kind}: userspace, ports of DPDK or DOCA"
 
 

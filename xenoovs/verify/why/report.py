@@ -14,7 +14,10 @@ from xenoovs.verify.why.reason import Reason
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Megaflows that run in one place for the same reasons. `reasons`: with the evidence of the first of them."""
+    """Megaflows, all of services or none, that run in one place for the same reasons.
+
+    reasons: with the evidence of the first of them.
+    """
 
     verdict: Verdict
     reasons: tuple[Reason, ...]
@@ -39,7 +42,7 @@ def group(diagnoses: Iterable[Diagnosis]) -> tuple[Group, ...]:
     """Largest first."""
     alike: dict[tuple[object, ...], list[Diagnosis]] = {}
     for found in diagnoses:
-        key = (found.verdict, tuple((reason.cause, reason.text) for reason in found.reasons))
+        key = (found.verdict, found.block is None, tuple((reason.cause, reason.text) for reason in found.reasons))
         alike.setdefault(key, []).append(found)
     groups = (Group(found[0].verdict, found[0].reasons, tuple(found)) for found in alike.values())
     return tuple(sorted(groups, key=lambda group: -len(group.diagnoses)))

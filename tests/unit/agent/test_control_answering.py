@@ -1,0 +1,51 @@
+"""Nobody sends all clients of a service to backends that do not answer, by draining those that do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.agent_support import Scene, eventually, make_scene
+from xenoovs.agent.daemon import Agent
+from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.probe.target import Target, TcpTarget
+from xenoovs.errors import AgentRefused
+
+DEAD = "198.51.100.3"
+
+
+async def all_but_one(target: Target, *, timeout_s: float) -> ProbeResult:
+    assert isinstance(target, TcpTarget)
+    is_well = str(target.address) != DEAD
+    return ProbeResult(ok=is_well, latency_s=0.0, reason="answered" if is_well else "refused")
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """fips3 is down."""
+    scene = make_scene(tmp_path)
+    scene.edit("services:", "health: {probe: tcp, port: 53, interval: 100ms, timeout: 50ms, fall: 1}\nservices:")
+    scene.edit("weight: 70", "weight: 70, address: 198.51.100.2")
+    scene.edit("weight: 30", f"weight: 30, address: {DEAD}")
+    return scene
+
+
+def is_out(agent: Agent) -> bool:
+    return bool(agent.desired.out.get("dns"))
+
+
+@pytest.mark.parametrize(("route", "more"), [("drain", {}), ("weight", {"weight": 0})])
+def test_the_last_that_answers_is_not_drained(scene: Scene, route: str, more: dict[str, int]) -> None:
+    with scene.agent(probe=all_but_one) as (agent, client):
+        eventually(lambda: is_out(agent), "fips3 out")
+        before = scene.flows
+        with pytest.raises(AgentRefused, match=r"no other backend with a weight answers.*nothing was changed"):
+            client.ask(route, {"service": "dns", "backend": "fips2", **more})
+        assert (scene.flows, agent.operator.overrides) == (before, ())
+
+
+def test_one_that_is_down_is_drained(scene: Scene) -> None:
+    with scene.agent(probe=all_but_one) as (agent, client):
+        eventually(lambda: is_out(agent), "fips3 out")
+        assert client.ask("drain", {"service": "dns", "backend": "fips3"})["is_applied"]
