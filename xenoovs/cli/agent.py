@@ -204,7 +204,8 @@ def _places(switch: LiveSwitch, options: Options) -> Places | None:
 def _open(options: Options, places: Places | None, bridge: str, *, is_shared: bool) -> Iterator[list[Opened]]:
     """Lock the bridge and open the sockets, before anything else is begun.
 
-    Controllers that share a bridge agree by roles, without a lock. With --once nothing is opened, and no lock is made: one that is there is asked for, and refused beside an agent.
+    Controllers that share a bridge agree by roles, without a lock. With --once nothing is opened and no lock is made:
+    one that is there is asked for, and refused beside an agent.
     """
     from xenoovs.agent.control.serve import open_local, open_port
     from xenoovs.agent.control.unix import bound_socket, lock_bridge
