@@ -12,7 +12,7 @@ import pytest
 
 from tests.command_line import CommandLine, finish, start
 from tests.ovs.agents import eventually
-from tests.ovs.dummy import DummyBridge
+from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.test_drain_dummy import (
     CONFIG,
     ONE,
@@ -87,6 +87,17 @@ def test_a_connection_that_opens_while_a_block_settles_stays(bridge: DummyBridge
             bridge.ovs.appctl("revalidator/wait")
         assert receivers(bridge, tcp_packet(client, 2, "syn"), tcp_packet(client, 2, "ack")) == [ONE] * 2
         assert receivers(bridge, tcp_packet(client, 3, "syn")) in ([TWO], [SIX])
+
+
+def test_blocks_settle_for_longer_where_megaflows_are_seldom_looked_at(
+    xenoovs: CommandLine, own_ovs: DummyOvs, file: Path
+) -> None:
+    own_ovs.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=3000")
+    with own_ovs.bridge() as bridge:
+        assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
+        file.write_text(WITHOUT_ONE)
+        said = xenoovs("apply", file, "--db", bridge.ovs.db, "--dry-run")
+    assert "new ones go to six, two in 12 s" in said.out
 
 
 def test_who_is_interrupted_while_a_block_settles_can_go_on(

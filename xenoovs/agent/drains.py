@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from xenoovs.compile.drain import Situation, with_drains
+from xenoovs.compile.drain import Situation, settle_s, with_drains
 from xenoovs.compile.draining import Draining, Rests, drains_of
 from xenoovs.compile.holding import is_learned
 from xenoovs.compile.program import Outages, Program
@@ -42,9 +42,11 @@ class Drains:
         held = seen if look.known is None else _with_counters(look.known, seen)
         self._rests = self._rests.after(held, now_s=look.now_s)
         resting = self._rests.resting(target, now_s=look.now_s)
-        situation = Situation(self._switch.describe(look.bridge).ofports, look.out, resting)
+        bridge = self._switch.describe(look.bridge)
+        settling_s = settle_s(bridge.max_revalidator_ms)
+        situation = Situation(bridge.ofports, look.out, resting, settling_s)
         program = with_drains(target, held, situation)
-        drains = drains_of(program, held)
+        drains = drains_of(program, held, settle_s=settling_s)
         return program, (drains, _look_s(drains) if drains else None)
 
 

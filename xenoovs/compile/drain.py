@@ -19,9 +19,15 @@ from xenoovs.openflow.action import Resubmit
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.partition.bits import unspread
 
-SETTLE_S = 2.0
-"""Until Open vSwitch has certainly looked at all megaflows again: four times max-revalidator (ovs-vswitchd.conf.db(5),
-500 ms unless set)."""
+_ROUNDS = 4
+SETTLE_S = _ROUNDS * 0.5
+"""Until Open vSwitch has certainly looked at all megaflows again: four times max-revalidator, 500 ms unless it is set
+(ovs-vswitchd.conf.db(5))."""
+
+
+def settle_s(max_revalidator_ms: int | None) -> float:
+    """How long blocks settle where max-revalidator is so; None: not set, or not known."""
+    return max(SETTLE_S, _ROUNDS * (max_revalidator_ms or 0) / 1000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,14 +63,19 @@ class Rests:
         return (packets, since_s) if packets == held.old_packets else (held.old_packets, now_s)
 
 
-def drains_of(program: Program, observed: Iterable[ObservedFlow]) -> tuple[Draining, ...]:
-    """The drains of a program on a switch, in the order of its services. `observed`: what the switch has now."""
+def drains_of(
+    program: Program, observed: Iterable[ObservedFlow], *, settle_s: float = SETTLE_S
+) -> tuple[Draining, ...]:
+    """The drains of a program on a switch, in the order of its services. `observed`: what the switch has now.
+
+    `settle_s`: how long blocks settle there.
+    """
     seen = tuple(observed)
     ages = {each.area: each.age_s for held in holdings_of(seen).values() for each in held if each.is_pinned}
     learned = tuple(each.flow for each in seen if is_learned(each.flow))
     return tuple(
         replace(
-            _draining(service, ages),
+            _draining(service, ages, settle_s),
             connections=_connections(service, learned),
             entries=_entries(service, seen),
         )
@@ -95,7 +100,7 @@ def _dead(service: ServiceProgram, out: Outages) -> set[Destination | None]:
     return {Destination(b.mac.value, b.egress) for b in service.service.backends if b.name in names}
 
 
-def _draining(service: ServiceProgram, ages: Mapping[Area, float]) -> Draining:
+def _draining(service: ServiceProgram, ages: Mapping[Area, float], settle_s: float) -> Draining:
     names = {Destination(b.mac.value, b.egress): b.name for b in service.service.backends}
     timeout_s = service.service.drain.timeout_ms / 1000
     begun = [ages.get((service.service_id, pin.rule.value, pin.rule.mask), 0.0) for pin in service.pins]
@@ -107,7 +112,7 @@ def _draining(service: ServiceProgram, ages: Mapping[Area, float]) -> Draining:
         new=tuple(sorted({names.get(pin.new) or render_mac(pin.new.mac) for pin in service.pins})),
         blocks=len(service.pins),
         left_s=left_s,
-        settles_s=min(left_s, max(0.0, SETTLE_S - min(settling, default=SETTLE_S))),
+        settles_s=min(left_s, max(0.0, settle_s - min(settling, default=settle_s))),
     )
 
 

@@ -47,6 +47,7 @@ class BridgeState:
     protocols:  OpenFlow versions allowed, e.g. `OpenFlow14`; empty: all that Open vSwitch has.
     hw_offload: other_config:hw-offload; None where it is not set, which means no.
     max_idle_ms: other_config:max-idle; None where it is not set.
+    max_revalidator_ms: other_config:max-revalidator; None where it is not set, or the database is not at hand.
     """
 
     name: str
@@ -58,6 +59,7 @@ class BridgeState:
     protocols: tuple[str, ...] = ()
     hw_offload: bool | None = None
     max_idle_ms: int | None = None
+    max_revalidator_ms: int | None = None
     ovs_version: str | None = None
 
     def port(self, name: str) -> PortState | None:

@@ -126,7 +126,6 @@ def _bridges(idl: Idl) -> tuple[BridgeState, ...]:
 def _bridge(switch: Any, row: Any) -> BridgeState:
     ports = (_port(interface) for port in row.ports for interface in port.interfaces)
     offload = switch.other_config.get("hw-offload")
-    idle = switch.other_config.get("max-idle", "")
     return BridgeState(
         name=row.name,
         ports=tuple(sorted(ports, key=lambda port: port.name)),
@@ -136,9 +135,14 @@ def _bridge(switch: Any, row: Any) -> BridgeState:
         controllers=tuple(sorted(controller.target for controller in row.controller)),
         protocols=tuple(sorted(row.protocols)),
         hw_offload=None if offload is None else offload == "true",
-        max_idle_ms=int(idle) if idle.isdecimal() else None,
+        max_idle_ms=_number(switch.other_config.get("max-idle", "")),
+        max_revalidator_ms=_number(switch.other_config.get("max-revalidator", "")),
         ovs_version=_one(switch.ovs_version),
     )
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
 
 
 def _port(row: Any) -> PortState:

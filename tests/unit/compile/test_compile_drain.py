@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit import balancer as small
-from xenoovs.compile.drain import SETTLE_S, Situation, with_drains
+from xenoovs.compile.drain import SETTLE_S, Situation, settle_s, with_drains
 from xenoovs.compile.draining import Draining, Rests, drains_of
 from xenoovs.compile.movement import Destination
 from xenoovs.compile.offloadable.cost import Cost, check_cost
@@ -130,6 +130,11 @@ def test_when_new_connections_go_on_is_told(timeout_ms: int, settles_s: float) -
     after = moving(compile_program(pinning(1, 1, drain=drain)), pinning(1, 0, drain=drain))
     (told,) = drains_of(after, seen(after, age_s=0.5))
     assert told.settles_s == settles_s
+
+
+@pytest.mark.parametrize(("max_revalidator_ms", "seconds"), [(None, 2.0), (100, 2.0), (500, 2.0), (1500, 6.0)])
+def test_blocks_settle_as_long_as_megaflows_may_go_unseen(max_revalidator_ms: int | None, seconds: float) -> None:
+    assert settle_s(max_revalidator_ms) == seconds
 
 
 def stages_of_pin(program: Program) -> list[int]:
