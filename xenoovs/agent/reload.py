@@ -10,7 +10,7 @@ from xenoovs.agent.aim import Aim
 from xenoovs.agent.config_file import Candidate, ConfigFile
 from xenoovs.agent.confirm import Before, roll_back, take_flows
 from xenoovs.agent.log import tell, warn
-from xenoovs.agent.merge import Merged, merge
+from xenoovs.agent.merge import Ended, Merged, merge
 from xenoovs.agent.operate import Operator
 from xenoovs.agent.overrides import Runtime
 from xenoovs.agent.reconcile import Reconciler, Round
@@ -89,7 +89,9 @@ class Reloader:
         self._reconciler.forget()
         problem = NotConfirmed(after_s=self._confirm_s or 0.0)
         self.config.go_back(pending.good, problem)
-        self._operator.take(pending.runtime)
+        back = pending.runtime.overrides
+        lost = (Ended(one, "it was taken back with the config") for one in self._operator.overrides if one not in back)
+        self._operator.merged(Merged(back, tuple(lost)))
         await self.follow()
         self._tell_refused("the config was taken back", problem)
         return True

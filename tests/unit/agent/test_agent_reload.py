@@ -162,3 +162,27 @@ def test_who_asks_while_a_config_waits_for_the_switch_is_answered(
         assert "ovs-ofctl" in done["message"]
         monkeypatch.undo()
         eventually(lambda: agent.reloader.reloads == 1, "the new config")
+
+
+def test_a_pause_outlives_the_way_back(scene: Scene) -> None:
+    with scene.agent(confirm_s=0.5) as (agent, client):
+        before = scene.flows
+        scene.edit("weight: 30", "weight: 300")
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
+        changed = scene.flows
+        client.ask("pause")
+        eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
+        assert agent.snapshot().is_paused
+        assert scene.flows == changed
+        client.ask("resume")
+        assert scene.flows == before != changed
+
+
+def test_what_is_taken_back_with_a_config_is_told(scene: Scene) -> None:
+    with scene.agent(confirm_s=0.5) as (agent, client):
+        scene.edit("weight: 30", "weight: 300")
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
+        client.ask("drain", {"service": "dns", "backend": "fips2"})
+        eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
+        assert agent.operator.overrides == ()
+        assert "an override has ended" in [event.text for event in agent.events.since(0)]
