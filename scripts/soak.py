@@ -23,7 +23,8 @@ from xenoovs.switch.process import try_run
 
 _XENOOVS = str(Path(sys.executable).parent / "xenoovs")
 _CLIENTS = 2000
-_WARM_S = 60.0
+_WARM = 0.75
+"""Part of the time in which the caches, the last thousand events and the pools of malloc(3) may fill."""
 _GROWTH = 1.05
 _TEXTS = 40
 """Configs that alternate. The caches of flows as text hold 65,536 entries each: without repetition they would fill up
@@ -50,7 +51,7 @@ def main() -> int:
 
 
 def _change_and_watch(agent: subprocess.Popen[bytes], config: Path, duration_s: float) -> list[int]:
-    """Resident kB, once a second after the first minute."""
+    """Resident kB, once a second after the time to warm up."""
     chance, begun_s, changes, sizes = random.Random(1), time.monotonic(), 0, list[int]()
     texts = [_config(chance) for _ in range(_TEXTS)]
     while (passed_s := time.monotonic() - begun_s) < duration_s:
@@ -58,7 +59,7 @@ def _change_and_watch(agent: subprocess.Popen[bytes], config: Path, duration_s: 
             raise RuntimeError(f"the agent ended with {agent.returncode} after {changes} changes")
         config.write_text("{[" if changes % 10 == 9 else chance.choice(texts))
         changes += 1
-        if passed_s >= min(_WARM_S, duration_s / 2):
+        if passed_s >= _WARM * duration_s:
             sizes.append(_resident_kib(agent.pid))
         if changes % 60 == 0:
             print(f"{changes} changes, {_resident_kib(agent.pid)} KiB", flush=True)
