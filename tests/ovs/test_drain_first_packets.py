@@ -114,6 +114,9 @@ def test_who_is_interrupted_while_a_block_settles_can_go_on(
     said = xenoovs("status", file, "--db", bridge.ovs.db, "--interval", "0", "-o", "json")
     assert said.status == 0, said.out
     assert '"foreign_flows": 0' in said.out
+    assert '"is_settling": true' in said.out
+    said = xenoovs("status", file, "--db", bridge.ovs.db, "--interval", "0")
+    assert "new ones go to six, two when `xenoovs apply` or an agent goes on (0 so far)" in said.out
     assert xenoovs("plan", file, "--db", bridge.ovs.db).status == 2
     begin(bridge, file, WITHOUT_ONE)
     assert xenoovs("plan", file, "--db", bridge.ovs.db).status == 0

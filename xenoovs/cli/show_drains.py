@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
+from math import ceil
 
 import click
 
@@ -15,7 +16,9 @@ from xenoovs.compile.draining import Draining
 def drain_line(drain: Draining) -> str:
     """One drain, told in one line."""
     blocks = f"{drain.blocks} block{'s' if drain.blocks > 1 else ''}"
-    later = f" in {drain.settles_s:.0f} s" if drain.settles_s else ""
+    later = ""
+    if drain.is_settling:
+        later = f" in {ceil(drain.settles_s)} s" if drain.settles_s else " when `xenoovs apply` or an agent goes on"
     return (
         f"service {drain.service}: open connections of {blocks} stay with {', '.join(drain.old)} "
         f"for at most {drain.left_s:.0f} s; new ones go to {', '.join(drain.new)}{later}"
@@ -35,6 +38,7 @@ def drain_document(drain: Draining) -> dict[str, object]:
         "new": list(drain.new),
         "blocks": drain.blocks,
         "left_s": round(drain.left_s, 3),
+        "is_settling": drain.is_settling,
         "settles_s": round(drain.settles_s, 3),
         "new_connections": drain.connections,
         "extra_hardware_entries_estimate": drain.entries,

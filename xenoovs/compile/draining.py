@@ -26,7 +26,8 @@ class Draining:
     """The blocks of one service that move. `old`, `new`: names of the backends, sorted; a MAC where there is none.
 
     left_s:      until the last of them has moved, at the latest.
-    settles_s:   until the new connections of all of them go to `new`; no longer than `left_s`.
+    is_settling: whether there are some whose new connections still stay with `old`.
+    settles_s:   until these go to `new`, if somebody goes on with the drain; no longer than `left_s`.
     connections: how many have been opened to `new` since, and are known one by one.
     entries:     an estimate: no more hardware entries than that are taken beside one for each block.
     """
@@ -36,6 +37,7 @@ class Draining:
     new: tuple[str, ...]
     blocks: int
     left_s: float
+    is_settling: bool = False
     settles_s: float = 0.0
     connections: int = 0
     entries: int = 0
@@ -112,6 +114,7 @@ def _draining(service: ServiceProgram, ages: Mapping[Area, float], settle_s: flo
         new=tuple(sorted({names.get(pin.new) or render_mac(pin.new.mac) for pin in service.pins})),
         blocks=len(service.pins),
         left_s=left_s,
+        is_settling=bool(settling),
         settles_s=min(left_s, max(0.0, settle_s - min(settling, default=settle_s))),
     )
 
