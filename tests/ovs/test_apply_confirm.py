@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -144,3 +145,15 @@ def test_first_offloaded_and_then_confirmed(
     eventually(lambda: confirm(xenoovs, bridge) == 0, "somebody who waits for it")
     assert finish(process).status == 0
     assert sorted(bridge.dump_flows()) != before
+
+
+def test_a_confirmation_in_two_pieces_is_answered(bridge: DummyBridge, config: Path, before: list[str]) -> None:
+    """As `xenoovs confirm` sends it: the body after the head. It once was told that nobody is there."""
+    process = begin(bridge, config, before)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.connect(str(bridge.ovs.directory / "xenoovs" / f"{bridge.name}.apply"))
+        sock.sendall(b"POST /v1/confirm HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n")
+        time.sleep(0.3)
+        sock.sendall(b"{}")
+        assert b"confirmed: the change stays" in sock.makefile("rb").read()
+    assert finish(process).status == 0

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xenoovs.agent.control.places import Places
     from xenoovs.agent.control.serve import Opened
     from xenoovs.agent.daemon import Agent
+    from xenoovs.model.balancer import Balancer
     from xenoovs.switch.live import LiveSwitch
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -72,7 +73,7 @@ class Options:
     show_default=True,
     help="How often all flows are compared; puts right what others changed.",
 )
-@click.option("--allow-exec", is_flag=True, help="Run the programs of exec probes; without this they fail.")
+@click.option("--allow-exec", is_flag=True, help="Run the programs of exec probes; a config that has some needs it.")
 @click.option("--once", is_flag=True, help="Ask every backend once, make the bridge right, and end.")
 @click.option(
     "--confirm",
@@ -127,12 +128,25 @@ def command(**given: Any) -> None:
     control = control_of(given)
     start_logging(LogForm(options.log))
     config = ConfigFile(options.config)
+    _check_programs(config.balancer, options)
     switch = connect(options.db, options.lab)
     is_shared = control is not None and control.redundant
     bridge, places = config.balancer.uplinks.bridge, _places(switch, options)
     with _open(options, places, bridge, is_shared=is_shared) as opened:
         runtime = None if places is None else places.runtime(bridge)
         asyncio.run(_run(_Setting(config, switch, runtime, tuple(opened)), options, control))
+
+
+def _check_programs(balancer: Balancer, options: Options) -> None:
+    """A probe that may not run would take healthy backends out. Raises click.UsageError."""
+    from xenoovs.model.health import ProbeKind
+
+    for service in balancer.services:
+        if service.health is not None and service.health.probe is ProbeKind.EXEC and not options.allow_exec:
+            raise click.UsageError(
+                f"Service {service.name} asks its backends by a program (probe: exec): give --allow-exec to let the "
+                "agent run it; without that all of its probes would fail."
+            )
 
 
 @dataclass(frozen=True, slots=True)

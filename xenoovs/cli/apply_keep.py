@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _LOOK_S = 1.0
 """Between two looks at the hardware."""
 _ANSWER_S = 2.0
+_MOST_BYTES = 65_536
 _SLACK_S = 5.0
 """More than a look takes: until then the guard leaves the decision to us."""
 
@@ -112,6 +113,9 @@ def _answer(sock: socket, guard: Guard) -> bool:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
+            # The body may come after the head; an end before it would look to the client as if nobody were here.
+            length = self.headers.get("Content-Length", "0")
+            self.rfile.read(min(int(length), _MOST_BYTES) if length.isdecimal() else 0)
             is_kept = self.path == "/v1/confirm" and guard.keep()
             heard.append(self.path)
             message = "confirmed: the change stays" if is_kept else "too late: the change was taken back"

@@ -49,3 +49,12 @@ def test_one_that_is_down_is_drained(scene: Scene) -> None:
     with scene.agent(probe=all_but_one) as (agent, client):
         eventually(lambda: is_out(agent), "fips3 out")
         assert client.ask("drain", {"service": "dns", "backend": "fips3"})["is_applied"]
+
+
+def test_the_answer_tells_of_a_slow_start(scene: Scene) -> None:
+    scene.edit("fall: 1", "fall: 1, ramp: 60s")
+    scene.edit(DEAD, "198.51.100.4")
+    with scene.agent(probe=all_but_one) as (_, client):
+        asked = {"service": "dns", "backend": "fips2"}
+        assert "slow start" not in client.ask("drain", asked)["message"]
+        assert "has the weight 70 (as the config says, by a slow start)" in client.ask("undrain", asked)["message"]

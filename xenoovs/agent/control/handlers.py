@@ -90,7 +90,8 @@ async def _set(agent: Agent, names: tuple[str, str], wanted: Fraction | None) ->
     else:
         told = f"{'/'.join(names)} has the weight {show_weight(used)}"
     config = "as the config says" if used == configured else f"the config says {show_weight(configured)}"
-    return _done(f"{told} ({config})", outcome)
+    slowly = ", by a slow start" if agent.desired.ramps.get(names, 1) != 1 else ""
+    return _done(f"{told} ({config}{slowly})", outcome)
 
 
 def _done(told: str, outcome: Outcome) -> Done:
