@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +19,7 @@ from xenoovs.switch.process import run
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 # Emulated machines take their time.
 _START_TIMEOUT_S = 120.0
+_LOCK_PATIENCE_S, _LOCK_STEP_S = 2.0, 0.02
 _STARTED = "started.json"
 _DAEMONS = ("ovs-vswitchd", "ovsdb-server")
 
@@ -111,6 +114,7 @@ def start_vswitchd(ovs: PrivateOvs, *, datapath: Datapath, netns: str | None = N
     dummy = ["--enable-dummy=override"] if datapath is Datapath.DUMMY else []
     system = [] if datapath is Datapath.KERNEL else ["--disable-system"]
     options = [ovs.db, *system, *dummy, *_daemon_options(ovs, "ovs-vswitchd")]
+    _wait_until_released(ovs.directory / "ovs-vswitchd.pid")
     (ovs.directory / _STARTED).write_text(json.dumps({"datapath": datapath.value, "netns": netns}))
     _run_daemon(ovs, ["ovs-vswitchd", *options], netns=netns)
 
@@ -148,6 +152,17 @@ def _daemon_options(ovs: PrivateOvs, daemon: str) -> list[str]:
         "--detach",
         "--no-chdir",
     ]
+
+
+def _wait_until_released(pid_file: Path) -> None:
+    """A daemon that was killed keeps the lock on its pid file (ovs-vswitchd(8), --pidfile) for a moment."""
+    deadline_s = time.monotonic() + _LOCK_PATIENCE_S
+    with suppress(FileNotFoundError), pid_file.open("r+") as file:
+        while time.monotonic() < deadline_s:
+            with suppress(BlockingIOError, PermissionError):
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            time.sleep(_LOCK_STEP_S)
 
 
 def _read_pid(path: Path) -> int | None:
