@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from xenoovs.agent.snapshot import (
     BackendView,
     BlockView,
     Override,
+    PortView,
     Rate,
     ServiceView,
     Snapshot,
@@ -100,6 +102,15 @@ def test_for_programs(name: str, *, update_golden: bool) -> None:
     document = to_document(CASES[name])
     compare(HERE / f"{name}.json", json.dumps(document, indent=2) + "\n", update=update_golden)
     assert from_document(json.loads(json.dumps(document))) == CASES[name]
+
+
+def test_ports_that_do_not_work_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    ports = (PortView("p0", 1, link_up=True), PortView("p1", 2, link_up=False), PortView("p2", None, link_up=None))
+    show_snapshot(replace(GOOD, ports=ports))
+    said = capsys.readouterr().out
+    assert "port p1 has no link" in said
+    assert "port p2 does not work: it is not on the bridge" in said
+    assert "p0" not in said
 
 
 def test_what_is_as_desired() -> None:

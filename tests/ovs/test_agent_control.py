@@ -96,6 +96,7 @@ def test_apply_tells_of_the_agent_that_will_take_it_back(
         said = xenoovs("apply", other, "--db", bridge.ovs.db, "--yes")
         assert said.status == 0
         assert "warning: an agent keeps bridge ovsbr1" in said.err
+        assert "warning: an agent keeps bridge ovsbr1" in xenoovs("remove", other, "--db", bridge.ovs.db, "--yes").err
     assert "an agent" not in xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").err
 
 

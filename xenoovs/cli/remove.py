@@ -30,8 +30,12 @@ def command(
     """
     if (config is None) == (not everywhere):
         raise click.UsageError("Name a FILE, or --all for every bridge.")
+    from xenoovs.cli.agent_client import Where, tell_of_agent
+
     switch = connect(db, lab)
     bridges = tuple(state.name for state in switch.bridges()) if config is None else (load(config).uplinks.bridge,)
+    for bridge in bridges:
+        tell_of_agent(Where(None, None, db, lab), bridge)
     removed = {bridge: _remove(bridge, switch, yes=yes) for bridge in bridges}
     if output is Output.JSON:
         print_json({"removed": removed})

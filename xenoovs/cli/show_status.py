@@ -80,6 +80,11 @@ def _remarks(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     """Lines with their colour, the most pressing first."""
     if snapshot.last_error:
         yield "red", f"the bridge is not as it should be: {snapshot.last_error}"
+    for port in snapshot.ports or ():
+        if port.ofport is None:
+            yield "red", f"port {port.name} does not work: {port.error or 'it is not on the bridge'}"
+        elif port.link_up is False:
+            yield "red", f"port {port.name} has no link"
     if snapshot.config_problem:
         yield "red", f"the newest config is not in use, {snapshot.config_digest} is: {snapshot.config_problem}"
     if snapshot.confirm_by_s is not None:
@@ -98,5 +103,5 @@ def _remarks(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         )
     for service in snapshot.services:
         if service.draining:
-            blocks = f"{service.draining} blocks"
+            blocks = "1 block" if service.draining == 1 else f"{service.draining} blocks"
             yield "yellow", f"{service.name}: open connections of {blocks} stay with their old backends"
