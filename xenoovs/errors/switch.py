@@ -1,0 +1,165 @@
+"""Open vSwitch cannot be reached, or refuses, or is not as it has to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from xenoovs.errors.base import XenoovsError
+
+
+class SwitchError(XenoovsError):
+    """Open vSwitch could not do or tell what it was asked."""
+
+
+class SwitchUnreachable(SwitchError):
+    """Nobody answers at the socket of Open vSwitch."""
+
+    retryable = True
+
+    def __init__(self, *, target: str, reason: str) -> None:
+        self.target, self.reason = target, reason
+        super().__init__(f"cannot reach Open vSwitch at {target}: {reason}")
+
+
+class MacUnknown(SwitchError):
+    """Backends given by their address alone, for which no machine answers. `unknown`: address -> service/backend.
+
+    is_recorded: nobody was asked, as what is judged was recorded, and maybe on another network.
+    """
+
+    retryable = True
+
+    def __init__(self, *, unknown: Mapping[str, tuple[str, ...]], is_recorded: bool = False) -> None:
+        self.unknown = dict(unknown)
+        listed = ", ".join(f"{address} ({', '.join(names)})" for address, names in list(self.unknown.items())[:5])
+        more = f" and {len(self.unknown) - 5} more" if len(self.unknown) > 5 else ""
+        if is_recorded:
+            why = (
+                "no network is asked about a recorded dump; add the `mac:` that `xenoovs plan` shows where it was made"
+            )
+        else:
+            why = (
+                "nobody on the networks of this host answers for that address; add `mac:`, or name by "
+                "health.interface or health.netns from where it can be reached"
+            )
+        super().__init__(f"no MAC is known for {listed}{more}: {why}")
+
+
+class BridgeMissing(SwitchError):
+    """The bridge of the config is not there."""
+
+    def __init__(self, *, bridge: str, present: Iterable[str]) -> None:
+        self.bridge, self.present = bridge, tuple(sorted(present))
+        there = f"bridges here: {', '.join(self.present)}" if self.present else "there is no bridge at all"
+        super().__init__(
+            f"bridge {bridge} does not exist ({there}); "
+            f"create it with `ovs-vsctl add-br {bridge}` or name another in switch.bridge"
+        )
+
+
+class PortsMissing(SwitchError):
+    """Ports of the config that are not on its bridge; `elsewhere` maps a port to the bridge where it is, or None."""
+
+    def __init__(self, *, bridge: str, elsewhere: dict[str, str | None]) -> None:
+        self.bridge, self.elsewhere = bridge, dict(sorted(elsewhere.items()))
+        super().__init__(
+            "; ".join(self._explain(port, other) for port, other in self.elsewhere.items()) + "; nothing was changed"
+        )
+
+    def _explain(self, port: str, other: str | None) -> str:
+        if other is None:
+            return f"port {port} is on no bridge; add it with `ovs-vsctl add-port {self.bridge} {port}`"
+        return (
+            f"port {port} is on bridge {other}, not on {self.bridge}; "
+            f"move it with `ovs-vsctl del-port {other} {port} -- add-port {self.bridge} {port}`"
+        )
+
+
+class CommandFailed(SwitchError):
+    """A tool ended with a status other than 0. stdout and stderr are kept apart."""
+
+    def __init__(self, *, argv: Iterable[str], exit_code: int, stdout: str, stderr: str) -> None:
+        self.argv, self.exit_code, self.stdout, self.stderr = tuple(argv), exit_code, stdout, stderr
+        said = stderr.strip() or stdout.strip() or "it said nothing"
+        super().__init__(f"`{' '.join(self.argv)}` failed with status {exit_code}: {said}")
+
+
+class CommandMissing(SwitchError):
+    """A tool is not installed."""
+
+    def __init__(self, *, program: str, package: str) -> None:
+        self.program, self.package = program, package
+        super().__init__(f"{program} is not installed; on Debian: `apt-get install {package}`")
+
+
+class CommandTimeout(SwitchError):
+    """A tool did not end in time and was killed."""
+
+    retryable = True
+
+    def __init__(self, *, argv: Iterable[str], timeout_s: float) -> None:
+        self.argv, self.timeout_s = tuple(argv), timeout_s
+        super().__init__(
+            f"`{' '.join(self.argv)}` did not end within {timeout_s:g} s and was stopped; is ovs-vswitchd busy or hung?"
+        )
+
+
+class UnusablePorts(SwitchError):
+    """Ports that are on the bridge but that no flow can name; `reasons` maps a port to what is wrong with it."""
+
+    def __init__(self, *, bridge: str, reasons: dict[str, str]) -> None:
+        self.bridge, self.reasons = bridge, dict(sorted(reasons.items()))
+        told = "; ".join(f"port {port} of bridge {bridge} {reason}" for port, reason in self.reasons.items())
+        super().__init__(f"{told}; nothing was changed")
+
+
+class OpenFlowVersionDisabled(SwitchError):
+    """The bridge does not speak the OpenFlow version that has bundles. `spoken`: the versions that it speaks."""
+
+    def __init__(self, *, bridge: str, version: str, spoken: Iterable[str]) -> None:
+        self.bridge, self.version, self.spoken = bridge, version, tuple(spoken)
+        super().__init__(
+            f"bridge {bridge} speaks {', '.join(self.spoken) or 'other versions'} but not {version}; "
+            f"allow it with `ovs-vsctl add bridge {bridge} protocols {version}`"
+        )
+
+
+class BundleRejected(SwitchError):
+    """A bundle was refused; the table is as it was.
+
+    error:   OpenFlow error name, e.g. OFPFMFC_TABLE_FULL; None where ovs-ofctl refused the text and sent nothing.
+    message: the flow-mod that it is about, with the reason where there is one.
+    """
+
+    def __init__(self, *, bridge: str, error: str | None, message: str, advice: str) -> None:
+        self.bridge, self.error, self.message, self.advice = bridge, error, message, advice
+        super().__init__(
+            f"bridge {bridge} refused the change{f' with {error}' if error else ''} on: {message}; "
+            f"no flow was changed; {advice}"
+        )
+
+
+class ReadBackDiffers(SwitchError):
+    """After a change the switch does not hold what was sent: somebody else changed our flows at the same time."""
+
+    retryable = True
+
+    def __init__(self, *, bridge: str, flows: int) -> None:
+        self.bridge, self.flows = bridge, flows
+        super().__init__(
+            f"bridge {bridge} took the change, but {flows} of our flows read back differently: does another controller "
+            f"or a second xenoovs change this bridge? Look at `xenoovs plan`, then apply again"
+        )
+
+
+class FlowsNotBack(SwitchError):
+    """After a restart of Open vSwitch flows could not be put back. By bridge: `reasons`; `files`, as bundles."""
+
+    def __init__(self, *, reasons: dict[str, str], files: dict[str, str]) -> None:
+        self.reasons, self.files = dict(sorted(reasons.items())), dict(sorted(files.items()))
+        told = "; ".join(
+            f"bridge {bridge} is without its flows ({reason}): mend that, then run "
+            f"`ovs-ofctl -O OpenFlow14 bundle {bridge} {self.files[bridge]}`; `xenoovs apply` brings ours alone"
+            for bridge, reason in self.reasons.items()
+        )
+        super().__init__(f"Open vSwitch was restarted, but {told}")
