@@ -61,10 +61,12 @@ class TakenCounter:
 
     def may_take(self, megaflow: Megaflow, fields: _Fields, reason: Reason) -> bool:
         """Whether a megaflow of no block, or one that differs in its source alone, can hold packets of a block."""
-        is_told = reason in _REASONS and not megaflow.recirc_id and not _is_untold(megaflow.actions)
-        # No port is looked for in a later fragment, so that no service with ports has any.
-        is_whole = not any("frag=later" in key.inner for key in megaflow.keys)
-        return is_told and is_whole and any(True for _ in self.overlapping(megaflow.in_port, fields))
+        if reason not in _REASONS or megaflow.recirc_id:
+            return False
+        if not any(True for _ in self.overlapping(megaflow.in_port, fields)):
+            return False
+        # A later fragment shows no port, so that it is of no service with ports; of others it is left out as well.
+        return not _is_untold(megaflow.actions) and not any("frag=later" in key.inner for key in megaflow.keys)
 
     def add(self, megaflow: Megaflow, fields: _Fields) -> bool:
         """Count a megaflow that may take packets; False: it takes none, so nothing was counted."""
