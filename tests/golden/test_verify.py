@@ -20,7 +20,7 @@ CASES = {
     "wrapped": (Conclusion.IN_HARDWARE, ()),
     "table_full": (Conclusion.NOT_ALL_IN_HARDWARE, ("--blocks",)),
     "unsupported_action": (Conclusion.IN_HARDWARE, ()),
-    "foreign_prefix": (Conclusion.NOTHING_SEEN, ("--from-flows", HERE / "foreign_prefix.flows")),
+    "foreign_prefix": (Conclusion.NOT_ALL_IN_HARDWARE, ("--from-flows", HERE / "foreign_prefix.flows")),
     "software": (Conclusion.NOT_ALL_IN_HARDWARE, ("--require", "95%")),
     "odd": (Conclusion.NOT_ALL_IN_HARDWARE, ()),
     "without_m": (Conclusion.COULD_NOT_LOOK, ()),

@@ -80,6 +80,49 @@ def test_a_prefix_of_somebody_else_is_named(config: Path, bridge: DummyBridge, x
     assert widened["flows_of_others"] == [theirs]
 
 
+def test_a_flow_of_somebody_else_that_takes_packets_is_told_and_named(
+    config: Path, bridge: DummyBridge, xenoovs: CommandLine
+) -> None:
+    theirs = "priority=3000,udp,nw_src=0.0.0.7/0.0.0.15 actions=mod_dl_dst:02:00:5e:10:00:99,output:p1"
+    bridge.add_flows(f"{theirs}\n")
+    bridge.settle()
+    bridge.send("p0", [packet for packet in CLIENTS for _ in range(2)])
+    said = xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json")
+    (taken,) = json.loads(said.out)["taken"]
+    assert (said.status, taken["service"], taken["flows_of_others"]) == (2, "dns", [theirs])
+    # 4 of 64 clients end in these bits; the packet that makes the megaflow is not counted by it.
+    assert (taken["megaflows"], taken["packets"]) == (1, 2 * 4 - 1)
+    assert len(taken["blocks"]) == 1
+    assert "nw_src=0.0.0.7/0.0.0.15" in taken["blocks"][0]["flow"]
+    people = xenoovs("verify-offload", config, "--db", _db(bridge))
+    assert people.status == 2
+    assert theirs in people.out
+
+
+@pytest.mark.parametrize("theirs", ["udp,nw_dst=10.3.10.46 actions=drop", "tcp,nw_src=0.0.0.7/0.0.0.15 actions=drop"])
+def test_flows_of_others_for_other_packets_take_nothing(
+    theirs: str, config: Path, bridge: DummyBridge, xenoovs: CommandLine
+) -> None:
+    bridge.add_flows(f"priority=3000,{theirs}\n")
+    bridge.settle()
+    bridge.send("p0", [*CLIENTS, udp_packet("198.18.0.7", destination="10.3.10.46"), udp_packet("198.18.0.7")])
+    told = json.loads(xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json").out)
+    assert (told["taken"], told["total"]["blocks"]["SW"]) == ([], 7)
+
+
+def test_who_delivers_to_the_same_backend_takes_nothing(
+    config: Path, bridge: DummyBridge, xenoovs: CommandLine
+) -> None:
+    rules = [line for line in bridge.dump_flows() if "nw_src=0.0.0.7/0.0.0.15" in line]
+    (mac,) = (rule.partition("mod_dl_dst:")[2][:17] for rule in rules)
+    bridge.add_flows(f"priority=3000,udp,nw_src=0.0.0.7/0.0.0.15 actions=mod_dl_dst:{mac},output:p1\n")
+    bridge.settle()
+    bridge.send("p0", CLIENTS)
+    told = json.loads(xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json").out)
+    assert told["taken"] == []
+    assert [(row["reason"], row["megaflows"]) for row in told["ignored"]] == [("of no service", 1)]
+
+
 def test_services_beside_each_other_blame_nobody(bridge: DummyBridge, tmp_path: Path, xenoovs: CommandLine) -> None:
     path = tmp_path / "config.yaml"
     other = CONFIG.split("services:\n")[1].replace("dns", "any").replace("    vip: 10.3.10.45\n", "")

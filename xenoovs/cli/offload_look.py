@@ -26,6 +26,7 @@ from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Oddity, OffloadFindings
 from xenoovs.verify.hints import Hints
 from xenoovs.verify.offload import MAX_IDLE_S, Surroundings, check_dump
+from xenoovs.verify.taken import name_takers
 from xenoovs.verify.traffic import missing_flows
 from xenoovs.verify.widened import OwnMask, name_foreign
 
@@ -82,10 +83,10 @@ class Looker:
         with uncollected():
             lines = hints.watch(lines_of_bridge(dump, self.bridge, self.states))
             findings = check_dump(expected_services(self.program), lines, surroundings=around)
-        if findings.widenings:
+        if findings.widenings or findings.taken:
             # Only now the flows of others matter, of which there may be many.
-            foreign = (seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
-            findings = name_foreign(findings, foreign)
+            foreign = tuple(seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
+            findings = name_takers(name_foreign(findings, foreign), foreign)
         told = (*hints.reasons_told(), *hints.remarks(is_filtered=False))
         remarks = (*self.remarks, *remarks)
         return Look(findings, (*remarks, *self._settings(findings), *told), self._origins(findings, hints.cores))
@@ -151,7 +152,8 @@ def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
     with open_lines(dump) as lines, uncollected():
         joined = hints.watch(rejoin_lines(lines))
         findings = check_dump(expected_services(program), joined, surroundings=around)
-    findings = name_foreign(findings, (seen.flow for seen in observed if not is_ours(seen.flow.cookie)))
+    foreign = tuple(seen.flow for seen in observed if not is_ours(seen.flow.cookie))
+    findings = name_takers(name_foreign(findings, foreign), foreign)
     findings = replace(findings, is_filtered=hints.all_offloaded and bool(findings.absent))
     told = (*hints.reasons_told(), *hints.remarks(is_filtered=findings.is_filtered))
     return Look(findings, (*(missing_remarks(program, observed) if flows is not None else ()), *told))

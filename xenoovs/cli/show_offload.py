@@ -9,10 +9,11 @@ import click
 from xenoovs.cli.offload_look import Look
 from xenoovs.cli.output import percent, print_table, say
 from xenoovs.openflow.field import Field
+from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.render import render_flow, render_match
 from xenoovs.openflow.value import render_value
 from xenoovs.verify.bridge import BridgeFindings
-from xenoovs.verify.findings import Conclusion, Oddity, OffloadFindings, Widening
+from xenoovs.verify.findings import Conclusion, Oddity, OffloadFindings, Taking, Widening
 from xenoovs.verify.report import OffloadRow, backend_rows, total_row
 from xenoovs.verify.verdict import Verdict
 
@@ -29,6 +30,7 @@ _MEANING = {
     Verdict.SW: "in Open vSwitch's software datapath: offload is off, or the flow cannot be translated",
     Verdict.ABSENT: "no traffic yet, or idle: neither good nor bad",
 }
+_ABSENT_BESIDE_TAKEN = "no traffic yet, or idle, or taken by others, as said below"
 _CONCLUSION = {
     Conclusion.IN_HARDWARE: "every block that has had traffic is forwarded by the NIC",
     Conclusion.NOT_ALL_IN_HARDWARE: "not every block that has had traffic is forwarded by the NIC",
@@ -41,6 +43,7 @@ _ON_BRIDGE = {
 }
 _UNCOUNTED = "no packet was counted yet, so nothing can be said; send some and ask again"
 _FILTERED = "all that the dump shows is in the NIC, but it may lack what is not, so nothing can be said"
+_TAKEN = "packets of blocks go elsewhere than the config says"
 _MAX_FLOWS = 5
 _UNREAD = "cannot judge: there is no megaflow in the dump that can be read"
 _WITHOUT_M = (
@@ -76,9 +79,14 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
     click.echo()
     for verdict, meaning in _MEANING.items():
         if total.count(verdict):
-            say(f"{verdict.value}: {meaning}", indent="  ", fg=_COLOUR[verdict])
+            told = _ABSENT_BESIDE_TAKEN if verdict is Verdict.ABSENT and findings.taken else meaning
+            say(f"{verdict.value}: {told}", indent="  ", fg=_COLOUR[verdict])
     if total.megaflows > total.predicted:
         _show_surplus(total, findings)
+    for taking in findings.taken[:_MAX_FLOWS]:
+        _show_taking(taking)
+    if len(findings.taken) > _MAX_FLOWS:
+        click.echo(f"taken by others: {len(findings.taken) - _MAX_FLOWS} more ways")
     for widening in findings.widenings:
         _show_widening(widening)
     for oddity, count in total.oddities:
@@ -90,6 +98,7 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
     concluded = findings.conclusion_for(required)
     told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and total.megaflows else _CONCLUSION[findings.conclusion]
     told = _FILTERED if concluded is Conclusion.NOTHING_SEEN and findings.is_filtered else told
+    told = _TAKEN if findings.taken else told
     _conclude(concluded, told, share=total.hw_share, required=required)
 
 
@@ -199,12 +208,30 @@ def _show_widening(widening: Widening) -> None:
     fields = ", ".join(f"{name} {_bits(name, bits)}" for name, bits in widening.fields)
     told = f"megaflows of {widening.service} match {fields} too; no flow of ours looks there, these do:"
     say(f"widened ({widening.megaflows}): {told}", indent="  ", fg="yellow")
-    for flow in widening.flows[:_MAX_FLOWS]:
-        click.echo(f"  {render_flow(flow)}")
-    if len(widening.flows) > _MAX_FLOWS:
-        click.echo(f"  and {len(widening.flows) - _MAX_FLOWS} more")
+    _show_flows(widening.flows)
     if not widening.flows:
         click.echo("  none found (a dump holds no flows: give them with --from-flows)")
+
+
+def _show_taking(taking: Taking) -> None:
+    packets = "1 packet" if taking.packets == 1 else f"{taking.packets} packets"
+    blocks = "1 block" if len(taking.blocks) == 1 else f"{len(taking.blocks)} blocks"
+    backends = ", ".join(dict.fromkeys(block.backend for block in taking.blocks))
+    told = f"{packets} in megaflows that hold packets of {blocks} of {taking.service} ({backends}) and go elsewhere, as"
+    say(f"taken by others ({taking.megaflows}): {told}", indent="  ", fg="red")
+    click.echo(f"  {render_match(taking.match)} -> {taking.actions}")
+    if taking.flows:
+        click.echo("  by this flow of somebody else:")
+        _show_flows(taking.flows)
+    else:
+        click.echo("  no flow above ours found; see `xenoovs plan`, and give the flows of a dump with --from-flows")
+
+
+def _show_flows(flows: Sequence[Flow]) -> None:
+    for flow in flows[:_MAX_FLOWS]:
+        click.echo(f"  {render_flow(flow)}")
+    if len(flows) > _MAX_FLOWS:
+        click.echo(f"  and {len(flows) - _MAX_FLOWS} more")
 
 
 def _bits(name: str, bits: int) -> str:

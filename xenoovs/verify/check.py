@@ -21,6 +21,7 @@ from xenoovs.verify.expected import ExpectedBlock, ExpectedService
 from xenoovs.verify.findings import BlockOffload, Ignored, Instance, Oddity, OffloadFindings
 from xenoovs.verify.ignore import Reason, reason_of
 from xenoovs.verify.join import Place, index_blocks
+from xenoovs.verify.taken import TakenCounter
 from xenoovs.verify.verdict import Verdict
 from xenoovs.verify.widened import OwnMask, WideningCounter, WideningKey
 
@@ -131,6 +132,7 @@ class Check:
         self.torn: list[ParseError] = []
         self.unjudged = 0
         self.widened = WideningCounter(around.own_mask)
+        self.taken = TakenCounter(self.index)
         self._expiring_s = _NEARLY * around.max_idle_s
         self._instances: dict[Oddity, list[Instance]] = {oddity: [] for oddity in Oddity}
 
@@ -143,14 +145,22 @@ class Check:
         fields = match_of(megaflow)
         found = self.index.locate(megaflow.in_port, fields)
         if found is None:
-            ignored = self.ignored[reason_of(megaflow, self.around.internal_ports)]
-            ignored.add(megaflow.packets, seen.verdict)
-            return ignored
+            return self._ignore(megaflow, seen, fields)
         judged = self._judge(megaflow, seen, fields, *found)
         for oddity in self.count(judged, seen, megaflow.used_s):
             if len(self._instances[oddity]) < _MAX_INSTANCES:
                 self._instances[oddity].append(_instance(oddity, megaflow, fields, found[1]))
         return judged
+
+    def _ignore(self, megaflow: Megaflow, seen: Seen, fields: Mapping[str, MaskedValue]) -> IgnoredTally | None:
+        reason = reason_of(megaflow, self.around.internal_ports)
+        may_take = self.taken.may_take(megaflow, fields, reason)
+        # What is gone soon may be what was, before the flows were changed.
+        is_recent = megaflow.used_s is None or megaflow.used_s < self._expiring_s
+        if not (may_take and is_recent and self.taken.add(megaflow, fields)):
+            self.ignored[reason].add(megaflow.packets, seen.verdict)
+        # Alike ones with another source may take packets where this one does not.
+        return None if may_take else self.ignored[reason]
 
     def count(self, judged: Judged, seen: Seen, used_s: float | None) -> tuple[Oddity, ...]:
         """Add the counters of one more megaflow, and return its oddities."""
@@ -214,6 +224,7 @@ class Check:
             torn=tuple(self.torn),
             unjudged=self.unjudged,
             widenings=self.widened.result(),
+            taken=self.taken.result(),
             instances=tuple(instance for listed in self._instances.values() for instance in listed),
         )
 

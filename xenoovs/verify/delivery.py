@@ -24,7 +24,7 @@ def _delivers_to(megaflow: Megaflow, fields: Mapping[str, MaskedValue], mac: int
         return True
     # A packet that comes with the backend's MAC already is not rewritten.
     came_with = fields.get("dl_dst")
-    return came_with is not None and came_with.value == mac
+    return came_with is not None and came_with.value == mac and not _rewrites(megaflow.actions)
 
 
 @lru_cache(maxsize=4096)
@@ -44,3 +44,8 @@ def _leaves_by(actions: tuple[str, ...], egress: str | None) -> bool:
 def _writes(actions: tuple[str, ...], dl_dst: int) -> bool:
     destination = f"dst={render_mac(dl_dst)}"
     return any(action.startswith("set(eth(") and destination in action for action in actions)
+
+
+@lru_cache(maxsize=4096)
+def _rewrites(actions: tuple[str, ...]) -> bool:
+    return any(action.startswith("set(eth(") and "dst=" in action for action in actions)

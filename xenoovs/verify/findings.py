@@ -7,6 +7,7 @@ from enum import Enum, IntEnum
 
 from xenoovs.errors import ParseError
 from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.match import Match
 from xenoovs.verify.expected import ExpectedBlock, ExpectedService
 from xenoovs.verify.ignore import Reason
 from xenoovs.verify.verdict import Verdict
@@ -83,6 +84,25 @@ class Widening:
 
 
 @dataclass(frozen=True, slots=True)
+class Taking:
+    """Megaflows of no block that hold packets of blocks of one service and deliver them elsewhere, or drop them.
+
+    blocks:  those that lose packets; seen or not, since of other packets there may be megaflows of their own.
+    packets: of these megaflows, which may hold packets of other destinations too.
+    match:   the fields of the first of them. `actions`: of all of them.
+    flows:   the flows of others that do it (`taken.name_takers` finds them).
+    """
+
+    service: str
+    blocks: tuple[ExpectedBlock, ...]
+    megaflows: int
+    packets: int
+    match: Match
+    actions: str
+    flows: tuple[Flow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class BlockOffload:
     """One block as the datapath shows it.
 
@@ -140,6 +160,7 @@ class OffloadFindings:
     unjudged:  megaflows in a dump made without `-m`, which hides where they run and the names of their ports.
     widenings: which services have narrower megaflows than planned, and by whose flows.
     instances: the first few megaflows of each oddity.
+    taken:     packets of blocks that others take elsewhere; such megaflows are not among `ignored`.
     is_filtered: the dump may lack what is not offloaded: all of it is, and blocks are missing.
     """
 
@@ -150,6 +171,7 @@ class OffloadFindings:
     unjudged: int
     widenings: tuple[Widening, ...] = ()
     instances: tuple[Instance, ...] = ()
+    taken: tuple[Taking, ...] = ()
     is_filtered: bool = False
 
     @property
@@ -157,6 +179,8 @@ class OffloadFindings:
         seen = [block for block in self.blocks if block.verdict is not Verdict.ABSENT]
         if self.unjudged or self.is_unread:
             return Conclusion.COULD_NOT_LOOK
+        if self.taken:
+            return Conclusion.NOT_ALL_IN_HARDWARE
         if not seen:
             return Conclusion.NOTHING_SEEN
         reached = conclude(all(block.verdict is Verdict.HW and not block.misdelivered for block in seen))
@@ -167,7 +191,7 @@ class OffloadFindings:
 
     def conclusion_for(self, required: float | None) -> Conclusion:
         """As `conclusion`; with `required`, 0..1, what counts is the share of packets that the NIC forwards."""
-        if required is None or self.conclusion in (Conclusion.COULD_NOT_LOOK, Conclusion.NOTHING_SEEN):
+        if required is None or self.taken or self.conclusion in (Conclusion.COULD_NOT_LOOK, Conclusion.NOTHING_SEEN):
             return self.conclusion
         packets = sum(block.packets for block in self.blocks)
         if not packets:
@@ -179,7 +203,8 @@ class OffloadFindings:
     @property
     def is_unread(self) -> bool:
         """Whether there was text, and not one megaflow in it."""
-        return bool(self.torn) and not (self.ignored or self.unjudged or any(block.megaflows for block in self.blocks))
+        is_any_read = self.ignored or self.taken or self.unjudged or any(block.megaflows for block in self.blocks)
+        return bool(self.torn) and not is_any_read
 
     @property
     def absent(self) -> int:

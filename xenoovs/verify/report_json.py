@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.render import render_flow, render_match
 from xenoovs.verify.bridge import BridgeFindings
-from xenoovs.verify.findings import BlockOffload, Ignored, Instance, OffloadFindings, Widening
+from xenoovs.verify.findings import BlockOffload, Ignored, Instance, OffloadFindings, Taking, Widening
 from xenoovs.verify.report import OffloadRow, backend_rows, service_rows, total_row
 from xenoovs.verify.verdict import Verdict
 
@@ -40,6 +40,7 @@ def to_json(
         "backends": [_row(row) for row in backend_rows(findings)],
         "blocks": [_block(block) for block in findings.blocks],
         "widened": [_widening(widening) for widening in findings.widenings],
+        "taken": [_taking(taking) for taking in findings.taken],
         "odd_megaflows": [_instance(instance, origins or {}) for instance in findings.instances],
         "ignored": [_ignored(ignored) for ignored in findings.ignored],
         "unjudged": findings.unjudged,
@@ -120,6 +121,18 @@ def _widening(widening: Widening) -> dict[str, object]:
         "megaflows": widening.megaflows,
         "extra_bits": {name: f"{bits:#x}" for name, bits in widening.fields},
         "flows_of_others": [render_flow(flow) for flow in widening.flows],
+    }
+
+
+def _taking(taking: Taking) -> dict[str, object]:
+    return {
+        "service": taking.service,
+        "blocks": [{"backend": block.backend, "flow": render_flow(block.flow)} for block in taking.blocks],
+        "megaflows": taking.megaflows,
+        "packets": taking.packets,
+        "match": render_match(taking.match),
+        "actions": taking.actions,
+        "flows_of_others": [render_flow(flow) for flow in taking.flows],
     }
 
 

@@ -86,6 +86,14 @@ def test_a_packet_that_has_the_backends_mac_already_is_delivered() -> None:
     assert check_offload(SERVICES, [parse_megaflow(text)]).conclusion is Conclusion.IN_HARDWARE
 
 
+def test_a_packet_that_had_the_backends_mac_and_loses_it_is_misdelivered() -> None:
+    line = "in_port(p0),eth(dst=02:00:00:00:00:01),eth_type(0x0800),ipv4(src=0.0.0.{}/0.0.0.1,dst=10.3.10.46)"
+    block = next(b for b in BLOCKS if b.service == "web" and b.dl_dst == 0x020000000001)
+    to_b2 = "set(eth(dst=02:00:00:00:00:02)),p1"
+    text = f"{line.format(block.source.value)}, packets:1, bytes:1, used:never{IN_HARDWARE}, actions:{to_b2}"
+    assert check_offload(SERVICES, [parse_megaflow(text)]).conclusion is Conclusion.NOT_ALL_IN_HARDWARE
+
+
 def test_the_slow_path_is_counted() -> None:
     slow = megaflow_of(BLOCKS[0], where=", dp:ovs", actions="userspace(pid=0,slow_path(action))")
     found = check_offload(SERVICES, [slow]).blocks[0]

@@ -1,0 +1,126 @@
+"""Megaflows that hold packets of blocks and lie in none: what the flow of somebody else above ours makes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.verify.programs import IN_HARDWARE, blocks, megaflow_of, two_services
+from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.parse import parse_megaflow, scan_dump
+from xenoovs.openflow.field import Field
+from xenoovs.openflow.match import Masked
+from xenoovs.openflow.parse import parse_flow
+from xenoovs.verify.expected import expected_services
+from xenoovs.verify.findings import Conclusion, OffloadFindings
+from xenoovs.verify.offload import check_dump, check_offload
+from xenoovs.verify.taken import name_takers
+
+PROGRAM = two_services()
+SERVICES = expected_services(PROGRAM)
+BLOCKS = blocks(PROGRAM)
+OTHER_BITS = "recirc_id(0),in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.7/0.0.0.15,proto=17,frag=no)"
+
+
+def _megaflow(keys: str, actions: str, *, used: str = "0.1s") -> Megaflow:
+    return parse_megaflow(f"{keys}, packets:3, bytes:180, used:{used}{IN_HARDWARE}, actions:{actions}")
+
+
+def _check(*megaflows: Megaflow) -> OffloadFindings:
+    return check_offload(SERVICES, megaflows)
+
+
+def _names(findings: OffloadFindings) -> list[tuple[str, list[int]]]:
+    return [(taking.service, [block.source.value for block in taking.blocks]) for taking in findings.taken]
+
+
+@pytest.mark.parametrize("actions", ["set(eth(dst=02:00:00:00:00:77)),p1", "drop", "p9", "br0"])
+def test_other_bits_than_ours_that_go_elsewhere_are_told(actions: str) -> None:
+    findings = _check(_megaflow(OTHER_BITS, actions))
+    odd = [(block.service, [1]) for block in BLOCKS if block.source.value == 1]
+    assert _names(findings) == odd
+    assert findings.ignored == ()
+    assert {findings.conclusion, findings.conclusion_for(0.5)} == {Conclusion.NOT_ALL_IN_HARDWARE}
+
+
+def test_blocks_in_hardware_do_not_outweigh_what_is_taken() -> None:
+    findings = _check(*map(megaflow_of, BLOCKS), _megaflow(OTHER_BITS, "drop"))
+    assert findings.conclusion is findings.conclusion_for(0.5) is Conclusion.NOT_ALL_IN_HARDWARE
+
+
+def test_what_goes_to_one_backend_is_taken_from_the_blocks_of_the_other_alone() -> None:
+    findings = _check(
+        _megaflow("in_port(p0),eth_type(0x0800),ipv4(dst=10.3.10.46)", "set(eth(dst=02:00:00:00:00:01)),p1")
+    )
+    lost = [block.source.value for block in SERVICES[1].blocks if block.backend != "b1"]
+    assert _names(findings) == [("web", lost)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "actions"),
+    [
+        ("in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.7/0.0.0.15,dst=10.3.10.47)", "drop"),
+        ("in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.7/0.0.0.15,dst=10.3.10.0/255.255.255.240)", "drop"),
+        ("in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.7/0.0.0.15,dst=10.3.10.45,proto=6)", "drop"),
+        ("in_port(p0),eth_type(0x0800),ipv4(dst=10.3.10.45,proto=17),udp(dst=54)", "drop"),
+        ("in_port(p1),eth_type(0x0800),ipv4(src=0.0.0.7/0.0.0.15)", "drop"),
+        ("in_port(p0),eth_type(0x86dd),ipv6(frag=no)", "drop"),
+        ("in_port(p0),eth_type(0x0806),arp(tip=10.3.10.45)", "drop"),
+        ("in_port(p0),eth_type(0x0800),ipv4(dst=10.3.10.45,proto=17,frag=later)", "p1"),
+        ("recirc_id(0x3),in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.7/0.0.0.15)", "drop"),
+        (OTHER_BITS, "ct(zone=1),recirc(0x3)"),
+    ],
+)
+def test_no_packet_of_a_block_or_no_telling(keys: str, actions: str) -> None:
+    findings = _check(_megaflow(keys, actions))
+    assert (findings.taken, findings.conclusion) == ((), Conclusion.NOTHING_SEEN)
+    assert sum(ignored.megaflows for ignored in findings.ignored) == 1
+
+
+def test_the_same_backend_is_harmless() -> None:
+    (odd,) = (block for block in SERVICES[0].blocks if block.source.value == 1)
+    keys = "in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1,proto=17),udp(dst=53)"
+    deliver = f"set(eth(dst=02:00:00:00:00:{(odd.dl_dst or 0) & 255:02x})),p1"
+    only_dns = check_offload(SERVICES[:1], [_megaflow(keys, deliver)])
+    assert only_dns.taken == ()
+
+
+def test_what_is_gone_soon_may_be_from_before_a_change() -> None:
+    assert _check(_megaflow(OTHER_BITS, "drop", used="9.9s")).taken == ()
+
+
+def test_where_rules_overlap_the_shorter_one_loses_nothing_inside_the_longer() -> None:
+    everybody = replace(SERVICES[1].blocks[0], source=Masked(Field.NW_SRC, 0, 0))
+    odd = replace(SERVICES[1].blocks[1], source=Masked(Field.NW_SRC, 1, 1))
+    nested = replace(SERVICES[1], blocks=(everybody, odd))
+    odd_clients = _megaflow("in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1)", "drop")
+    (taking,) = check_offload([nested], [odd_clients]).taken
+    assert taking.blocks == (odd,)
+
+
+def test_alike_lines_are_looked_at_one_by_one() -> None:
+    line = "in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.{}/0.0.0.3), packets:1, bytes:60, used:0.1s, dp:ovs, actions:{}"
+    dump = [line.format(value, "set(eth(dst=02:00:00:00:00:01)),p1") for value in (0, 1, 2, 3, 0)]
+    fast, each = check_dump(SERVICES, dump), check_offload(SERVICES, scan_dump(dump))
+    assert fast == each
+    # Of each service, two of four classes of addresses belong to the other backend.
+    assert sorted(taking.megaflows for taking in each.taken) in ([2, 2], [2, 3], [3, 3])
+
+
+def test_the_highest_flow_that_all_these_packets_match_is_named() -> None:
+    theirs = "priority=3000,udp,nw_src=0.0.0.7/0.0.0.15 actions=drop"
+    flows = (
+        "priority=4000,udp,nw_src=0.0.0.3/0.0.0.15 actions=drop",
+        "priority=3500,udp,in_port=p1,nw_src=0.0.0.7/0.0.0.15 actions=drop",
+        theirs,
+        "priority=2000,ip actions=drop",
+        "priority=1,ip actions=drop",
+    )
+    named = name_takers(_check(_megaflow(OTHER_BITS, "drop")), map(parse_flow, flows))
+    assert [taking.flows for taking in named.taken] == [(parse_flow(theirs),)] * 2
+
+
+def test_no_flow_below_ours_is_named() -> None:
+    named = name_takers(_check(_megaflow(OTHER_BITS, "drop")), [parse_flow("priority=1,ip actions=drop")])
+    assert [taking.flows for taking in named.taken] == [()] * 2
