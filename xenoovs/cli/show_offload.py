@@ -98,7 +98,7 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
     concluded = findings.conclusion_for(required)
     told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and total.megaflows else _CONCLUSION[findings.conclusion]
     told = _FILTERED if concluded is Conclusion.NOTHING_SEEN and findings.is_filtered else told
-    told = _TAKEN if findings.taken else told
+    told = _TAKEN if findings.is_diverted else told
     _conclude(concluded, told, share=total.hw_share, required=required)
 
 
@@ -217,8 +217,9 @@ def _show_taking(taking: Taking) -> None:
     packets = "1 packet" if taking.packets == 1 else f"{taking.packets} packets"
     blocks = "1 block" if len(taking.blocks) == 1 else f"{len(taking.blocks)} blocks"
     backends = ", ".join(dict.fromkeys(block.backend for block in taking.blocks))
-    told = f"{packets} in megaflows that hold packets of {blocks} of {taking.service} ({backends}) and go elsewhere, as"
-    say(f"taken by others ({taking.megaflows}): {told}", indent="  ", fg="red")
+    fate = "are dropped" if taking.is_drop else "go elsewhere"
+    told = f"{packets} in megaflows that hold packets of {blocks} of {taking.service} ({backends}) and {fate}, as"
+    say(f"taken by others ({taking.megaflows}): {told}", indent="  ", fg="yellow" if taking.is_drop else "red")
     click.echo(f"  {render_match(taking.match)} -> {taking.actions}")
     if taking.flows:
         click.echo("  by this flow of somebody else:")

@@ -101,6 +101,11 @@ class Taking:
     actions: str
     flows: tuple[Flow, ...] = ()
 
+    @property
+    def is_drop(self) -> bool:
+        """Whether they go nowhere, as by a blocklist."""
+        return self.actions == "drop"
+
 
 @dataclass(frozen=True, slots=True)
 class BlockOffload:
@@ -179,7 +184,7 @@ class OffloadFindings:
         seen = [block for block in self.blocks if block.verdict is not Verdict.ABSENT]
         if self.unjudged or self.is_unread:
             return Conclusion.COULD_NOT_LOOK
-        if self.taken:
+        if self.is_diverted:
             return Conclusion.NOT_ALL_IN_HARDWARE
         if not seen:
             return Conclusion.NOTHING_SEEN
@@ -191,7 +196,8 @@ class OffloadFindings:
 
     def conclusion_for(self, required: float | None) -> Conclusion:
         """As `conclusion`; with `required`, 0..1, what counts is the share of packets that the NIC forwards."""
-        if required is None or self.taken or self.conclusion in (Conclusion.COULD_NOT_LOOK, Conclusion.NOTHING_SEEN):
+        undecided = (Conclusion.COULD_NOT_LOOK, Conclusion.NOTHING_SEEN)
+        if required is None or self.is_diverted or self.conclusion in undecided:
             return self.conclusion
         packets = sum(block.packets for block in self.blocks)
         if not packets:
@@ -199,6 +205,11 @@ class OffloadFindings:
         in_hardware = sum(block.hw_packets for block in self.blocks)
         is_delivered = not any(block.misdelivered for block in self.blocks)
         return conclude(in_hardware >= required * packets and is_delivered)
+
+    @property
+    def is_diverted(self) -> bool:
+        """Whether packets of a block go to somebody else. Dropping some is what people have flows above ours for."""
+        return any(not taking.is_drop for taking in self.taken)
 
     @property
     def is_unread(self) -> bool:

@@ -35,7 +35,7 @@ def _names(findings: OffloadFindings) -> list[tuple[str, list[int]]]:
     return [(taking.service, [block.source.value for block in taking.blocks]) for taking in findings.taken]
 
 
-@pytest.mark.parametrize("actions", ["set(eth(dst=02:00:00:00:00:77)),p1", "drop", "p9", "br0"])
+@pytest.mark.parametrize("actions", ["set(eth(dst=02:00:00:00:00:77)),p1", "p9", "br0"])
 def test_other_bits_than_ours_that_go_elsewhere_are_told(actions: str) -> None:
     findings = _check(_megaflow(OTHER_BITS, actions))
     odd = [(block.service, [1]) for block in BLOCKS if block.source.value == 1]
@@ -44,8 +44,15 @@ def test_other_bits_than_ours_that_go_elsewhere_are_told(actions: str) -> None:
     assert {findings.conclusion, findings.conclusion_for(0.5)} == {Conclusion.NOT_ALL_IN_HARDWARE}
 
 
+def test_what_others_drop_is_told_and_is_no_failure() -> None:
+    for seen, conclusion in ((BLOCKS, Conclusion.IN_HARDWARE), ((), Conclusion.NOTHING_SEEN)):
+        findings = _check(*map(megaflow_of, seen), _megaflow(OTHER_BITS, "drop"))
+        assert _names(findings) == [(block.service, [1]) for block in BLOCKS if block.source.value == 1]
+        assert {findings.conclusion, findings.conclusion_for(0.5)} == {conclusion}
+
+
 def test_blocks_in_hardware_do_not_outweigh_what_is_taken() -> None:
-    findings = _check(*map(megaflow_of, BLOCKS), _megaflow(OTHER_BITS, "drop"))
+    findings = _check(*map(megaflow_of, BLOCKS), _megaflow(OTHER_BITS, "p9"))
     assert findings.conclusion is findings.conclusion_for(0.5) is Conclusion.NOT_ALL_IN_HARDWARE
 
 
