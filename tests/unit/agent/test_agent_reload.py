@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent_support import Scene, eventually, make_scene
+from tests.agent_support import Scene, make_scene
 from tests.command_line import SMALL_CONFIG
+from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
 from xenoovs.compile.pipeline import Stage, cookie_of
 from xenoovs.errors import CommandTimeout
