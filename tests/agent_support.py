@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Thread
 
 from tests.command_line import SMALL_CONFIG
+from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.check import Probe
 from xenoovs.agent.clock import MonotonicClock
@@ -24,7 +25,6 @@ from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import Target
 from xenoovs.agent.reconcile import Reconciler
 from xenoovs.openflow.flow import Flow
-from xenoovs.switch.fake import FakeSwitch, fake_bridge
 
 
 async def everybody_answers(target: Target, *, timeout_s: float) -> ProbeResult:
