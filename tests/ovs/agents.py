@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Thread
 
 from tests.patience import PATIENCE_S
+from tests.patience import eventually as eventually
 from xenoovs.agent.check import Probe
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile

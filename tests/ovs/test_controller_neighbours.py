@@ -54,8 +54,7 @@ def _flows(bridge: DummyBridge) -> list[str]:
 
 def _receive(bridge: DummyBridge, *frames: bytes) -> None:
     """Let whole frames enter at p0."""
-    for start in range(0, len(frames), 32):
-        bridge.ovs.appctl("netdev-dummy/receive", "p0", *(frame.hex() for frame in frames[start : start + 32]))
+    bridge.receive("p0", [(frame.hex(),) for frame in frames])
 
 
 def test_a_solicitation_is_answered_and_not_passed_on(server: Server, bridge: DummyBridge) -> None:

@@ -48,5 +48,5 @@ def test_the_command_answers_for_the_addresses_of_its_config(bridge: DummyBridge
 def _ask_until_answered(bridge: DummyBridge, vip: str, *, times: int) -> None:
     """The flow for the address comes with the first round."""
     eventually(lambda: any(f"nd_target={vip}" in flow for flow in bridge.dump_flows()), f"the flow for {vip}")
-    bridge.ovs.appctl("netdev-dummy/receive", "p0", solicitation(target=IPv6Address(vip).packed).hex())
+    bridge.receive("p0", [(solicitation(target=IPv6Address(vip).packed).hex(),)])
     eventually(lambda: len(bridge.sent("p0")) == times, f"an answer for {vip}")
