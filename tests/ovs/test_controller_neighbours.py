@@ -8,9 +8,9 @@ from ipaddress import IPv6Address, ip_address
 
 import pytest
 
+from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.ways import Record, Way, connect, running_server
-from tests.patience import PATIENCE_S, eventually
+from tests.ovs.ways import PATIENCE_S, Record, Way, connect, running_server
 from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitation
 from xenoovs.controller.answers import answer_flows

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.ovs.dummy import DummyOvs
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S as PATIENCE_S
 from xenoovs.controller.listen import Certificates, parse_address
 from xenoovs.controller.server import Server, Settings
 from xenoovs.controller.session import Patience
