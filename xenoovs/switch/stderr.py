@@ -44,6 +44,9 @@ _REASONS = {
 }
 """strerror(3) of glibc under LC_ALL=C, and ovs_retval_to_string() of lib/util.c."""
 
+_TORN = re.compile(r"\|vconn_stream\|ERR\|connection dropped mid-packet$", re.MULTILINE)
+"""do_recv() of lib/vconn-stream.c; EPROTO alone may also mean a peer that speaks nonsense."""
+
 _CONNECTION = re.compile(rf"^ovs-(?:ofctl|appctl): .*\(({'|'.join(_REASONS)})\)$", re.MULTILINE)
 
 _ADVICE = {
@@ -62,13 +65,21 @@ def lift(failed: CommandFailed, *, endpoint: Endpoint, bridge: str | None = None
     if bridge is not None and (found := _NEGOTIATION.search(failed.stderr)):
         spoken = tuple(_WIRE_VERSIONS.get(version, version) for version in found[1].split(", "))
         return OpenFlowVersionDisabled(bridge=bridge, version="OpenFlow14", spoken=spoken)
-    if not (found := _CONNECTION.search(failed.stderr)):
+    if not (reason := _broken_connection(failed.stderr)):
         return failed
     present = endpoint.bridges_with_socket()
-    if bridge is not None and found[1] == "No such file or directory" and present and bridge not in present:
+    if bridge is not None and reason == "No such file or directory" and present and bridge not in present:
         return BridgeMissing(bridge=bridge, present=present)
     target = endpoint.management(bridge) if bridge is not None else str(endpoint.local_rundir)
-    return SwitchUnreachable(target=target, reason=_REASONS[found[1]])
+    return SwitchUnreachable(target=target, reason=_REASONS[reason])
+
+
+def _broken_connection(stderr: str) -> str | None:
+    """The text of strerror(3) for what broke the connection; None where nothing did."""
+    if _TORN.search(stderr):
+        return "End of file"
+    found = _CONNECTION.search(stderr)
+    return found[1] if found else None
 
 
 def explain(reason: str) -> str:
