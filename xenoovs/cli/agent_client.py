@@ -51,16 +51,23 @@ def find_client(where: Where) -> Client:
 
 def agent_of(where: Where, bridge: str) -> Client | None:
     """The agent of a bridge; None where none runs. With --control it has to be there."""
+    path = where.control or _answering(where, bridge)
+    if path is None:
+        return None
+    # Imported here: it brings HTTP, and most often no agent runs.
     from xenoovs.agent.control.client import Client
+
+    return Client(path)
+
+
+def _answering(where: Where, bridge: str) -> Path | None:
     from xenoovs.agent.control.unix import answers
 
-    if where.control is not None:
-        return Client(where.control)
     try:
         path = find_places(where).socket(where.bridge or bridge)
     except ListenError:
         return None
-    return Client(path) if answers(path) else None
+    return path if answers(path) else None
 
 
 def find_places(where: Where) -> Places:
