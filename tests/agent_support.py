@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,9 @@ from pathlib import Path
 from threading import Thread
 
 from tests.command_line import SMALL_CONFIG
+from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.patience import PATIENCE_S
+from tests.patience import eventually as eventually
 from xenoovs.agent.check import Probe
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
@@ -24,21 +26,10 @@ from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import Target
 from xenoovs.agent.reconcile import Reconciler
 from xenoovs.openflow.flow import Flow
-from xenoovs.switch.fake import FakeSwitch, fake_bridge
-
-_PATIENCE_S = 20.0
 
 
 async def everybody_answers(target: Target, *, timeout_s: float) -> ProbeResult:
     return ProbeResult(ok=True, latency_s=0.0, reason="answered")
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait until it holds; fail after long."""
-    begun_s = time.monotonic()
-    while not condition():
-        assert time.monotonic() < begun_s + _PATIENCE_S, f"this never came about: {what}"
-        time.sleep(0.01)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +76,7 @@ class Scene:
                 yield agent, Client(path)
             finally:
                 loop.call_soon_threadsafe(agent.stop)
-                thread.join(_PATIENCE_S)
+                thread.join(PATIENCE_S)
                 assert not thread.is_alive()
                 loop.close()
 

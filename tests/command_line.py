@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from xenoovs.cli.main import run
 
 SMALL_CONFIG = """\
@@ -65,5 +66,5 @@ def start(*arguments: object, env: Mapping[str, str] | None = None) -> subproces
 
 def finish(process: subprocess.Popen[str]) -> Said:
     """Wait for its end."""
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     return Said(process.returncode, out, err)

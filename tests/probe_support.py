@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import Target
@@ -20,7 +21,7 @@ from xenoovs.switch.process import run
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def ask(target: Target, *, timeout_s: float = 2.0, exec_allowed: bool = False) -> ProbeResult:
+def ask(target: Target, *, timeout_s: float = PATIENCE_S, exec_allowed: bool = False) -> ProbeResult:
     """One probe in a loop of its own, which leaves nothing behind."""
 
     async def once() -> ProbeResult:
@@ -35,9 +36,8 @@ async def nothing_left() -> AsyncIterator[None]:
     """What is opened inside is gone soon after: descriptors, tasks, threads (closing a transport takes some turns)."""
     before = _held()
     yield
-    for _ in range(100):
-        if not _held() - before:
-            return
+    end_s = time.monotonic() + PATIENCE_S
+    while _held() - before and time.monotonic() < end_s:
         await asyncio.sleep(0.01)
     assert _held() - before == set()
 
@@ -110,11 +110,8 @@ def two_namespaces(name: str) -> Iterator[tuple[str, str]]:
 
 def _wait_until_up(namespace: str) -> None:
     """The kernel drops what is sent until it has noticed the carrier of both ends (operational state, RFC 2863)."""
-    for _ in range(500):
-        if run(["ip", "-n", namespace, "-o", "link", "show", "up", "type", "veth"]).stdout.find("state UP") >= 0:
-            return
-        time.sleep(0.01)
-    raise TimeoutError(f"the veth of {namespace} does not come up")
+    seek = ["ip", "-n", namespace, "-o", "link", "show", "up", "type", "veth"]
+    eventually(lambda: "state UP" in run(seek).stdout, f"the veth of {namespace} comes up")
 
 
 def inside_ip(namespace: str, *argv: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 from xenoovs.agent.snapshot import (
     BackendState,
@@ -39,94 +40,96 @@ def blocks(owners: str, verdicts: str) -> tuple[BlockView, ...]:
     )
 
 
+def _backend(number: int, state: BackendState, *, weight: int, **more: Any) -> BackendView:
+    """Backend b`number` of the service web, whose weights add up to eight."""
+    usual: dict[str, Any] = {
+        "name": f"b{number}",
+        "mac": f"02:00:5e:10:00:0{number + 2}",
+        "egress": "p1",
+        "address": f"198.51.100.{number + 2}",
+        "state": state,
+        "is_out": state is BackendState.DOWN,
+        "weight": weight,
+        "weight_in_use": weight,
+        "share_wanted": weight / 8,
+        "share_installed": weight / 8,
+    }
+    return BackendView(**usual | more)
+
+
+def _busy() -> BackendView:
+    return _backend(
+        0,
+        BackendState.UP,
+        weight=4,
+        flows=8,
+        blocks={Verdict.HW: 8},
+        traffic=Traffic(9_000_000, 9_000_000_000, 1_000, 1_000_000),
+        rate=Rate(120_000.0, 120_000.0, 960e6),
+        since_s=NOW_S - 7_200,
+        reason="HTTP 200 in 1.2 ms",
+        probe_latency_s=0.0012,
+        transitions=1,
+    )
+
+
+def _starting() -> BackendView:
+    return _backend(
+        1,
+        BackendState.UP,
+        weight=2,
+        flows=4,
+        blocks={Verdict.HW: 1, Verdict.TC_SW: 3},
+        traffic=Traffic(1_000_000, 1_000_000_000, 3_000_000, 3_000_000_000),
+        rate=Rate(60_000.0, 15_000.0, 480e6),
+        ramp=0.5,
+        since_s=NOW_S - 15,
+        reason="HTTP 200 in 3.4 ms",
+        probe_latency_s=0.0034,
+        transitions=5,
+    )
+
+
+def _dead() -> BackendView:
+    return _backend(
+        2,
+        BackendState.DOWN,
+        weight=1,
+        flows=2,
+        blocks={Verdict.HW: 1, Verdict.SW: 1},
+        traffic=Traffic(0, 0, 500, 50_000),
+        rate=Rate(0.0, 0.0, 0.0),
+        since_s=NOW_S - 95,
+        reason="connection refused",
+        probe_latency_s=0.0005,
+        transitions=2,
+    )
+
+
+def _drained() -> BackendView:
+    return _backend(
+        3,
+        BackendState.DRAINED,
+        weight=1,
+        address=None,
+        weight_in_use=0,
+        share_wanted=0.0,
+        flows=2,
+        blocks={Verdict.ABSENT: 2},
+        traffic=Traffic(),
+        rate=Rate(0.0, 0.0, 0.0),
+        since_s=NOW_S - 300,
+        transitions=0,
+    )
+
+
 def web() -> ServiceView:
-    made = blocks("0000000011112233", "hhhhhhhhhttth-sa")
     return ServiceView(
         name="web",
         service_id=7,
         vips=("192.0.2.80",),
-        backends=(
-            BackendView(
-                name="b0",
-                mac="02:00:5e:10:00:02",
-                egress="p1",
-                address="198.51.100.2",
-                state=BackendState.UP,
-                is_out=False,
-                weight=4,
-                weight_in_use=4,
-                share_wanted=0.5,
-                share_installed=0.5,
-                flows=8,
-                blocks={Verdict.HW: 8},
-                traffic=Traffic(9_000_000, 9_000_000_000, 1_000, 1_000_000),
-                rate=Rate(120_000.0, 120_000.0, 960e6),
-                since_s=NOW_S - 7_200,
-                reason="HTTP 200 in 1.2 ms",
-                probe_latency_s=0.0012,
-                transitions=1,
-            ),
-            BackendView(
-                name="b1",
-                mac="02:00:5e:10:00:03",
-                egress="p1",
-                address="198.51.100.3",
-                state=BackendState.UP,
-                is_out=False,
-                weight=2,
-                weight_in_use=2,
-                share_wanted=0.25,
-                share_installed=0.25,
-                flows=4,
-                blocks={Verdict.HW: 1, Verdict.TC_SW: 3},
-                traffic=Traffic(1_000_000, 1_000_000_000, 3_000_000, 3_000_000_000),
-                rate=Rate(60_000.0, 15_000.0, 480e6),
-                ramp=0.5,
-                since_s=NOW_S - 15,
-                reason="HTTP 200 in 3.4 ms",
-                probe_latency_s=0.0034,
-                transitions=5,
-            ),
-            BackendView(
-                name="b2",
-                mac="02:00:5e:10:00:04",
-                egress="p1",
-                address="198.51.100.4",
-                state=BackendState.DOWN,
-                is_out=True,
-                weight=1,
-                weight_in_use=1,
-                share_wanted=0.125,
-                share_installed=0.125,
-                flows=2,
-                blocks={Verdict.HW: 1, Verdict.SW: 1},
-                traffic=Traffic(0, 0, 500, 50_000),
-                rate=Rate(0.0, 0.0, 0.0),
-                since_s=NOW_S - 95,
-                reason="connection refused",
-                probe_latency_s=0.0005,
-                transitions=2,
-            ),
-            BackendView(
-                name="b3",
-                mac="02:00:5e:10:00:05",
-                egress="p1",
-                address=None,
-                state=BackendState.DRAINED,
-                is_out=False,
-                weight=1,
-                weight_in_use=0,
-                share_wanted=0.0,
-                share_installed=0.125,
-                flows=2,
-                blocks={Verdict.ABSENT: 2},
-                traffic=Traffic(),
-                rate=Rate(0.0, 0.0, 0.0),
-                since_s=NOW_S - 300,
-                transitions=0,
-            ),
-        ),
-        blocks=made,
+        backends=(_busy(), _starting(), _dead(), _drained()),
+        blocks=blocks("0000000011112233", "hhhhhhhhhttth-sa"),
         megaflows_predicted=16,
         megaflows_seen=14,
         clients_moved=0.1875,

@@ -12,6 +12,7 @@ from threading import Thread
 
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row, function, process
+from tests.command_line import SMALL_CONFIG
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
@@ -37,16 +38,6 @@ from xenoovs.switch.live import LiveSwitch
 _ROUNDS = 5
 _PORTS = ("p0", "p1", "p2")
 _PATIENCE_S = 30.0
-_SMALL = """\
-version: 1
-switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-services:
-  - name: dns
-    vip: 10.3.10.45
-    protocol: udp
-    ports: [53]
-    backends:
-"""
 _WEIGHTS = (128, 64, 32, 16, 8, 4, 2, 1, 1)
 
 
@@ -104,7 +95,8 @@ def _port_down(ovs: PrivateOvs, server: Server, directory: Path) -> Iterator[Row
         f"      - {{name: b{i}, mac: 02:00:00:00:00:{i:02x}, weight: {weight}, egress: p{1 + i % 2}}}\n"
         for i, weight in enumerate(_WEIGHTS)
     )
-    config.write_text(_SMALL + "".join(backends))
+    head, backends_of_it, _ = SMALL_CONFIG.partition("backends:\n")
+    config.write_text(head + backends_of_it + "".join(backends))
     local = LiveSwitch(find_endpoint(db=ovs.db, env={}))
     reconciler = _Timed(ControllerSwitch(server.board, local), server.board.ports_down)
     loop = asyncio.new_event_loop()

@@ -17,7 +17,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-_PATIENCE_S = 20.0
+from tests.patience import PATIENCE_S
+
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",  # Chromium does not run as root with one; it sees no page but ours
@@ -42,7 +43,7 @@ def running_chromium(profile: Path) -> Iterator[str]:
         finally:
             process.terminate()
             try:
-                process.wait(_PATIENCE_S)
+                process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 process.kill()
 
@@ -60,7 +61,7 @@ class Tab:
         number = next(self._numbers)
         self._answers[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
-        answer = await asyncio.wait_for(self._answers[number], _PATIENCE_S)
+        answer = await asyncio.wait_for(self._answers[number], PATIENCE_S)
         assert "error" not in answer, (method, answer["error"])
         result: dict[str, Any] = answer["result"]
         return result
@@ -77,7 +78,7 @@ class Tab:
 
     async def until(self, condition: str) -> None:
         """Wait until a JavaScript expression holds."""
-        for _ in range(int(_PATIENCE_S * 10)):
+        for _ in range(int(PATIENCE_S * 10)):
             if await self.evaluate(condition):
                 return
             await asyncio.sleep(0.1)
@@ -126,7 +127,7 @@ async def new_tab(address: str) -> AsyncIterator[Tab]:
 
 def _address(process: subprocess.Popen[bytes], profile: Path) -> str:
     told = profile / "DevToolsActivePort"
-    deadline_s = time.monotonic() + _PATIENCE_S
+    deadline_s = time.monotonic() + PATIENCE_S
     while not told.exists() or not (lines := told.read_text().splitlines()):
         assert process.poll() is None, "Chromium has ended"
         assert time.monotonic() < deadline_s, "Chromium does not listen"

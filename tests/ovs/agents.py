@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
+from tests.patience import PATIENCE_S
+from tests.patience import eventually as eventually
 from xenoovs.agent.check import Probe
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
@@ -22,17 +23,6 @@ from xenoovs.lab.lab import Lab
 from xenoovs.model.service import Service
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
-
-_PATIENCE_S = 20.0
-
-
-def eventually(condition: Callable[[], bool], what: str) -> float:
-    """Wait until it holds, and return after how many seconds; fail after long."""
-    begun_s = time.monotonic()
-    while not condition():
-        assert time.monotonic() < begun_s + _PATIENCE_S, f"this never came about: {what}"
-        time.sleep(0.02)
-    return time.monotonic() - begun_s
 
 
 async def everybody_answers(target: Target, *, timeout_s: float) -> ProbeResult:
@@ -75,6 +65,6 @@ def running_agent(
         yield agent
     finally:
         loop.call_soon_threadsafe(agent.stop)
-        thread.join(_PATIENCE_S)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
         loop.close()

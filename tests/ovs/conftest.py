@@ -27,6 +27,13 @@ def bridge(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
 
 
 @pytest.fixture
+def dpu(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
+    """Bridge ovsbr1 with every port that the cases of flows/ name."""
+    with dummy_ovs.bridge(ports=("p0", "p1", "pf0hpf", "en3f0pf0sf0")) as made:
+        yield made
+
+
+@pytest.fixture
 def own_ovs(tmp_path: Path) -> Iterator[DummyOvs]:
     """An OVS of the test's own, to be killed, stopped or misconfigured."""
     with running_dummy_ovs(tmp_path / "run") as ovs:

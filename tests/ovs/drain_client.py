@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from drain_server import PIECE, piece  # type: ignore[import-not-found]
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class Client:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.patience import eventually
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.switch.process import run
 
-# The bridge polls NETDEV_MAX_BURST = 32 packets a turn and drops what exceeds NETDEV_DUMMY_MAX_QUEUE = 100
-# (lib/dpif-netdev.c, lib/netdev-dummy.c); ovs-vswitchd takes a turn between two calls of ovs-appctl.
-_BURST = 32
+# What exceeds NETDEV_DUMMY_MAX_QUEUE = 100 waiting packets is dropped; each turn of ovs-vswitchd takes one of a port
+# (lib/netdev-dummy.c).
+_BURST = 100
 # Removed rules stay visible to the classifier until their deferred deletion, which the first packets may still meet.
 _DEFERRED_DELETION_S = 1.0
 
@@ -53,12 +56,29 @@ class DummyBridge:
 
     def send(self, port: str, packets: Sequence[str], *, length: int = 100) -> None:
         """Let packets of `length` bytes enter at `port`; each is a datapath key as text (`udp_packet` makes some)."""
+        self.receive(port, [(packet, "--len", str(length)) for packet in packets])
+
+    def receive(self, port: str, packets: Sequence[Sequence[str]]) -> None:
+        """Let packets enter at `port`, each as the words that `netdev-dummy/receive` takes; all are through at the end.
+
+        A packet is counted and forwarded within one turn of the thread that also answers ovs-appctl.
+        """
+        wanted = self._taken(port)
         for start in range(0, len(packets), _BURST):
-            sized = [part for packet in packets[start : start + _BURST] for part in (packet, "--len", str(length))]
-            self.ovs.appctl("netdev-dummy/receive", port, *sized)
-        # Two more turns of ovs-vswitchd: the last packets are taken in one and have left by the next.
-        for _ in range(2):
-            self.ovs.appctl("version")
+            burst = packets[start : start + _BURST]
+            wanted += len(burst)
+            self.ovs.appctl("netdev-dummy/receive", port, *(word for packet in burst for word in packet))
+            eventually(partial(self._has_taken, port, wanted), f"{wanted} packets taken from {port}")
+
+    def _has_taken(self, port: str, wanted: int) -> bool:
+        return self._taken(port) >= wanted
+
+    def _taken(self, port: str) -> int:
+        """How many packets have come in by a port, of whichever bridge."""
+        text = self.ovs.appctl("dpctl/show", "-s")
+        found = re.search(rf"^  port \d+: {re.escape(port)} .*\n +RX packets:(\d+)", text, re.MULTILINE)
+        assert found is not None, text
+        return int(found[1])
 
     def sent(self, port: str) -> list[bytes]:
         """The Ethernet frames that have left by `port`, oldest first."""

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.patience import PATIENCE_S
 from xenoovs.controller.server import Server
 
 HELLO = bytes.fromhex("0500000800000001")
@@ -16,7 +17,7 @@ HELLO = bytes.fromhex("0500000800000001")
 def peer(server: Server) -> Iterator[socket.socket]:
     """A TCP connection to the controller."""
     host, port = server.target.partition(":")[2].rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=20) as sock:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as sock:
         yield sock
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import SMALL_CONFIG, finish, start
-from tests.ovs.agents import eventually, running_agent
+from tests.ovs.agents import running_agent
 from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.patience import eventually
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd
 from xenoovs.switch.process import try_run
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.ovs.agents import eventually, running_agent
+from tests.ovs.agents import running_agent
 from tests.ovs.dummy import DummyBridge, udp_packet
+from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import Target, TcpTarget
@@ -117,6 +118,8 @@ def test_all_backends_die_and_come_back(
         assert served(bridge) == {MAC_OF_ONE: 8, MAC_OF_TWO: 8}
         script.plays(ONE, [False])
         eventually(lambda: agent.rounds == 2, "the first is out")
+        # The flows have changed; the datapath forgets the old ones with the next revalidation.
+        bridge.ovs.appctl("revalidator/wait")
         assert served(bridge) == {MAC_OF_TWO: 16}
         script.plays(TWO, [False])
         eventually(lambda: told(agent) == ["backend down"] * 2, "the second is down")
@@ -124,6 +127,7 @@ def test_all_backends_die_and_come_back(
         script.plays(ONE, [True])
         script.plays(TWO, [True])
         eventually(lambda: bridge.dump_flows() == before, "both have their clients again")
+        bridge.ovs.appctl("revalidator/wait")
         assert served(bridge) == {MAC_OF_ONE: 8, MAC_OF_TWO: 8}
         eventually(lambda: len(told(agent)) == 4, "both are up")
     assert told(agent) == ["backend down"] * 2 + ["backend up"] * 2

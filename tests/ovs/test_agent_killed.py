@@ -15,12 +15,12 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG, finish, start
 from tests.ovs.dummy import DummyBridge
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.ovs
 
 KILLS = 200
 WEIGHTS = (30, 50)
-PATIENCE_S = 20.0
 
 
 def text(weight: int) -> str:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.ovs.agents import AtHome, eventually, running_agent
+from tests.ovs.agents import AtHome, running_agent
 from tests.ovs.lab_support import running_lab
+from tests.patience import PATIENCE_S, eventually
 from xenoovs.config.load import parse_config
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.netns import processes_in
@@ -27,7 +28,7 @@ CLIENTS, RATE_PPS = 60, 20
 CONFIG = """\
 version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-health: {probe: udp, send: "?", interval: 300ms, fast_interval: 300ms, timeout: 200ms, fall: 2, rise: 2}
+health: {probe: udp, send: "?", interval: 1s, fast_interval: 300ms, timeout: 1s, fall: 2, rise: 2}
 services:
   - name: dns
     vip: 10.3.10.45
@@ -55,7 +56,7 @@ class Stream:
 
     def end(self) -> dict[str, list[str | None]]:
         """Client -> the machine that answered each of its packets, None for one that was lost."""
-        answers: dict[str, list[str | None]] = json.loads(self.process.communicate(timeout=30)[0])
+        answers: dict[str, list[str | None]] = json.loads(self.process.communicate(timeout=PATIENCE_S)[0])
         return answers
 
 

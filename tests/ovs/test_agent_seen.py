@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.command_line import XENOOVS
-from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge, udp_packet
+from tests.patience import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.ovs
 
@@ -41,12 +41,12 @@ def url(bridge: DummyBridge, config: Path, switch: list[str], tmp_path: Path) ->
         yield found[1]
     finally:
         agent.terminate()
-        assert agent.wait(20) == 0
+        assert agent.wait(PATIENCE_S) == 0
 
 
 def samples(url: str, name: str) -> dict[tuple[str, ...], float]:
     """The values of a metric by the values of its labels."""
-    text = urllib.request.urlopen(f"{url}/metrics", timeout=20).read().decode()
+    text = urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE_S).read().decode()
     return {
         tuple(value for _, value in sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
@@ -96,7 +96,7 @@ def test_the_page_shows_the_same(bridge: DummyBridge, url: str) -> None:
     send(bridge)
 
     def shown() -> str:
-        text: str = urllib.request.urlopen(f"{url}/", timeout=20).read().decode()
+        text: str = urllib.request.urlopen(f"{url}/", timeout=PATIENCE_S).read().decode()
         return text
 
     predicted = int(samples(url, "xenoovs_service_megaflows_predicted")["dns",])
@@ -110,7 +110,7 @@ def test_top_prints_one_frame(bridge: DummyBridge, url: str, tmp_path: Path) -> 
         check=True,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
     )
     assert re.search(r"^  fips2 +not asked +70 +70 % ", done.stdout, re.MULTILINE)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, finish, start
-from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
+from tests.patience import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.ovs
 
@@ -29,9 +29,9 @@ def before(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> list[str]
     return sorted(bridge.dump_flows())
 
 
-def begin(bridge: DummyBridge, config: Path, before: list[str], time_limit: str = "60s") -> subprocess.Popen[str]:
-    """An apply that has changed the flows and waits, if only for this time."""
-    process = start("apply", config, "--db", bridge.ovs.db, "--yes", "--confirm", time_limit)
+def begin(bridge: DummyBridge, config: Path, before: list[str]) -> subprocess.Popen[str]:
+    """An apply that has changed the flows and waits."""
+    process = start("apply", config, "--db", bridge.ovs.db, "--yes", "--confirm", "10m")
     try:
         eventually(lambda: sorted(bridge.dump_flows()) != before, "the change")
     except BaseException:
@@ -58,8 +58,9 @@ def test_confirmed_it_stays(xenoovs: CommandLine, bridge: DummyBridge, config: P
 
 
 def test_nobody_confirms(bridge: DummyBridge, config: Path, before: list[str]) -> None:
-    said = finish(begin(bridge, config, before, "1s"))
+    said = finish(start("apply", config, "--db", bridge.ovs.db, "--yes", "--confirm", "1s"))
     assert said.status == 1
+    assert "applied; it is taken back in 1 s" in said.err
     assert "nobody confirmed the change within 1 s" in said.err
     assert sorted(bridge.dump_flows()) == before
 
@@ -78,12 +79,13 @@ def test_killed_outright(bridge: DummyBridge, config: Path, before: list[str]) -
     process = begin(bridge, config, before)
     process.kill()
     eventually(lambda: sorted(bridge.dump_flows()) == before, "the old flows")
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_S)
 
 
 def test_stopped_it_is_taken_back_in_time(bridge: DummyBridge, config: Path, before: list[str]) -> None:
-    process = begin(bridge, config, before, "2s")
-    time.sleep(0.5)
+    process = start("apply", config, "--db", bridge.ovs.db, "--yes", "--confirm", "2s")
+    assert process.stderr is not None
+    assert "applied; it is taken back in 2 s" in process.stderr.readline()
     process.send_signal(signal.SIGSTOP)
     eventually(lambda: sorted(bridge.dump_flows()) == before, "the old flows")
     process.send_signal(signal.SIGCONT)
@@ -125,11 +127,11 @@ def test_without_traffic_there_is_nothing_to_judge(bridge: DummyBridge, config: 
 @pytest.mark.parametrize(("typed", "is_kept"), [(b"\n", True), (b"\x04", False)], ids=["ENTER", "end of file"])
 def test_at_a_terminal(bridge: DummyBridge, config: Path, before: list[str], typed: bytes, is_kept: bool) -> None:
     ours, theirs = os.openpty()
-    argv = [str(XENOOVS), "apply", str(config), "--db", bridge.ovs.db, "--yes", "--confirm", "60s"]
+    argv = [str(XENOOVS), "apply", str(config), "--db", bridge.ovs.db, "--yes", "--confirm", "10m"]
     process = subprocess.Popen(argv, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     eventually(lambda: sorted(bridge.dump_flows()) != before, "the change")
     os.write(ours, typed)
-    said, _ = process.communicate(timeout=30)
+    said, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode == 0) is is_kept
     assert "press ENTER to keep it" in said
     assert (sorted(bridge.dump_flows()) != before) is is_kept
@@ -140,7 +142,7 @@ def test_at_a_terminal(bridge: DummyBridge, config: Path, before: list[str], typ
 def test_first_offloaded_and_then_confirmed(
     xenoovs: CommandLine, bridge: DummyBridge, config: Path, before: list[str]
 ) -> None:
-    options = ["--rollback-unless-offloaded", "--within", "100ms", "--confirm", "60s"]
+    options = ["--rollback-unless-offloaded", "--within", "100ms", "--confirm", "10m"]
     process = start("apply", config, "--db", bridge.ovs.db, "--yes", *options)
     eventually(lambda: confirm(xenoovs, bridge) == 0, "somebody who waits for it")
     assert finish(process).status == 0

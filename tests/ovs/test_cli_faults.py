@@ -12,6 +12,7 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, finish, start
 from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.patience import PATIENCE_S
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd
 
 pytestmark = pytest.mark.ovs
@@ -27,7 +28,8 @@ def test_no_open_vswitch(xenoovs: CommandLine, config: Path, tmp_path: Path) -> 
 def test_no_permission(bridge: DummyBridge, config: Path) -> None:
     config.parent.chmod(0o755)
     argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(XENOOVS), "plan", str(config)]
-    said = subprocess.run([*argv, "--db", bridge.ovs.db], capture_output=True, text=True, check=False, timeout=60)
+    argv += ["--db", bridge.ovs.db]
+    said = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert said.returncode == 1
     assert "Traceback" not in said.stderr
 
@@ -92,7 +94,8 @@ def test_apply_asks_only_people(bridge: DummyBridge, config: Path) -> None:
 
 def test_ctrl_c(bridge: DummyBridge, config: Path) -> None:
     process = start("status", config, "--watch", "--db", bridge.ovs.db)
-    time.sleep(1.0)
+    assert process.stdout is not None
+    assert process.stdout.readline()
     process.send_signal(signal.SIGINT)
     said = finish(process)
     assert said.status == 130
@@ -106,13 +109,13 @@ def test_a_reader_that_has_enough(config: Path) -> None:
     process.stdout = None
     assert process.stderr is not None
     assert process.stderr.read() == ""
-    assert process.wait(timeout=60) == 1
+    assert process.wait(timeout=PATIENCE_S) == 1
 
 
 def test_a_full_disk(config: Path) -> None:
     with Path("/dev/full").open("w") as full:
         argv = [str(XENOOVS), "compile", str(config)]
-        said = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+        said = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=PATIENCE_S)
     assert said.returncode == 1
     assert "No space left on device" in said.stderr
     assert "Traceback" not in said.stderr

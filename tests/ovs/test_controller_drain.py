@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine, start
-from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.test_drain_dummy import CONFIG, ONE, WITHOUT_ONE, is_settling, receivers, tcp_packet
+from tests.patience import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.ovs
 
@@ -29,7 +29,7 @@ def test_open_connections_stay_and_new_ones_go(xenoovs: CommandLine, bridge: Dum
         said = xenoovs("plan", file, "--db", bridge.ovs.db)
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE_S)
     assert said.status == 0
     for client in mine:
         assert receivers(bridge, tcp_packet(client, 4000, "ack")) == [ONE]

@@ -10,10 +10,10 @@ from contextlib import suppress
 
 import pytest
 
-from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.openflow_peer import HELLO, peer, read_to_end
-from tests.ovs.ways import PATIENCE_S, Record, Way, running_server
+from tests.ovs.ways import Record, Way, running_server
+from tests.patience import PATIENCE_S, eventually
 from xenoovs.controller.server import Server
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.errors import MalformedOpenFlow

@@ -8,9 +8,9 @@ from ipaddress import IPv6Address, ip_address
 
 import pytest
 
-from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.ways import PATIENCE_S, Record, Way, connect, running_server
+from tests.ovs.ways import Record, Way, connect, running_server
+from tests.patience import PATIENCE_S, eventually
 from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitation
 from xenoovs.controller.answers import answer_flows
@@ -54,8 +54,7 @@ def _flows(bridge: DummyBridge) -> list[str]:
 
 def _receive(bridge: DummyBridge, *frames: bytes) -> None:
     """Let whole frames enter at p0."""
-    for start in range(0, len(frames), 32):
-        bridge.ovs.appctl("netdev-dummy/receive", "p0", *(frame.hex() for frame in frames[start : start + 32]))
+    bridge.receive("p0", [(frame.hex(),) for frame in frames])
 
 
 def test_a_solicitation_is_answered_and_not_passed_on(server: Server, bridge: DummyBridge) -> None:

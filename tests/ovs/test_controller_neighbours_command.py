@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import start
-from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
+from tests.patience import PATIENCE_S, eventually
 from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitation
 
 pytestmark = pytest.mark.ovs
@@ -39,7 +39,7 @@ def test_the_command_answers_for_the_addresses_of_its_config(bridge: DummyBridge
         _ask_until_answered(bridge, "2001:db8::81", times=2)
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE_S)
     assert {frame[:12] for frame in bridge.sent("p0")} == {HOST_MAC + VIP_MAC}
     assert bridge.ovs.vsctl("get", "controller", bridge.name, "controller_rate_limit").strip() == "1000"
     assert [flow for flow in bridge.dump_flows() if "nd_target" in flow] == []
@@ -48,5 +48,5 @@ def test_the_command_answers_for_the_addresses_of_its_config(bridge: DummyBridge
 def _ask_until_answered(bridge: DummyBridge, vip: str, *, times: int) -> None:
     """The flow for the address comes with the first round."""
     eventually(lambda: any(f"nd_target={vip}" in flow for flow in bridge.dump_flows()), f"the flow for {vip}")
-    bridge.ovs.appctl("netdev-dummy/receive", "p0", solicitation(target=IPv6Address(vip).packed).hex())
+    bridge.receive("p0", [(solicitation(target=IPv6Address(vip).packed).hex(),)])
     eventually(lambda: len(bridge.sent("p0")) == times, f"an answer for {vip}")

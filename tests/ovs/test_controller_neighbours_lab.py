@@ -8,9 +8,9 @@ from ipaddress import IPv6Address, ip_address
 
 import pytest
 
-from tests.ovs.agents import eventually
 from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
 from tests.ovs.ways import Record, connect
+from tests.patience import PATIENCE_S, eventually
 from tests.unit.controller.test_solicitation import solicitation
 from xenoovs.agent.probe.namespace import inside
 from xenoovs.compile.program import compile_program
@@ -48,7 +48,7 @@ def server(lab: Lab) -> Iterator[Server]:
     with started as running:
         running.board.want(lab.topology.bridge)
         connect(lab.ovs, lab.topology.bridge, running)
-        switch = ControllerSwitch(running.board, patience_s=20)
+        switch = ControllerSwitch(running.board, patience_s=PATIENCE_S)
         switch.apply(lab.topology.bridge, _program(_BALANCER))
         running.responder.follow(_BALANCER)
         eventually(lambda: "nd_target" in _dump(lab), "the flows that bring solicitations")
@@ -79,8 +79,11 @@ def _neighbour(lab: Lab) -> str:
     return _ip(lab, "neigh", "show", _VIP, "dev", lab.topology.clients.interface)
 
 
-def _call(lab: Lab) -> None:
-    """A client sends a datagram to the VIP; the kernel has to ask for it first."""
+def _finds(lab: Lab) -> bool:
+    """Whether the kernel has taken an answer. A client sends a datagram to the VIP; the kernel has to ask first.
+
+    It asks three times, a second apart; where the machine is too busy for an answer by then, the client sends again.
+    """
 
     def call() -> None:
         with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
@@ -88,16 +91,15 @@ def _call(lab: Lab) -> None:
             sock.sendto(b"?", (_VIP, 53))
 
     inside(lab.topology.clients.namespace, call)
+    return f"lladdr {VIP_MAC} REACHABLE" in _neighbour(lab)
 
 
 def test_a_host_finds_the_vip(lab: Lab, server: Server) -> None:
-    _call(lab)
-    eventually(lambda: f"lladdr {VIP_MAC} REACHABLE" in _neighbour(lab), "the kernel takes the answer")
-    assert server.responder.answered == 1
+    eventually(lambda: _finds(lab), "the kernel takes the answer")
+    assert server.responder.answered >= 1
 
 
 def test_a_host_finds_the_vip_amid_a_flood(lab: Lab, server: Server) -> None:
-    """Hosts ask three times, a second apart; the flood is over by then, or leaves room."""
     frame = solicitation(target=IPv6Address(_VIP).packed)
 
     def flood() -> None:
@@ -107,7 +109,6 @@ def test_a_host_finds_the_vip_amid_a_flood(lab: Lab, server: Server) -> None:
                 sock.send(frame)
 
     inside(lab.topology.clients.namespace, flood)
-    _call(lab)
-    eventually(lambda: f"lladdr {VIP_MAC} REACHABLE" in _neighbour(lab), "the kernel takes the answer")
+    eventually(lambda: _finds(lab), "the kernel takes the answer")
     assert server.responder.answered < _FLOOD
     assert server.board.find(lab.topology.bridge) is not None

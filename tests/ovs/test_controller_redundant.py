@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import start
-from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.ways import PATIENCE_S, Record, connect, live_switch, running_server
+from tests.ovs.ways import Record, connect, live_switch, running_server
+from tests.patience import PATIENCE_S, eventually
 from xenoovs.controller import keeper
 from xenoovs.controller.line import Line
 from xenoovs.controller.server import Server

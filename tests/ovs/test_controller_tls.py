@@ -11,10 +11,10 @@ import pytest
 import trustme
 
 from tests.command_line import CommandLine
-from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyOvs
 from tests.ovs.openflow_peer import HELLO, peer, read_to_end
 from tests.ovs.ways import Record, Way, live_switch, running_server
+from tests.patience import eventually
 from xenoovs.controller.listen import Certificates
 from xenoovs.controller.server import Server
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod

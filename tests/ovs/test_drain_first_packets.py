@@ -11,7 +11,6 @@ from threading import Event, Thread
 import pytest
 
 from tests.command_line import CommandLine, finish, start
-from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.test_drain_dummy import (
     CONFIG,
@@ -26,6 +25,7 @@ from tests.ovs.test_drain_dummy import (
     receivers,
     tcp_packet,
 )
+from tests.patience import eventually
 
 pytestmark = pytest.mark.ovs
 
@@ -58,6 +58,16 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@contextmanager
+def slowly_settling(bridge: DummyBridge) -> Iterator[None]:
+    """Blocks of drains that begin inside settle for eight seconds, not for two."""
+    bridge.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=2000")
+    try:
+        yield
+    finally:
+        bridge.ovs.vsctl("remove", "Open_vSwitch", ".", "other_config", "max-revalidator")
+
+
 def test_the_connection_that_made_a_megaflow_stays(xenoovs: CommandLine, bridge: DummyBridge, file: Path) -> None:
     """Its SYN is translated again when flows change, and learned when the megaflow has had packets of others."""
     assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
@@ -75,7 +85,7 @@ def test_the_connection_that_made_a_megaflow_stays(xenoovs: CommandLine, bridge:
 
 def test_a_connection_that_opens_while_a_block_settles_stays(bridge: DummyBridge, file: Path) -> None:
     """Its SYN made a megaflow of its own, which is used again and again: the server's answers are lost."""
-    with agent(bridge, file):
+    with slowly_settling(bridge), agent(bridge, file):
         eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
         client = next(
             c for c in ("198.51.100.2", "198.51.100.3") if receivers(bridge, tcp_packet(c, 1, "ack")) == [ONE]
@@ -105,10 +115,11 @@ def test_who_is_interrupted_while_a_block_settles_can_go_on(
 ) -> None:
     assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
     file.write_text(WITHOUT_ONE)
-    process = start("apply", file, "--db", bridge.ovs.db, "-y")
-    eventually(lambda: is_settling(bridge), "a drain")
-    process.send_signal(signal.SIGINT)
-    assert finish(process).status == 130
+    with slowly_settling(bridge):
+        process = start("apply", file, "--db", bridge.ovs.db, "-y")
+        eventually(lambda: is_settling(bridge), "a drain")
+        process.send_signal(signal.SIGINT)
+        assert finish(process).status == 130
     eventually(lambda: (drain_age_s(bridge) or 0) > 2, "time to pass")
     assert is_settling(bridge)
     said = xenoovs("status", file, "--db", bridge.ovs.db, "--interval", "0", "-o", "json")

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.golden.cases import CASES, WITH_ORIGINAL, file_of
-from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.ovs.dummy import DummyBridge
 from xenoovs.openflow.parse import parse_flow
 from xenoovs.openflow.render import render_flow
 
 pytestmark = pytest.mark.ovs
-
-
-@pytest.fixture
-def dpu(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
-    """A bridge with every port that the cases name."""
-    with dummy_ovs.bridge(ports=("p0", "p1", "pf0hpf", "en3f0pf0sf0")) as made:
-        yield made
 
 
 @pytest.mark.parametrize("case", CASES)

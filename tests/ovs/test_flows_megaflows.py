@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.golden.cases import CASES, examples_of, program_of
-from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import install, observed_shapes, predicted_shape, send
 from xenoovs.simulate.megaflows import predict_megaflows
 
 pytestmark = pytest.mark.ovs
-
-
-@pytest.fixture
-def dpu(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
-    """A bridge with every port that the cases name."""
-    with dummy_ovs.bridge(ports=("p0", "p1", "pf0hpf", "en3f0pf0sf0")) as made:
-        yield made
 
 
 @pytest.mark.parametrize("case", CASES)

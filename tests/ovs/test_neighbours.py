@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import finish, start
-from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
+from tests.patience import eventually
 from tests.probe_support import FAR_MAC, inside_ip, two_namespaces
 from xenoovs.agent.neighbour import Neighbours, resolve_now
 from xenoovs.agent.reconcile import Reconciler

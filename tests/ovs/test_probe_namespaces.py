@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.probe_support import FAR_MAC, NEAR_MAC, ask, inside_ip, nothing_left, two_namespaces
 from xenoovs.agent.probe.namespace import inside
 from xenoovs.agent.probe.run import Prober
@@ -62,7 +63,7 @@ def test_thousands_of_targets_share_one_socket(near: str) -> None:
         async with nothing_left():
             prober, via = Prober(), Via(None, near)
             hosts = [f"127.0.{i >> 8}.{i & 255}" for i in range(1, 2001)]
-            probes = (prober.probe(IcmpTarget(ip_address(host), via), timeout_s=5) for host in hosts)
+            probes = (prober.probe(IcmpTarget(ip_address(host), via), timeout_s=PATIENCE_S) for host in hosts)
             return [result.reason for result in await asyncio.gather(*probes)]
 
     assert asyncio.run(many()) == ["answered"] * 2000
@@ -100,7 +101,7 @@ def test_namespace_made_anew_is_entered_anew() -> None:
     prober = Prober()
 
     async def once(namespace: str) -> str:
-        return (await prober.probe(ArpTarget(FAR, "n0", FAR_ADDRESS, namespace), timeout_s=2)).reason
+        return (await prober.probe(ArpTarget(FAR, "n0", FAR_ADDRESS, namespace), timeout_s=PATIENCE_S)).reason
 
     for _ in range(2):
         with two_namespaces("anew") as (name, _far):
@@ -134,18 +135,18 @@ def test_cancelled(near: str, kind: str, turns: int) -> None:
     async def main() -> None:
         prober = Prober()
         async with nothing_left():
-            probes = [asyncio.create_task(prober.probe(silent, timeout_s=30)) for _ in range(3)]
+            probes = [asyncio.create_task(prober.probe(silent, timeout_s=600)) for _ in range(3)]
             for _ in range(turns):
                 await asyncio.sleep(0.0001)
-            answered = asyncio.create_task(prober.probe(other, timeout_s=5))
+            answered = asyncio.create_task(prober.probe(other, timeout_s=PATIENCE_S))
             for probe in probes:
                 probe.cancel()
-            ended, _ = await asyncio.wait(probes, timeout=10)
+            ended, _ = await asyncio.wait(probes, timeout=PATIENCE_S)
             assert len(ended) == 3
             assert all(probe.cancelled() for probe in probes)
             assert (await answered).reason == "answered"
         async with nothing_left():
-            assert (await prober.probe(other, timeout_s=5)).reason == "answered"
+            assert (await prober.probe(other, timeout_s=PATIENCE_S)).reason == "answered"
 
     asyncio.run(main())
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import finish, start
-from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.patience import eventually
 from xenoovs.errors import CommandFailed, FlowsNotBack
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
 from xenoovs.switch.endpoint import Endpoint

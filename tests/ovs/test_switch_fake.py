@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scripts.bench.configs import large_config
+from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.ways import Record, Way, live_switch, running_server
 from tests.property.flows import actions, flows
@@ -20,7 +21,6 @@ from xenoovs.openflow.cookie import OWNER
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.match import Match
 from xenoovs.switch.api import Switch
-from xenoovs.switch.fake import FakeSwitch, fake_bridge
 
 pytestmark = pytest.mark.ovs
 

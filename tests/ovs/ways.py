@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.ovs.dummy import DummyOvs
+from tests.patience import PATIENCE_S
 from xenoovs.controller.listen import Certificates, parse_address
 from xenoovs.controller.server import Server, Settings
 from xenoovs.controller.session import Patience
@@ -17,7 +18,6 @@ from xenoovs.switch.api import Switch
 from xenoovs.switch.endpoint import find_endpoint
 from xenoovs.switch.live import LiveSwitch
 
-PATIENCE_S = 20.0
 _PACE = ("inactivity_probe=5000", "max_backoff=1000", "connection_mode=out-of-band")
 
 

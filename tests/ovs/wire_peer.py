@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from itertools import count
 
 from tests.ovs.dummy import DummyBridge
+from tests.patience import PATIENCE_S
 from xenoovs.openflow.bundle import Bundle
 from xenoovs.openflow.wire.bundle import encode_bundle
 from xenoovs.openflow.wire.codec import decode, encode
@@ -20,7 +21,6 @@ from xenoovs.openflow.wire.multipart import PortDescReply, PortDescRequest
 from xenoovs.openflow.wire.port import Port, names_of, numbers_of
 
 OURS = frozenset((VERSION,))
-_PATIENCE_S = 20.0
 
 
 class WirePeer:
@@ -85,7 +85,7 @@ class WirePeer:
 def wire_peer(bridge: DummyBridge) -> Iterator[WirePeer]:
     """A connection for the time of a `with`, with HELLO exchanged and the ports known."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(_PATIENCE_S)
+        connection.settimeout(PATIENCE_S)
         connection.connect(bridge.management.removeprefix("unix:"))
         peer = WirePeer(connection)
         peer.send(Hello(OURS))

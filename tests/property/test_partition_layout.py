@@ -7,9 +7,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tuple_space import Megaflow, Rule, megaflows
 from xenoovs.partition.block import Assignment
 from xenoovs.partition.layout import layout
-from xenoovs.partition.ovsmodel import Megaflow, Rule, megaflows
 from xenoovs.partition.solve import block_count
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.fake_switch import FakeSwitch, fake_bridge
 from xenoovs.agent.aim import Aim
 from xenoovs.agent.desired import Ramps
 from xenoovs.agent.probe.target import IcmpTarget
@@ -28,7 +29,6 @@ from xenoovs.config.load import parse_config
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.action import Learn
 from xenoovs.openflow.flow import Flow
-from xenoovs.switch.fake import FakeSwitch, fake_bridge
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.yaml"))
 TICK_S, RESYNC_S = Fraction(1, 100), 10

@@ -59,16 +59,6 @@ def parts(slow: SlowStarts, balancer: Balancer, *, now_s: float) -> dict[Names, 
     return {names: part for names, part in found.items() if part < 1}
 
 
-def next_step_s(slow: SlowStarts, balancer: Balancer, *, now_s: float) -> float | None:
-    """When `parts` will be another; None: not by time alone."""
-    times = []
-    for _, service, since in _running(slow, balancer):
-        step_s = _ramp_s(service) / (STEPS - 1)
-        if step_s:
-            times.append(since + (int((now_s - since) / step_s) + 1) * step_s)
-    return min(times, default=None)
-
-
 def _running(slow: SlowStarts, balancer: Balancer) -> Iterator[tuple[Names, Service, float]]:
     if not slow.begun:
         return

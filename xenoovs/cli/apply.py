@@ -113,10 +113,13 @@ def command(**given: Any) -> None:
 
 
 def _send(balancer: Balancer, change: PlannedChange, switch: LiveSwitch, options: Options) -> None:
-    from xenoovs.cli.agent_client import Where, tell_of_agent
+    from xenoovs.cli.agent_client import Where, find_places, refuse_beside_agent, tell_of_agent
 
-    if not options.has_way_back:
-        tell_of_agent(Where(None, None, options.db, options.lab), change.bridge)
+    where = Where(None, None, options.db, options.lab)
+    if options.has_way_back:
+        refuse_beside_agent(find_places(where), change.bridge)
+    else:
+        tell_of_agent(where, change.bridge)
     _confirm(change, yes=options.yes)
     if options.has_way_back:
         _apply_with_way_back(balancer, change, switch, options)
@@ -135,6 +138,7 @@ def _apply_with_way_back(balancer: Balancer, change: PlannedChange, switch: Live
     from xenoovs.switch.guard import Guard
 
     places = find_places(Where(None, change.bridge, options.db, options.lab))
+    # Once more: a person may have thought for long.
     refuse_beside_agent(places, change.bridge)
     before = take_flows(switch, change.bridge)
     with bound_socket(places.waiting(change.bridge)) as sock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -167,16 +167,7 @@ def status_command(context: click.Context, /, name: str, *, output: Output) -> N
 @click.option("--icmp", "protocol", flag_value=Protocol.ICMP.value, help="Only services that take ICMP.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed, other clients.")
 @output_option
-def traffic_command(
-    config: Path | None,
-    name: str,
-    *,
-    clients: int,
-    packets: int,
-    protocol: str | None,
-    seed: int,
-    output: Output,
-) -> None:
+def traffic_command(config: Path | None, name: str, *, protocol: str | None, output: Output, **load: Any) -> None:
     """Send packets from many clients to the services of a lab and count who answered.
 
     The backends are told by their answers, never by the flows. FILE: a config other than the one the lab was built
@@ -190,7 +181,7 @@ def traffic_command(
 
     lab = open_lab(name)
     balancer = _balancer(config or lab.directory / CONFIG)
-    wanted = Load(clients=clients, packets=packets, protocol=Protocol(protocol) if protocol else None, seed=seed)
+    wanted = Load(protocol=Protocol(protocol) if protocol else None, **load)
     with progress_bar("sending") as progress:
         report = send(lab, balancer, load=wanted, progress=progress)
     program = compile_near(balancer, connect(db=None, lab=name).dump_flows(balancer.uplinks.bridge))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,20 +14,23 @@ from xenoovs.cli.output import print_json
 FLOWS_SHOWN = 20
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one call."""
+
+    config: Path
+    db: str | None
+    lab: str | None
+    rebalance: bool
+    all_flows: bool
+    output: Output
+
+
 @bridge_command("plan")
 @rebalance_option
 @click.option("--all-flows", is_flag=True, help=f"Show every flow, not {FLOWS_SHOWN} of each kind.")
 @click.pass_context
-def command(
-    context: click.Context,
-    config: Path,
-    db: str | None,
-    lab: str | None,
-    *,
-    rebalance: bool,
-    all_flows: bool,
-    output: Output,
-) -> None:
+def command(context: click.Context, /, **given: Any) -> None:
     """Compare the config FILE with its bridge, and change nothing.
 
     Shows the flows that would be added (+), changed (~) and removed (-); for each service the backends' shares of the
@@ -38,10 +43,11 @@ def command(
     from xenoovs.cli.planning import plan_change
     from xenoovs.cli.show_plan import plan_document, show_plan
 
-    balancer, switch = load_resolved(config), connect(db, lab)
-    change = plan_change(balancer, switch, rebalance=rebalance, drains=Drains(switch))
-    if output is Output.JSON:
+    options = Options(**given)
+    balancer, switch = load_resolved(options.config), connect(options.db, options.lab)
+    change = plan_change(balancer, switch, rebalance=options.rebalance, drains=Drains(switch))
+    if options.output is Output.JSON:
         print_json(plan_document(change))
     else:
-        show_plan(change, flows_shown=None if all_flows else FLOWS_SHOWN)
+        show_plan(change, flows_shown=None if options.all_flows else FLOWS_SHOWN)
     context.exit(EXIT_OK if change.difference.is_empty else EXIT_DIFFERS)

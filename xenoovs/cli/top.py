@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,9 +28,7 @@ _WIDTH_OF_PIPES = 120
 @agent_options
 @click.option("--interval", "interval_s", type=duration, default="2s", show_default=True, help="Between two looks.")
 @click.option("--once", is_flag=True, help="Print one frame and end, as without a terminal.")
-def command(
-    control: Path | None, bridge: str | None, db: str | None, lab: str | None, *, interval_s: float, once: bool
-) -> None:
+def command(*, interval_s: float, once: bool, **where: Any) -> None:
     """Show live who gets what: for each backend of a running agent its state, shares, packets, and where they run.
 
     WANTED: share by weight. SEEN: share of the packets between the last two looks at the datapath. NIC: of its packets,
@@ -41,7 +38,7 @@ def command(
     """
     from xenoovs.cli.agent_client import find_client
 
-    client = find_client(Where(control, bridge, db, lab))
+    client = find_client(Where(**where))
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         _print_once(client)
         return

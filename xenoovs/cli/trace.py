@@ -10,7 +10,7 @@ import click
 
 from xenoovs.cli.options import Output, bridge_command, connect, load_resolved
 from xenoovs.cli.output import print_json
-from xenoovs.cli.trace_packet import address, packet_of
+from xenoovs.cli.trace_packet import Asked, address, packet_of
 from xenoovs.model.address import Mac
 from xenoovs.model.intent import service_of
 from xenoovs.model.service import Protocol
@@ -40,11 +40,9 @@ def command(
     /,
     config: Path,
     *,
-    db: str | None,
-    lab: str | None,
     offline: bool,
     output: Output,
-    **packet: Any,
+    **given: Any,
 ) -> None:
     """Show which backend and which flows a client's packet meets.
 
@@ -56,14 +54,16 @@ def command(
     from xenoovs.simulate.table import tables_of
 
     balancer = load_resolved(config)
-    asked = packet_of(balancer, **packet)
+    db, lab = given.pop("db"), given.pop("lab")
+    asked = Asked(**given)
+    packet = packet_of(balancer, asked)
     switch = None if offline else _reach(balancer, db=db, lab=lab)
-    if isinstance(switch, _Reached) and packet["in_port"]:
-        _check_port(packet["in_port"], switch.switch.describe(balancer.uplinks.bridge))
+    if isinstance(switch, _Reached) and asked.in_port:
+        _check_port(asked.in_port, switch.switch.describe(balancer.uplinks.bridge))
     program = compile_near(balancer, switch.observed if isinstance(switch, _Reached) else ())
-    outcome = tables_of(program.flows).run(asked)
-    check = _ask(balancer, asked, outcome, switch) if isinstance(switch, _Reached) else switch
-    _show(balancer, asked, outcome, check, output=output)
+    outcome = tables_of(program.flows).run(packet)
+    check = _ask(balancer, packet, outcome, switch) if isinstance(switch, _Reached) else switch
+    _show(balancer, packet, outcome, check, output=output)
     context.exit(EXIT_DIFFERS if check is not None and check.agrees is False else EXIT_OK)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from ipaddress import ip_address
 
 import click
@@ -28,33 +29,36 @@ def address(text: str) -> IPAddress:
         raise click.BadParameter(str(error)) from None
 
 
-def packet_of(
-    balancer: Balancer,
-    *,
-    src: IPAddress,
-    dst: IPAddress | None,
-    protocol: str | None,
-    sport: int,
-    dport: int | None,
-    in_port: str | None,
-) -> Packet:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user said of the packet; None: nothing, and what is likely is taken."""
+
+    src: IPAddress
+    dst: IPAddress | None
+    protocol: str | None
+    sport: int
+    dport: int | None
+    in_port: str | None
+
+
+def packet_of(balancer: Balancer, asked: Asked) -> Packet:
     """The packet. Raises click.UsageError when source and destination are not of one IP version."""
-    family = family_of(src)
-    asked = Protocol(protocol) if protocol else None
-    service = _guess_service(_for_addresses(balancer, src, dst), protocol=asked, dport=dport)
+    src, dport, family = asked.src, asked.dport, family_of(asked.src)
+    protocol = Protocol(asked.protocol) if asked.protocol else None
+    service = _guess_service(_for_addresses(balancer, src, asked.dst), protocol=protocol, dport=dport)
     claim = service.claim if service else None
-    kind = asked or (claim.protocol if claim and claim.protocol else Protocol.UDP)
+    kind = protocol or (claim.protocol if claim and claim.protocol else Protocol.UDP)
     vips = claim.vips_of(family) if claim else ()
-    destination = dst or (vips[0] if vips else _other_than(src))
+    destination = asked.dst or (vips[0] if vips else _other_than(src))
     if family_of(destination) is not family:
         raise click.UsageError(f"--src {src} and --dst {destination} are not of one IP version.")
     port = dport if dport is not None else claim.ports[0].first if claim and claim.ports else _SOME_PORT
     return Packet(
-        in_port=in_port or balancer.uplinks.ingress[0],
+        in_port=asked.in_port or balancer.uplinks.ingress[0],
         source=src,
         destination=destination,
         protocol=kind.number(family),
-        sport=sport if kind.has_ports else _ECHO_REQUEST[src.version],
+        sport=asked.sport if kind.has_ports else _ECHO_REQUEST[src.version],
         dport=port if kind.has_ports else 0,
         dl_dst=service.vip_mac if service and service.vip_mac else Mac(0x020000000002),
     )

@@ -22,6 +22,46 @@ _DEFAULT_LISTEN = "127.0.0.1:6653"
 _SHARED = ("listen", "tls_key", "tls_cert")
 """Options that have a default, or another use too."""
 
+_OPTIONS = (
+    click.option(
+        "--via",
+        type=click.Choice(["ofctl", "controller"]),
+        default="ofctl",
+        show_default=True,
+        help="The way to the switch: ovs-ofctl, or a bridge that connects here by OpenFlow.",
+    ),
+    click.option(
+        "--listen",
+        metavar="ADDRESS:PORT",
+        default=_DEFAULT_LISTEN,
+        show_default=True,
+        help="Controller: where bridges connect. Beyond this host TLS is needed.",
+    ),
+    click.option(
+        "--datapath-id",
+        metavar="ID",
+        callback=lambda _context, _parameter, value: None if value is None else parse_datapath_id(value),
+        help="Controller: let in only the bridge with this datapath id (16 hexadecimal digits).",
+    ),
+    click.option(
+        "--tls-ca",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Controller: authority of the switches (PEM).",
+    ),
+    click.option(
+        "--attach",
+        is_flag=True,
+        help="Controller: tell the bridge on this host to connect here, and to keep its flows when the controller "
+        "is gone (fail_mode=secure). Open vSwitch drops all flows once when a bridge gets its first controller.",
+    ),
+    click.option(
+        "--redundant",
+        is_flag=True,
+        help="Controller: share the bridge with others; one is master, the rest stand by.",
+    ),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Control:
@@ -41,42 +81,7 @@ def via_options(command: Command) -> Command:
 
     `control_of` reads their values and those of --tls-key and --tls-cert.
     """
-    path = click.Path(dir_okay=False, path_type=Path)
-    options = (
-        click.option(
-            "--via",
-            type=click.Choice(["ofctl", "controller"]),
-            default="ofctl",
-            show_default=True,
-            help="The way to the switch: ovs-ofctl, or a bridge that connects here by OpenFlow.",
-        ),
-        click.option(
-            "--listen",
-            metavar="ADDRESS:PORT",
-            default=_DEFAULT_LISTEN,
-            show_default=True,
-            help="Controller: where bridges connect. Beyond this host TLS is needed.",
-        ),
-        click.option(
-            "--datapath-id",
-            metavar="ID",
-            callback=lambda _context, _parameter, value: None if value is None else parse_datapath_id(value),
-            help="Controller: let in only the bridge with this datapath id (16 hexadecimal digits).",
-        ),
-        click.option("--tls-ca", type=path, metavar="FILE", help="Controller: authority of the switches (PEM)."),
-        click.option(
-            "--attach",
-            is_flag=True,
-            help="Controller: tell the bridge on this host to connect here, and to keep its flows when the controller "
-            "is gone (fail_mode=secure). Open vSwitch drops all flows once when a bridge gets its first controller.",
-        ),
-        click.option(
-            "--redundant",
-            is_flag=True,
-            help="Controller: share the bridge with others; one is master, the rest stand by.",
-        ),
-    )
-    for option in reversed(options):
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 

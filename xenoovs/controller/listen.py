@@ -16,9 +16,6 @@ from xenoovs.controller.pipe import Pipe
 from xenoovs.controller.voice import Voice
 from xenoovs.errors import CannotListen, CertificateUnusable
 
-DEFAULT_PORT = 6653
-"""OpenFlow's own (IANA)."""
-
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})", re.ASCII)
 _CONNECTIONS = 64
 """At one time, strangers included. More wait in the kernel's queue."""

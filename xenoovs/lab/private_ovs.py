@@ -105,6 +105,7 @@ def start_database(ovs: PrivateOvs, *, netns: str | None = None) -> None:
     if not conf.exists():
         _run_daemon(ovs, ["ovsdb-tool", "create", str(conf), str(_SCHEMA)])
     options = [str(conf), f"--remote=p{ovs.db}", *_daemon_options(ovs, "ovsdb-server")]
+    _wait_until_released(ovs.directory / "ovsdb-server.pid")
     _run_daemon(ovs, ["ovsdb-server", *options], netns=netns)
     ovs.vsctl("--no-wait", "init")
 

@@ -24,11 +24,6 @@ class ProbeKind(Enum):
     def has_port(self) -> bool:
         return self in (ProbeKind.TCP, ProbeKind.HTTP, ProbeKind.HTTPS, ProbeKind.DNS, ProbeKind.UDP)
 
-    @property
-    def needs_address(self) -> bool:
-        """Whether only a backend with an address can be asked. ARP can also ask for the VIP."""
-        return self is ProbeKind.ICMP or self.has_port
-
 
 class Initial(Enum):
     """A backend of which nothing is known yet: the first result decides at once, or it waits for `rise` answers."""

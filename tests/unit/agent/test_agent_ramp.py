@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit import balancer as small
 from xenoovs.agent.desired import effective
-from xenoovs.agent.ramp import Names, SlowStarts, next_step_s, observe, parts
+from xenoovs.agent.ramp import Names, SlowStarts, observe, parts
 from xenoovs.agent.view import Seen, service_views
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.health import Health, ProbeKind
@@ -35,13 +35,6 @@ def test_steps(now_s: float, part: int | None) -> None:
     one = balancer(1, 1)
     expected: dict[Names, Fraction] = {} if part is None else {B1: Fraction(part, STEPS)}
     assert parts(back(one), one, now_s=now_s) == expected
-
-
-def test_the_time_of_the_next_step() -> None:
-    one = balancer(1, 1)
-    assert next_step_s(back(one), one, now_s=0.5) == pytest.approx(1)
-    assert next_step_s(back(one), one, now_s=6.5) == pytest.approx(7)
-    assert next_step_s(SlowStarts(), one, now_s=0.5) is None
 
 
 def test_nobody_starts_slowly_at_the_first_look_at_an_empty_bridge() -> None:

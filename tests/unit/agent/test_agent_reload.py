@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent_support import Scene, eventually, make_scene
+from tests.agent_support import Scene, make_scene
 from tests.command_line import SMALL_CONFIG
+from tests.fake_switch import fake_bridge
+from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
 from xenoovs.compile.pipeline import Stage, cookie_of
 from xenoovs.errors import CommandTimeout
 from xenoovs.openflow.parse import parse_dump
-from xenoovs.switch.fake import fake_bridge
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import SMALL_CONFIG
+from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit import balancer as small
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
@@ -18,7 +19,6 @@ from xenoovs.agent.probe.target import Target
 from xenoovs.agent.reconcile import Reconciler
 from xenoovs.errors import BundleRejected, CommandTimeout, PortsMissing
 from xenoovs.model.balancer import Balancer
-from xenoovs.switch.fake import FakeSwitch, fake_bridge
 
 ONE = small.balancer(small.service(small.claim(), 3, 1))
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.agent_support import Scene, eventually, make_scene
+from tests.agent_support import Scene, make_scene
+from tests.patience import eventually
 from xenoovs.agent.document import from_document
 from xenoovs.agent.snapshot import BackendState, Snapshot
 from xenoovs.errors import AgentRefused

@@ -13,6 +13,7 @@ import pytest
 import trustme
 
 from tests.agent_support import Scene, make_scene
+from tests.patience import PATIENCE_S
 from xenoovs.agent.control.serve import Listen, Opened, open_port
 from xenoovs.errors import ListenError
 
@@ -23,7 +24,7 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def send(path: Path, method: str, target: str, body: bytes = b"") -> tuple[int, dict[str, Any]]:
-    connection = HTTPConnection("localhost", timeout=10)
+    connection = HTTPConnection("localhost", timeout=PATIENCE_S)
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.connect(str(path))
     connection.request(method, target, body)
@@ -89,7 +90,7 @@ def test_too_much_is_refused(scene: Scene) -> None:
 
 
 def ask_port(opened: Opened, method: str, target: str, **headers: str) -> tuple[int, Any]:
-    connection = HTTPConnection("127.0.0.1", opened.socket.getsockname()[1], timeout=10)
+    connection = HTTPConnection("127.0.0.1", opened.socket.getsockname()[1], timeout=PATIENCE_S)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, target, headers=named)
     response = connection.getresponse()
@@ -136,7 +137,7 @@ def test_over_tls(scene: Scene) -> None:
     context = ssl.create_default_context()
     authority.configure_trust(context)
     with scene.agent(also=(opened,)):
-        connection = HTTPSConnection("localhost", opened.socket.getsockname()[1], context=context, timeout=10)
+        connection = HTTPSConnection("localhost", opened.socket.getsockname()[1], context=context, timeout=PATIENCE_S)
         connection.request("GET", "/v1/events")
         assert connection.getresponse().status == 200
         connection.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake_switch import FakeSwitch
 from xenoovs.agent.offload_totals import Counters, grown
 from xenoovs.agent.offload_watch import OffloadWatch, WatchPace
 from xenoovs.agent.sighting import Sighting
@@ -15,7 +16,6 @@ from xenoovs.agent.snapshot import Traffic
 from xenoovs.compile.program import Program, compile_program
 from xenoovs.config.load import load_config
 from xenoovs.errors import SwitchUnreachable
-from xenoovs.switch.fake import FakeSwitch
 from xenoovs.verify.verdict import Verdict
 
 VERIFY = Path(__file__).parents[2] / "golden" / "verify"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.probe_support import nothing_left, tcp_server, udp_answers
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import DnsTarget, ExecTarget, HttpTarget, Target, TcpTarget, Tls, UdpTarget
@@ -50,7 +51,7 @@ def test_cancelled(kind: str) -> None:
                     for _ in range(turns):
                         await asyncio.sleep(0.0001)
                     probe.cancel()
-                    await asyncio.wait([probe], timeout=10)
+                    await asyncio.wait([probe], timeout=PATIENCE_S)
                     assert probe.done()
 
     asyncio.run(main())

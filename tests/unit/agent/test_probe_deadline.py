@@ -8,8 +8,10 @@ from ipaddress import IPv4Address
 
 import pytest
 
+from tests.patience import PATIENCE_S, eventually
 from tests.probe_support import nothing_left, tcp_server, udp_answers
 from xenoovs.agent.probe.deadline import Deadline
+from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import HttpTarget, TcpTarget, UdpTarget
 
@@ -22,10 +24,16 @@ def test_an_answer_that_lay_in_the_kernel_counts() -> None:
             prober = Prober()
             probes = [asyncio.create_task(prober.probe(UdpTarget(LOCAL, port, b"a"), timeout_s=0.1)) for _ in range(50)]
             await asyncio.sleep(0)
+            eventually(lambda: len(asked) == 50, "all questions are heard")
             time.sleep(0.3)
             assert [probe.ok for probe in await asyncio.gather(*probes)] == [True] * 50
 
-    with udp_answers(lambda request: [request]) as port:
+    def answer(request: bytes) -> list[bytes]:
+        asked.append(request)
+        return [request]
+
+    asked: list[bytes] = []
+    with udp_answers(answer) as port:
         asyncio.run(main())
 
 
@@ -37,25 +45,23 @@ def test_a_conversation_gets_back_the_time_in_which_nobody_listened() -> None:
 
     async def main() -> None:
         async with tcp_server(answer) as port:
-            probe = asyncio.create_task(Prober().probe(HttpTarget(LOCAL, port, body=b"ok"), timeout_s=0.2))
+            probe = asyncio.create_task(Prober().probe(HttpTarget(LOCAL, port, body=b"ok"), timeout_s=1))
             await asyncio.sleep(0)
-            time.sleep(0.4)
+            time.sleep(1.5)
             assert (await probe).ok
 
     asyncio.run(main())
 
 
-def test_silence_is_still_a_failure_and_soon() -> None:
-    async def main() -> float:
-        begun = time.monotonic()
+def test_silence_is_still_a_failure() -> None:
+    async def main() -> ProbeResult:
         probe = asyncio.create_task(Prober().probe(UdpTarget(LOCAL, port, b"a"), timeout_s=0.1))
         await asyncio.sleep(0)
         time.sleep(0.3)
-        assert (await probe).reason == "no answer within 0.1 s"
-        return time.monotonic() - begun
+        return await asyncio.wait_for(probe, PATIENCE_S)
 
     with udp_answers(lambda _: []) as port:
-        assert asyncio.run(main()) < 2
+        assert asyncio.run(main()).reason == "no answer within 0.1 s"
 
 
 def test_cancelling_from_outside_is_no_timeout() -> None:

@@ -10,6 +10,7 @@ from ipaddress import ip_address
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.probe_support import Talk, nothing_left, tcp_server
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.run import Prober
@@ -34,7 +35,7 @@ def get(
     talk: Talk,
     *,
     host: str = "127.0.0.1",
-    timeout_s: float = 2,
+    timeout_s: float = PATIENCE_S,
     server_tls: ssl.SSLContext | None = None,
     **more: object,
 ) -> ProbeResult:
@@ -74,8 +75,8 @@ def test_reset_in_the_middle() -> None:
 
 
 def test_silent_and_trickling_servers_meet_the_deadline() -> None:
-    assert get(says(b"", hold_s=0.3), timeout_s=0.1).reason == "no answer within 0.1 s"
-    trickle = says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nb", hold_s=0.3)
+    assert get(says(b"", hold_s=60), timeout_s=0.1).reason == "no answer within 0.1 s"
+    trickle = says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nb", hold_s=60)
     assert get(trickle, timeout_s=0.1, body=b"hello").reason == "no complete body within 0.1 s"
 
 
@@ -98,7 +99,7 @@ def test_host_and_path_are_sent_as_given() -> None:
     async def once() -> ProbeResult:
         async with tcp_server(talk) as port:
             target = HttpTarget(ip_address("127.0.0.1"), port, path="/health?a=%2F", host="www.example")
-            return await Prober().probe(target, timeout_s=2)
+            return await Prober().probe(target, timeout_s=PATIENCE_S)
 
     assert asyncio.run(once()).ok
     assert seen[0].startswith(b"GET /health?a=%2F HTTP/1.1\r\nHost: www.example\r\n")

@@ -22,11 +22,11 @@ from threading import Thread
 import pytest
 from aiohttp import web
 
+from tests.patience import PATIENCE_S
 from tests.snapshots import snapshot
 from xenoovs.agent.document import to_document
 from xenoovs.agent.snapshot import Snapshot
 
-_PATIENCE_S = 20.0
 _TOP = (sys.executable, "-c", "from xenoovs.cli.main import main; main()", "top", "--interval", "100ms", "--control")
 
 
@@ -59,9 +59,9 @@ def served(stub: Stub, path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(_PATIENCE_S)
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(PATIENCE_S)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(_PATIENCE_S)
+        thread.join(PATIENCE_S)
         loop.close()
 
 
@@ -73,7 +73,7 @@ class Window:
 
     def wait_for(self, text: str) -> None:
         """Read until the text is on the screen, since the last thing that was waited for."""
-        deadline_s = time.monotonic() + _PATIENCE_S
+        deadline_s = time.monotonic() + PATIENCE_S
         while text not in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen):
             assert time.monotonic() < deadline_s, f"never seen: {text!r} in {self.seen!r}"
             if select.select([self.descriptor], [], [], 0.1)[0]:
@@ -123,7 +123,7 @@ def test_a_drain_is_asked_confirmed_and_done(stub: Stub, control: Path) -> None:
         window.wait_for("it is drained")
         assert stub.drained == [{"service": "web", "backend": "b1"}]
         window.press(b"q")
-        assert process.wait(_PATIENCE_S) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_what_changes_is_shown(stub: Stub, control: Path) -> None:
@@ -141,7 +141,7 @@ def test_the_terminal_is_left_as_it_was(control: Path, ending: str) -> None:
             process.terminate()
         else:
             window.press(b"q" if ending == "q" else b"\x03")
-        process.wait(_PATIENCE_S)
+        process.wait(PATIENCE_S)
         while select.select([window.descriptor], [], [], 0.1)[0]:
             try:
                 window.seen += os.read(window.descriptor, 65536).decode(errors="replace")
@@ -151,12 +151,12 @@ def test_the_terminal_is_left_as_it_was(control: Path, ending: str) -> None:
 
 
 def test_without_a_terminal_one_frame_is_printed(control: Path) -> None:
-    done = subprocess.run([*_TOP, str(control)], capture_output=True, text=True, check=True, timeout=_PATIENCE_S)
+    done = subprocess.run([*_TOP, str(control)], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert "web  192.0.2.80  megaflows 14/16" in done.stdout
     assert "\x1b" not in done.stdout
 
 
 def test_without_an_agent_it_says_so(tmp_path: Path) -> None:
-    done = subprocess.run([*_TOP, str(tmp_path / "x")], capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run([*_TOP, str(tmp_path / "x")], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (1, "")
     assert "there is no such socket" in done.stderr

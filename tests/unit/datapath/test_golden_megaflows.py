@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.megaflow_text import render_megaflow
 from xenoovs.datapath.match import match_of
-from xenoovs.datapath.megaflow import Megaflow, render_megaflow
+from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import parse_dump, parse_megaflow
 from xenoovs.verify.verdict import verdict_of
 

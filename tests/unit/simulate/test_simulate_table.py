@@ -6,12 +6,12 @@ from ipaddress import IPv4Address
 
 import pytest
 
+from tests.arp import arp_request
 from xenoovs.errors import SimulateError
 from xenoovs.model.address import Mac
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.field import ETH_ARP, Field
 from xenoovs.openflow.parse import parse_flow
-from xenoovs.simulate.headers import arp_request
 from xenoovs.simulate.table import Tables, tables_of
 from xenoovs.simulate.walk import Copy
 

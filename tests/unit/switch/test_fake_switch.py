@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.fake_switch import FakeSwitch, fake_bridge
 from xenoovs.errors import BridgeMissing, BundleRejected, PortsMissing, SwitchUnreachable
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.parse import parse_flow
 from xenoovs.switch.api import Switch, require_ports
-from xenoovs.switch.fake import FakeSwitch, fake_bridge
 
 _OURS = parse_flow("cookie=0x786f000000000001, priority=5,ip actions=output:p1")
 _CHANGED = parse_flow("cookie=0x786f000000000002, priority=5,ip actions=drop")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.switch.ovsdb_feed import Ports, decode, follow_ports
 
@@ -142,7 +143,7 @@ def test_cancelled_while_data_come_it_ends(tmp_path: Path) -> None:
             for _ in range(turns % 7):
                 await asyncio.sleep(0)
             task.cancel()
-            done, _ = await asyncio.wait([task], timeout=5)
+            done, _ = await asyncio.wait([task], timeout=PATIENCE_S)
             assert done
             assert task.cancelled()
         server.close()

@@ -15,7 +15,6 @@ _DPDK = "lib/netdev-offload-dpdk.c (3.7: lib/dpif-offload-dpdk-netdev.c), "
 DPDK_MATCH = f"{_DPDK}parse_flow_match()"
 DPDK_ACTIONS = f"{_DPDK}parse_flow_actions()"
 DPDK_SET = f"{_DPDK}parse_set_actions()"
-DPDK_ADD = f"{_DPDK}netdev_offload_dpdk_add_flow()"
 DOCA = "NVIDIA DOCA documentation, OpenvSwitch Offload, OVS-DOCA"
 XLATE = "ofproto/ofproto-dpif-xlate.c, do_xlate_actions()"
 

@@ -7,7 +7,7 @@ import secrets
 import select
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -127,19 +127,14 @@ def run_inside(
     stdin: str = "",
     timeout_s: float = 60.0,
     directory: str = "/",
-    environment: Mapping[str, str] | None = None,
 ) -> Completed:
     """Run a command in the guest to its end. Any exit status is an answer.
 
     Raises LabError when the guest ends meanwhile, CommandTimeout (the command is killed then).
     """
     said: dict[Kind, bytearray] = {Kind.OUTPUT: bytearray(), Kind.ERROR: bytearray()}
-    for kind, payload in conversation(
-        machine,
-        new_request(argv, directory=directory, environment=environment or {}),
-        stdin=stdin,
-        timeout_s=timeout_s,
-    ):
+    request = new_request(argv, directory=directory)
+    for kind, payload in conversation(machine, request, stdin=stdin, timeout_s=timeout_s):
         if kind is Kind.EXIT:
             texts = (said[part].decode(errors="backslashreplace") for part in (Kind.OUTPUT, Kind.ERROR))
             return Completed(tuple(argv), int(payload), *texts)

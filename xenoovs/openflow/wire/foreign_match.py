@@ -18,7 +18,6 @@ from xenoovs.openflow.wire.reader import U32
 _RAW = "oxm:"
 _VLAN_PRESENT = 0x1000
 """OFPVID_PRESENT: the packet has a tag (7.2.2.7)."""
-_VLAN_EXACT = 0x1FFF
 
 
 @dataclass(frozen=True, slots=True)

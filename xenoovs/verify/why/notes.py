@@ -17,9 +17,6 @@ from xenoovs.verify.why.reason import Cause
 _KEYS = {"pkt_mark": "skb_mark", "actset_output": "in_port", "conj_id": "recirc_id"}
 """Names of `struct flow` that a dump calls otherwise."""
 
-MAX_TC_ACTIONS = 16
-"""TCA_ACT_MAX_NUM of lib/tc.h."""
-
 
 @dataclass(frozen=True, slots=True)
 class Note:

@@ -1,4 +1,4 @@
-"""A switch in memory for tests of logic and faults. It changes tables as Open vSwitch does, and fails when told to."""
+"""A switch in memory, for tests of logic and faults. It changes tables as Open vSwitch does, and fails when told to."""
 
 from __future__ import annotations
 

@@ -1,0 +1,22 @@
+"""ARP packets as the simulation takes them."""
+
+from __future__ import annotations
+
+from xenoovs.openflow.field import ETH_ARP, Field
+from xenoovs.simulate.headers import Headers
+
+
+def arp_request(in_port: str, *, sender_mac: int, sender: int, target: int) -> Headers:
+    """Who has `target`? Addresses as integers, the Ethernet destination is broadcast (RFC 826)."""
+    return Headers(
+        in_port,
+        {
+            Field.DL_SRC: sender_mac,
+            Field.DL_DST: Field.DL_DST.all_ones,
+            Field.DL_TYPE: ETH_ARP,
+            Field.NW_SRC: sender,
+            Field.NW_DST: target,
+            Field.NW_PROTO: 1,
+            Field.ARP_SHA: sender_mac,
+        },
+    )
