@@ -112,7 +112,7 @@ class Reconciler:
                     found[service.name, backend.name] = place in having
         return found
 
-    def round(self, balancer: Balancer, out: Outages, *, now_s: float = 0.0) -> Round:
+    def round(self, balancer: Balancer, out: Outages, *, now_s: float) -> Round:
         """Make the bridge right. `now_s`: any clock that never goes back, to know since when an old backend rests.
 
         Raises SwitchError, FlowTaken, CompileError, ToleranceUnreachable, ChangesHeld.

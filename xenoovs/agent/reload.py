@@ -121,7 +121,7 @@ class Reloader:
             bridge = candidate.balancer.uplinks.bridge
             self._attempt = candidate, await asyncio.to_thread(take_flows, self._reconciler.switch, bridge)
         done: Round | None = None
-        now_s = time.monotonic()
+        now_s = self._aim.clock.now_s()
         try:
             done = await asyncio.to_thread(self._reconciler.round, desired.balancer, desired.out, now_s=now_s)
             await self._wait_for_confirmation()
