@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent_support import eventually
 from tests.probe_support import ask
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import ExecTarget
@@ -43,8 +44,15 @@ def test_deadline_kills_the_children_too(tmp_path: Path) -> None:
     code = f"sleep 60 & echo $! > {pid}; wait"
     result = ask(ExecTarget(("sh", "-c", code)), timeout_s=1.5, exec_allowed=True)
     assert result.reason == "sh did not end within 1.5 s"
-    stat = Path(f"/proc/{pid.read_text().strip()}/stat")
-    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    # On a busy machine a process that was killed takes a while to end.
+    eventually(lambda: not is_running(pid.read_text().strip()), "the end of the child")
+
+
+def is_running(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_it_finds_what_it_asks_and_nothing_else_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
