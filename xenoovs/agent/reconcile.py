@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from xenoovs.agent.drains import Drains, Look
 from xenoovs.agent.links import no_ports
+from xenoovs.agent.ports import Ports
 from xenoovs.agent.watch import Known
 from xenoovs.compile.draining import Draining, leftover
 from xenoovs.compile.learned import split_learned
@@ -19,13 +20,13 @@ from xenoovs.compile.movement import Destination, blocks_by_service, pieces, pla
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Outages, Program, compile_program
 from xenoovs.compile.summary import ServiceChange, summarise
-from xenoovs.errors import ChangesHeld, ReadBackDiffers
+from xenoovs.errors import BundleRejected, ChangesHeld, ReadBackDiffers
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.parse import parse_dump
 from xenoovs.openflow.recognise import recognise
 from xenoovs.openflow.render import render_flow
-from xenoovs.switch.api import Switch, require_ports
+from xenoovs.switch.api import Switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ class Reconciler:
         self._resolve = resolve or (lambda balancer: balancer)
         self._switch = switch
         self._last: _Last | None = None
-        self._drains = Drains(switch)
+        self._ports = Ports(switch)
+        self._drains = Drains(switch, describe=self._ports.describe)
         self.is_held = False
         """Whether changes are only counted: a round that would make one raises ChangesHeld."""
         self.timed: list[Callable[[str, float], None]] = []
@@ -173,12 +175,17 @@ class Reconciler:
 
     def _change(self, balancer: Balancer, program: Program, observed: list[Flow], done: Round) -> Round:
         bridge = balancer.uplinks.bridge
-        require_ports(self._switch, bridge, balancer.ports)
+        self._ports.require(bridge, balancer.ports)
         foreign = (seen.flow for seen in self._switch.dump_foreign_flows(bridge))
         difference = plan(program.flows, (*observed, *foreign))
         if self.is_held and not difference.is_empty:
             raise ChangesHeld(flow_mods=difference.flow_mods)
-        self._switch.apply(bridge, bundle_of(difference))
+        try:
+            self._switch.apply(bridge, bundle_of(difference))
+        except BundleRejected:
+            # A port that has gone meanwhile is told better by the database.
+            self._ports.require_now(bridge, balancer.ports)
+            raise
         changes = tuple(change for change in summarise(program, observed) if change.fate.value != "same")
         return replace(done, difference=difference, services=changes)
 
