@@ -26,12 +26,12 @@ _SILENT = (
 )
 
 
-def require_greeting(target: str, *, patience_s: float = PATIENCE_S) -> None:
+def require_greeting(target: str) -> None:
     """Wait for the hello of a bridge. `target`: its socket as ovs-ofctl takes it, `unix:PATH`.
 
     Where nobody takes the connection nothing is raised: whoever asks next is told why. Raises SwitchUnreachable.
     """
-    deadline_s = time.monotonic() + patience_s
+    deadline_s = time.monotonic() + PATIENCE_S
     try:
         while not _greets(target.removeprefix("unix:"), max(_STEP_S, deadline_s - time.monotonic())):
             if time.monotonic() >= deadline_s:
