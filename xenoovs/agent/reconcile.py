@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from xenoovs.agent.drains import Drains, Look
 from xenoovs.agent.links import no_ports
 from xenoovs.agent.ports import Ports
+from xenoovs.agent.renaming import moved_to, renames
 from xenoovs.agent.watch import Known
 from xenoovs.compile.draining import Draining, leftover
 from xenoovs.compile.learned import split_learned
@@ -132,13 +133,15 @@ class Reconciler:
             self._time("plan", begun_s)
             return Round(Plan((), (), (), len(last.texts)), lost=lost)
         target = self._target(balancer, out, dump)
-        known = last.texts.values() if last is not None and not lost else None
+        names = renames(balancer if last is None else last.balancer, balancer)
+        known = None if last is None or lost else tuple(names.of_flows(last.texts.values()))
         program, drains = self._drains.program(target, Look(bridge, out, known, now_s))
         same = last is not None and program == last.program
         texts = last.texts if last is not None and same else {render_flow(flow): flow for flow in program.flows}
         seen = recognise(dump, texts)
         there = (flow for text, flow in texts.items() if text not in seen.missing)
-        rest = leftover(program, (each.flow for each in parse_dump(learned)), out=out)
+        connections = tuple(each.flow for each in parse_dump(learned))
+        rest = {*leftover(program, connections, out=out), *filter(names.is_left, connections)}
         observed = [*there, *seen.others, *rest]
         foreign = 0 if last is None or lost else _differences(dump, last.texts)
         done = Round(plan(texts.values(), observed), (), foreign, lost, *drains)
@@ -170,7 +173,10 @@ class Reconciler:
         if last is not None:
             if (last.balancer, last.out) == (balancer, out):
                 return last.target
-            return compile_program(balancer, installed=last.target.flows, out=out)
+            if last.out == out and (moved := moved_to(last.target, last.balancer, balancer)) is not None:
+                return moved
+            names = renames(last.balancer, balancer)
+            return compile_program(balancer, installed=names.of_flows(last.target.flows), out=out)
         return compile_program(balancer, installed=(seen.flow for seen in parse_dump(dump)), out=out)
 
     def _change(self, balancer: Balancer, program: Program, observed: list[Flow], done: Round) -> Round:
