@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from xenoovs.agent.drains import Drains, Look
 from xenoovs.agent.links import no_ports
@@ -17,7 +18,7 @@ from xenoovs.agent.renaming import moved_to, renames
 from xenoovs.agent.watch import Known
 from xenoovs.compile.draining import Draining, leftover
 from xenoovs.compile.learned import split_learned
-from xenoovs.compile.movement import Destination, blocks_by_service, pieces, planned_by_service
+from xenoovs.compile.movement import Destination, blocks_by_service, pieces, planned_by_service, shares
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Outages, Program, compile_program
 from xenoovs.compile.summary import ServiceChange, summarise
@@ -27,6 +28,7 @@ from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.parse import parse_dump
 from xenoovs.openflow.recognise import recognise
 from xenoovs.openflow.render import render_flow
+from xenoovs.partition.ease import STEPS
 from xenoovs.switch.api import Switch
 
 
@@ -99,20 +101,18 @@ class Reconciler:
         return last is not None and self._switch.incarnation(bridge) != last.incarnation
 
     def known(self, balancer: Balancer) -> Known:
-        """Which backends have clients on the bridge, or are remembered to be out. Raises SwitchError."""
+        """Which backends have clients on the bridge, and how many, or are remembered to be out. Raises SwitchError."""
         balancer = self._resolve(balancer)
         flows = tuple(seen.flow for seen in parse_dump(self._switch.dump_flow_text(balancer.uplinks.bridge)))
         ids = {s.service.name: s.service_id for s in compile_program(balancer).services}
         blocks, planned = blocks_by_service(flows), planned_by_service(flows)
-        found: dict[tuple[str, str], bool] = {}
+        found: dict[tuple[str, str], Fraction] = {}
         for service in balancer.services:
-            having, waiting = (
-                {piece.destination for piece in pieces(of.get(ids[service.name], ()))} for of in (blocks, planned)
-            )
+            having, waiting = (shares(pieces(of.get(ids[service.name], ()))) for of in (blocks, planned))
             for backend in service.backends:
                 place = Destination(backend.mac.value, backend.egress)
-                if place in having | waiting:
-                    found[service.name, backend.name] = place in having
+                if place in having or place in waiting:
+                    found[service.name, backend.name] = _part_held(having.get(place), waiting.get(place))
         return found
 
     def round(self, balancer: Balancer, out: Outages, *, now_s: float) -> Round:
@@ -194,6 +194,13 @@ class Reconciler:
             raise
         changes = tuple(change for change in summarise(program, observed) if change.fate.value != "same")
         return replace(done, difference=difference, services=changes)
+
+
+def _part_held(has: Fraction | None, gets_back: Fraction | None) -> Fraction:
+    """The part (0..1) of its clients that a backend has, in whole steps of a slow start, of which it has made one."""
+    if has is None or gets_back is None:
+        return Fraction(0 if has is None else 1)
+    return Fraction(min(max(int(has * STEPS / gets_back), 1), STEPS), STEPS)
 
 
 def _differences(dump: str, texts: Mapping[str, Flow]) -> int:
