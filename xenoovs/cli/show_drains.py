@@ -16,12 +16,23 @@ from xenoovs.compile.draining import Draining
 def drain_line(drain: Draining) -> str:
     """One drain, told in one line."""
     blocks = f"{drain.blocks} block{'s' if drain.blocks > 1 else ''}"
+    ways = [(old, new) for old, new in drain.ways if old != new]
+    if not ways:
+        return (
+            f"service {drain.service}: {blocks} back with {', '.join(drain.new)}; connections opened elsewhere "
+            f"meanwhile stay there for at most {drain.left_s:.0f} s"
+        )
     later = ""
     if drain.is_settling:
         later = f" in {ceil(drain.settles_s)} s" if drain.settles_s else " when `xenoovs apply` or an agent goes on"
+    old, new = (", ".join(sorted(set(names))) for names in zip(*ways, strict=True))
+    if {name for name, _ in ways} & {name for _, name in ways}:
+        # Some lose clients and get others: names alone would say that they keep what they get.
+        old, new = "their backends", f"others{later} ({', '.join(f'{one} -> {other}' for one, other in ways)})"
+        later = ""
     return (
-        f"service {drain.service}: open connections of {blocks} stay with {', '.join(drain.old)} "
-        f"for at most {drain.left_s:.0f} s; new ones go to {', '.join(drain.new)}{later}"
+        f"service {drain.service}: open connections of {blocks} stay with {old} for at most {drain.left_s:.0f} s; "
+        f"new ones go to {new}{later}"
     )
 
 
@@ -34,6 +45,7 @@ def drain_document(drain: Draining) -> dict[str, object]:
     """One drain for programs."""
     return {
         "service": drain.service,
+        "ways": [list(way) for way in drain.ways],
         "old": list(drain.old),
         "new": list(drain.new),
         "blocks": drain.blocks,
