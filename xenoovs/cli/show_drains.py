@@ -57,18 +57,38 @@ def drain_document(drain: Draining) -> dict[str, object]:
     }
 
 
-def wait_for_drains(
-    change: PlannedChange, *, plan_again: Callable[[], PlannedChange], apply: Callable[[PlannedChange], None]
-) -> float:
-    """Plan and apply until no drain is left. Returns the seconds that it took."""
+class Steps:
+    """A change and all that its drains need after it: planned again, and sent, until none is left."""
+
+    def __init__(
+        self, change: PlannedChange, *, plan_again: Callable[[], PlannedChange], apply: Callable[[PlannedChange], None]
+    ) -> None:
+        self._change, self._plan_again, self._apply = change, plan_again, apply
+
+    @property
+    def drains(self) -> tuple[Draining, ...]:
+        return self._change.drains
+
+    @property
+    def look_s(self) -> float | None:
+        """After how long to go on; None: there is nothing left to do."""
+        return (self._change.look_again_s or 1.0) if self.drains else None
+
+    def go_on(self) -> None:
+        """Raises what planning and applying do."""
+        self._change = self._plan_again()
+        if not self._change.difference.is_empty:
+            self._apply(self._change)
+
+
+def wait_for_drains(steps: Steps) -> float:
+    """Go on until no drain is left. Returns the seconds that it took."""
     begun_s = time.monotonic()
     try:
-        while change.drains:
-            _tell(change.drains)
-            time.sleep(change.look_again_s or 1.0)
-            change = plan_again()
-            if not change.difference.is_empty:
-                apply(change)
+        while (look_s := steps.look_s) is not None:
+            _tell(steps.drains)
+            time.sleep(look_s)
+            steps.go_on()
     except KeyboardInterrupt:
         click.echo("\ninterrupted: open connections are still kept; `xenoovs apply` goes on with it", err=True)
         raise
