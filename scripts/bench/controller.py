@@ -135,7 +135,7 @@ class _Timed(LinkReconciler):
         super().__init__(switch, ports_down)
         self.changed_s: list[float] = []
 
-    def round(self, balancer: Balancer, out: Outages, *, now_s: float = 0.0) -> Round:
+    def round(self, balancer: Balancer, out: Outages, *, now_s: float) -> Round:
         done = super().round(balancer, out, now_s=now_s)
         if not done.difference.is_empty:
             self.changed_s.append(time.monotonic())

@@ -88,25 +88,44 @@ def test_apply_with_a_way_back_keeps_out_of_its_way(xenoovs: CommandLine, bridge
             assert "An agent keeps bridge ovsbr1" in said.err
 
 
-def test_apply_tells_of_the_agent_that_will_take_it_back(
+def test_apply_is_refused_where_an_agent_would_take_it_back(
     xenoovs: CommandLine, bridge: DummyBridge, config: Path
 ) -> None:
     other = config.with_name("other.yaml")
     other.write_text(SMALL_CONFIG.replace("30", "50"))
     with agent(bridge, config):
         eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75 % of the address space", "flows")
+        before = sorted(bridge.dump_flows())
         said = xenoovs("apply", other, "--db", bridge.ovs.db, "--yes")
+        assert said.status == 64
+        assert "An agent keeps bridge ovsbr1 as its own config says" in said.err
+        assert sorted(bridge.dump_flows()) == before
+        assert xenoovs("apply", other, "--db", bridge.ovs.db, "--dry-run").status == 0
+        assert xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").status == 0
+        said = xenoovs("apply", other, "--db", bridge.ovs.db, "--yes", "--force")
         assert said.status == 0
+        assert sorted(bridge.dump_flows()) != before
         assert "warning: an agent keeps bridge ovsbr1" in said.err
         assert "warning: an agent keeps bridge ovsbr1" in xenoovs("remove", other, "--db", bridge.ovs.db, "--yes").err
     assert "an agent" not in xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").err
 
 
 def test_without_an_agent_it_is_said_how_to_start_one(xenoovs: CommandLine, bridge: DummyBridge) -> None:
-    for arguments in (("drain", "dns", "fips2"), ("pause",), ("logs",), ("status",), ("confirm",)):
+    for arguments in (("drain", "dns", "fips2"), ("pause",), ("logs",), ("status",)):
         said = xenoovs(*arguments, "--db", bridge.ovs.db)
         assert said.status == 1
         assert "start one with `xenoovs agent FILE`" in said.err
+
+
+def test_confirm_says_that_nothing_waits(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+    """It told to start an agent."""
+    said = xenoovs("confirm", "--db", bridge.ovs.db)
+    assert said.status == 1
+    assert "nothing waits to be confirmed: " in said.err
+    assert "start one" not in said.err
+    with agent(bridge, config):
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75 % of the address space", "flows")
+        assert "no change waits to be confirmed" in xenoovs("confirm", "--db", bridge.ovs.db).err
 
 
 def test_status_says_from_where_it_knows(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:

@@ -32,15 +32,17 @@ from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.sighting import Sighting
 from xenoovs.agent.snapshot import Snapshot
-from xenoovs.agent.waiting import Outcome, Waiting
+from xenoovs.agent.waiting import Outcome, Waiting, told_if_late
 from xenoovs.agent.watch import Watch
 from xenoovs.agent.workers import Work, Workers
-from xenoovs.errors import ChangesHeld, SwitchError, XenoovsError
+from xenoovs.errors import ChangesHeld, RoundLate, SwitchError, XenoovsError
 
 _LOOK_S = 0.2
 """Between two looks at the config file and the bridge's socket, each one stat(2)."""
 _RETRY_S = 0.5
 """After a round that failed. Flows are back within a second after Open vSwitch is."""
+_LATE_S = 10.0
+"""After so long a round that is not over is told, and nobody waits for its end any more."""
 _SETTLE_S = 0.02
 _SPREAD = 0.1
 """By which part of itself the time between two comparisons varies."""
@@ -113,7 +115,7 @@ class Agent:
         self._beside.append(work)
 
     def watch_bridge(self, db: str) -> None:
-        """Follow the ports in the database of Open vSwitch (`db` as of Endpoint) beside the rounds."""
+        """Follow the ports in the database (`db` as of Endpoint) beside the rounds."""
         self.bridge_watch = BridgeWatch(db, balancer=lambda: self.config.balancer, want_round=self.want_round)
         self.beside(self.bridge_watch.forever)
 
@@ -128,8 +130,8 @@ class Agent:
     async def run(self, *, once: bool = False) -> None:
         """Work until `stop` or, with `once`, until every backend was asked once and the bridge is right.
 
-        With `once` waits for the end of drains too, and raises what kept the bridge from being right. A mistake of ours
-        in a probe ends it: systemd starts an agent anew, and none may go on without its eyes.
+        With `once` waits for the end of drains too, and raises what kept the bridge from being right. So does a mistake
+        of ours in a probe: systemd starts an agent anew, and none may go on without its eyes.
         """
         with self.events.listening():
             self.reconciler.is_held = self.operator.runtime.is_paused
@@ -237,21 +239,29 @@ class Agent:
 
     async def _try_round(self) -> bool:
         try:
-            done = await self._round()
+            with told_if_late(self._late, after_s=_LATE_S):
+                done = await self._round()
         except ChangesHeld as held:
             self.report.hold(held.flow_mods)
             notify(f"STATUS={held}")
             self._waiting.settle(held)
             return True
         except XenoovsError as problem:
-            self.report.complain(str(problem), bridge=self.bridge)
-            notify(f"STATUS={str(problem).splitlines()[0]}")
-            self._waiting.settle(problem)
+            self._failed(problem)
             return False
         self._done(done)
         notify(f"STATUS=bridge {self.bridge} is as config {self.config.digest} says")
         self._waiting.settle(done)
         return True
+
+    def _late(self) -> None:
+        self._waiting.begin()
+        self._failed(RoundLate(bridge=self.bridge, after_s=_LATE_S))
+
+    def _failed(self, problem: XenoovsError) -> None:
+        self.report.complain(str(problem), bridge=self.bridge)
+        notify(f"STATUS={str(problem).splitlines()[0]}")
+        self._waiting.settle(problem)
 
     async def _round(self) -> Round:
         async with self._changing:

@@ -88,6 +88,18 @@ def refuse_beside_agent(places: Places, bridge: str) -> None:
         )
 
 
+def check_agent(where: Where, bridge: str, *, force: bool) -> None:
+    """Before a change of a bridge that an agent keeps. Raises click.UsageError unless it is forced; tells then."""
+    if force:
+        tell_of_agent(where, bridge)
+    elif agent_of(where, bridge) is not None:
+        raise click.UsageError(
+            f"An agent keeps bridge {bridge} as its own config says (`xenoovs status` names it): edit that file, which "
+            "it reads by itself, or use `xenoovs weight` and `xenoovs drain`. With --force the change is made all the "
+            "same, until the agent takes it back."
+        )
+
+
 def tell_of_agent(where: Where, bridge: str) -> None:
     """Say on stderr that an agent keeps the bridge, if one does."""
     if agent_of(where, bridge) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from xenoovs.cli.options import connect
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _ONCE_PATIENCE_S = 30.0
 """How long `agent --once` waits for the bridge to connect."""
+
+_DB_PATIENCE_S = 2.0
+"""How long a round waits for the database, of which it can do without what it knows from before."""
 
 OnChange = Callable[[Callable[[], None]], None]
 """Takes what to call, in any thread, when something has happened at the switch."""
@@ -47,7 +50,7 @@ def reconciling(
     from xenoovs.agent.reconcile import Reconciler
     from xenoovs.agent.told import LinkReconciler
 
-    local = connect(way.db, way.lab)
+    local = replace(connect(way.db, way.lab), db_timeout_s=_DB_PATIENCE_S)
     if control is None:
         yield Reconciler(local, resolve=resolve), lambda _wake: None
         return

@@ -9,6 +9,7 @@ from xenoovs.errors.agent import (
     NotConfirmed,
     NotOffloaded,
     RequestRefused,
+    RoundLate,
     StateUnusable,
     TakenBack,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "PortsMissing",
     "ReadBackDiffers",
     "RequestRefused",
+    "RoundLate",
     "SimulateError",
     "StandingBy",
     "StateUnusable",

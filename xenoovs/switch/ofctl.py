@@ -13,6 +13,7 @@ from xenoovs.openflow.parse import parse_dump
 from xenoovs.openflow.render import render_bundle, render_flow
 from xenoovs.openflow.text import parse_name
 from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.greeting import require_greeting
 from xenoovs.switch.process import run
 from xenoovs.switch.stderr import lift, lift_refusal
 
@@ -73,8 +74,10 @@ class Ofctl:
         if not bundle.mods:
             return
         text = render_bundle(bundle)
-        argv = ["ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", self.endpoint.management(bridge), "-"]
+        target = self.endpoint.management(bridge)
+        argv = ["ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", target, "-"]
         timeout_s = _BUNDLE_TIMEOUT_S + _BUNDLE_TIMEOUT_PER_FLOW_S * len(bundle)
+        require_greeting(target)
         try:
             run(argv, stdin=text, timeout_s=timeout_s, env=self.endpoint.env)
         except CommandFailed as failed:
@@ -89,7 +92,9 @@ class Ofctl:
             return tuple(parse_dump(text, tables=self._table_numbers(bridge)))
 
     def _run(self, command: str, bridge: str, *arguments: str) -> str:
-        argv = ["ovs-ofctl", "-O", "OpenFlow14", "--names", command, self.endpoint.management(bridge), *arguments]
+        target = self.endpoint.management(bridge)
+        require_greeting(target)
+        argv = ["ovs-ofctl", "-O", "OpenFlow14", "--names", command, target, *arguments]
         try:
             return run(argv, timeout_s=_DUMP_TIMEOUT_S, env=self.endpoint.env).stdout
         except CommandFailed as failed:

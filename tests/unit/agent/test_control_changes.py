@@ -39,6 +39,7 @@ def test_a_drained_backend_has_no_clients_until_undrain(scene: Scene) -> None:
         before = scene.flows
         done = client.ask("drain", backend("fips2"))
         assert (done["is_applied"], done["clients_moved"]) == (True, {"dns": 0.6875})
+        assert "68.75% of the clients of dns (least possible: 68.75%) moved by" in done["message"]
         assert share(client, "fips2") == 0
         (service,) = seen(client).services
         assert service.backends[0].state is BackendState.DRAINED

@@ -97,9 +97,13 @@ async def _set(agent: Agent, names: tuple[str, str], wanted: Fraction | None) ->
 def _done(told: str, outcome: Outcome) -> Done:
     if isinstance(outcome, XenoovsError):
         return Done(f"{told}, but the bridge is not so yet: {outcome}", is_applied=False)
-    moved = {change.name: float(change.moved) for change in outcome.services if change.moved}
+    moving = [change for change in outcome.services if change.moved]
+    moved = {change.name: float(change.moved) for change in moving}
     mods = outcome.difference.flow_mods
-    shares = ", ".join(f"{share:.2%} of the clients of {name}" for name, share in moved.items())
+    shares = ", ".join(
+        f"{float(change.moved):.2%} of the clients of {change.name} (least possible: {float(change.least_moved):.2%})"
+        for change in moving
+    )
     what = f"{shares} moved by {mods} flow-mods" if shares else f"no client moved; {mods} flow-mods"
     what = what if mods else "no flow had to change"
     left_s = max((drain.left_s for drain in outcome.drains), default=0.0)
