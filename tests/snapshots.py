@@ -9,6 +9,7 @@ from xenoovs.agent.snapshot import (
     BackendView,
     BlockView,
     Event,
+    Glance,
     Override,
     PortView,
     Rate,
@@ -39,8 +40,17 @@ def blocks(owners: str, verdicts: str) -> tuple[BlockView, ...]:
     )
 
 
+def blocks_of(service: str) -> tuple[BlockView, ...]:
+    """Of the services below."""
+    return blocks("0000000011112233", "hhhhhhhhhttth-sa") if service == "web" else blocks("01", "--")
+
+
+def glance(shown: Snapshot | None = None) -> Glance:
+    """At an agent that has this snapshot, by default the one below."""
+    return Glance(lambda: shown or snapshot(), blocks_of)
+
+
 def web() -> ServiceView:
-    made = blocks("0000000011112233", "hhhhhhhhhttth-sa")
     return ServiceView(
         name="web",
         service_id=7,
@@ -126,7 +136,6 @@ def web() -> ServiceView:
                 transitions=0,
             ),
         ),
-        blocks=made,
         megaflows_predicted=16,
         megaflows_seen=14,
         clients_moved=0.1875,
@@ -157,7 +166,6 @@ def dns() -> ServiceView:
             )
             for number in range(2)
         ),
-        blocks=blocks("01", "--"),
         megaflows_predicted=2,
     )
 

@@ -13,7 +13,6 @@ from xenoovs.agent.document import from_document, to_document
 from xenoovs.agent.snapshot import (
     BackendState,
     BackendView,
-    BlockView,
     Override,
     PortView,
     Rate,
@@ -59,7 +58,6 @@ WEB = ServiceView(
         backend("slow", BackendState.UP, ramp=0.375, since_s=NOW_S - 5),
         backend("plain", BackendState.UNCHECKED, since_s=None, reason="", probe_latency_s=None, address=None),
     ),
-    blocks=(BlockView(0, 1, 0.0, 0.5, "one", Verdict.HW), BlockView(1, 1, 0.5, 0.5, "kept")),
     megaflows_predicted=12,
     megaflows_seen=7,
     draining=4,

@@ -5,7 +5,7 @@ Whoever shows something reads a snapshot; nobody reaches into the agent. Times a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -99,7 +99,6 @@ class ServiceView:
     service_id: int
     vips: tuple[str, ...]
     backends: tuple[BackendView, ...]
-    blocks: tuple[BlockView, ...] = ()
     megaflows_predicted: int | None = None
     megaflows_seen: int | None = None
     clients_moved: float = 0.0
@@ -174,3 +173,14 @@ class Snapshot:
     events: tuple[Event, ...] = ()
     held: int = 0
     ports: tuple[PortView, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """One moment of an agent, taken at once. What takes long is made of it by who wants it, in any thread.
+
+    blocks: of a service by its name, in the order of the address space; none where it has none on the bridge.
+    """
+
+    snapshot: Callable[[], Snapshot]
+    blocks: Callable[[str], tuple[BlockView, ...]]

@@ -166,14 +166,38 @@ def looks_within(watch: OffloadWatch, *, asks: int, step_s: float = 0.0, clock: 
 
     async def run() -> None:
         task = asyncio.create_task(watch.forever(shown.append))
+        looking = under_way(watch)
         for turn in range(max(asks, 1)):
             if clock is not None and turn:
                 clock.time_s += step_s
             if asks:
                 watch.asked()
-            await asyncio.sleep(0.15)
+            await at_rest(looking)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(run())
     return len(shown)
+
+
+def under_way(watch: OffloadWatch) -> Callable[[], bool]:
+    """Tells whether a look has begun and has not ended."""
+    looks, look = [0], watch.look
+
+    def counted() -> Sighting | None:
+        looks[0] += 1
+        try:
+            return look()
+        finally:
+            looks[0] -= 1
+
+    watch.look = counted  # type: ignore[method-assign]
+    return lambda: looks[0] > 0
+
+
+async def at_rest(is_looking: Callable[[], bool]) -> None:
+    """Until all that was asked for has been done, however long a busy machine takes for it."""
+    quiet = 0
+    while quiet < 10:
+        await asyncio.sleep(0.005)
+        quiet = 0 if is_looking() else quiet + 1

@@ -9,17 +9,17 @@ from aiohttp import web
 
 from xenoovs.agent.metrics.exposition import CONTENT_TYPE, Timings, exposition
 from xenoovs.agent.metrics.metric import Detail
-from xenoovs.agent.snapshot import Snapshot
+from xenoovs.agent.snapshot import Glance
 
 
 def mount_metrics(
-    snapshot: Callable[[], Snapshot], timings: Timings, *, detail: Detail = Detail.ALWAYS
+    glance: Callable[[], Glance], timings: Timings, *, detail: Detail = Detail.ALWAYS
 ) -> Callable[[web.Application], None]:
     """Adds `/metrics`."""
 
     async def answer(_: web.Request) -> web.StreamResponse:
-        # A snapshot is a value, so the text is made beside the loop that asks backends.
-        text = await asyncio.to_thread(exposition, snapshot(), timings, detail=detail)
+        # A glance is a value, so the text is made beside the loop that asks backends.
+        text = await asyncio.to_thread(exposition, glance(), timings, detail=detail)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
 
     def mount(app: web.Application) -> None:

@@ -204,7 +204,7 @@ LOOKS = (
         "1 for each block; its clients have `value` under `mask` in their address.",
         "the last look at the datapath",
         (*_BACKEND, "value", "mask", "verdict"),
-        read=block_verdicts,
+        read_blocks=block_verdicts,
         detail=Detail.BLOCKS,
     ),
 )

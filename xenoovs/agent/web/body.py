@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from xenoovs.agent.snapshot import BackendState, ServiceView, Snapshot
+from xenoovs.agent.snapshot import BackendState, BlockView, Glance, ServiceView, Snapshot
 from xenoovs.agent.web.events import events_card
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.service import offload_share, service_card
@@ -14,8 +14,13 @@ MOST_SERVICES = 40
 """Of more, those in trouble are shown first, and the rest is left to `xenoovs top`."""
 
 
-def body(snapshot: Snapshot) -> Markup:
+def body(glance: Glance) -> Markup:
     """The part of the page that is made anew again and again."""
+    return body_of(glance.snapshot(), glance.blocks)
+
+
+def body_of(snapshot: Snapshot, blocks: Callable[[str], tuple[BlockView, ...]]) -> Markup:
+    """Of the services only those that are shown have their blocks made."""
     shown = _shown(snapshot.services)
     left = len(snapshot.services) - len(shown)
     more = element("p", f"{left} more services: see `xenoovs top`.", class_="quiet") if left else None
@@ -23,7 +28,7 @@ def body(snapshot: Snapshot) -> Markup:
         _head(snapshot),
         *_notices(snapshot),
         _facts(snapshot),
-        *(service_card(service, snapshot.now_s) for service in shown),
+        *(service_card(service, blocks(service.name), now_s=snapshot.now_s) for service in shown),
         more,
         events_card(snapshot.events),
     )

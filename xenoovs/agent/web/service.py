@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from xenoovs.agent.snapshot import BackendState, BackendView, Rate, ServiceView
+from xenoovs.agent.snapshot import BackendState, BackendView, BlockView, Rate, ServiceView
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.strip import cells, draw
 from xenoovs.agent.words import ago, keeping, number, percent, quantity
@@ -36,7 +36,7 @@ def offload_share(rates: Iterable[Rate]) -> float | None:
     return sum(rate.hw_pps for rate in listed) / packets if packets else None
 
 
-def service_card(service: ServiceView, now_s: float) -> Markup:
+def service_card(service: ServiceView, blocks: Sequence[BlockView], *, now_s: float) -> Markup:
     """The whole card."""
     order = {backend.name: number for number, backend in enumerate(service.backends)}
     rows = (_row(backend, _Of(service, order[backend.name], now_s)) for backend in service.backends)
@@ -44,7 +44,7 @@ def service_card(service: ServiceView, now_s: float) -> Markup:
         "section",
         element("h2", service.name, element("span", ", ".join(service.vips), class_="vips")),
         element("p", " · ".join(_sayings(service)), class_="quiet"),
-        _strips(service, order) if service.blocks else None,
+        _strips(service, blocks, order=order) if blocks else None,
         element(
             "table",
             element("thead", element("tr", *(element("th", header, scope="col") for header in _HEADERS))),
@@ -68,9 +68,9 @@ def _sayings(service: ServiceView) -> Iterator[str]:
         yield keeping(service.draining)
 
 
-def _strips(service: ServiceView, order: Mapping[str, int]) -> Markup:
-    drawn = cells(service.blocks, is_ipv6=bool(service.vips) and all(":" in vip for vip in service.vips))
-    owners = draw(drawn, (_colour(order[c.backend]) for c in drawn), label="client addresses by backend")
+def _strips(service: ServiceView, blocks: Sequence[BlockView], *, order: Mapping[str, int]) -> Markup:
+    drawn = cells(blocks, is_ipv6=bool(service.vips) and all(":" in vip for vip in service.vips))
+    owners = draw(drawn, (_colour(order.get(c.backend)) for c in drawn), label="client addresses by backend")
     verdicts = draw(drawn, (_verdict_class(c.verdict) for c in drawn), label="client addresses by verdict")
     seen = {cell.verdict for cell in drawn}
     legend = (
@@ -180,8 +180,9 @@ def _swatch(name: str) -> Markup:
     return element("svg", rect, class_="swatch", aria_hidden="true")
 
 
-def _colour(index: int) -> str:
-    return f"c{index % COLOURS}"
+def _colour(index: int | None) -> str:
+    """None: a backend that the config no longer has, but a bridge that may not be changed now still has."""
+    return "gone" if index is None else f"c{index % COLOURS}"
 
 
 def _verdict_class(verdict: Verdict | None) -> str:
