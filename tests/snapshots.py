@@ -42,7 +42,7 @@ def blocks(owners: str, verdicts: str) -> tuple[BlockView, ...]:
 
 def blocks_of(service: str) -> tuple[BlockView, ...]:
     """Of the services below."""
-    return blocks("0000000011112233", "hhhhhhhhhttth-sa") if service == "web" else blocks("01", "--")
+    return blocks("0000000011110033", "hhhhhhhhhttth-sa") if service == "web" else blocks("01", "--")
 
 
 def glance(shown: Snapshot | None = None) -> Glance:
@@ -66,9 +66,9 @@ def web() -> ServiceView:
                 weight=4,
                 weight_in_use=4,
                 share_wanted=0.5,
-                share_installed=0.5,
-                flows=8,
-                blocks={Verdict.HW: 8},
+                share_installed=0.625,
+                flows=10,
+                blocks={Verdict.HW: 9},
                 traffic=Traffic(9_000_000, 9_000_000_000, 1_000, 1_000_000),
                 rate=Rate(120_000.0, 120_000.0, 960e6),
                 since_s=NOW_S - 7_200,
@@ -107,9 +107,9 @@ def web() -> ServiceView:
                 weight=1,
                 weight_in_use=1,
                 share_wanted=0.125,
-                share_installed=0.125,
-                flows=2,
-                blocks={Verdict.HW: 1, Verdict.SW: 1},
+                share_installed=0.0,
+                flows=0,
+                blocks={},
                 traffic=Traffic(0, 0, 500, 50_000),
                 rate=Rate(0.0, 0.0, 0.0),
                 since_s=NOW_S - 95,
@@ -129,7 +129,7 @@ def web() -> ServiceView:
                 share_wanted=0.0,
                 share_installed=0.125,
                 flows=2,
-                blocks={Verdict.ABSENT: 2},
+                blocks={Verdict.SW: 1, Verdict.ABSENT: 1},
                 traffic=Traffic(),
                 rate=Rate(0.0, 0.0, 0.0),
                 since_s=NOW_S - 300,

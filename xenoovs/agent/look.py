@@ -121,6 +121,8 @@ def _facts(agent: Agent) -> Snapshot:
         events=agent.events.since(0),
         held=report.held,
         ports=None if agent.bridge_watch is None else agent.bridge_watch.ports(),
+        candidate=config.newer,
+        goes_back_to=agent.reloader.goes_back_to,
     )
 
 

@@ -148,7 +148,9 @@ class Snapshot:
     held:           flow-mods that a pause holds back.
     ports:          of the bridge, as the database of Open vSwitch tells them; None while it does not answer.
     config_problem: why the newest text of the config is not in use; last_error: why the bridge is not right.
-    confirm_by_s:   when the program rolls back unless it is confirmed; None: nothing waits.
+    candidate:      digest of a newer text that is not in use: refused, or still to be tried; empty: there is none.
+    confirm_by_s:   when the program rolls back unless it is confirmed, to that of the config `goes_back_to` (a digest);
+                    None: nothing waits.
     verified_s:     when megaflows were last looked at.
     """
 
@@ -173,6 +175,8 @@ class Snapshot:
     events: tuple[Event, ...] = ()
     held: int = 0
     ports: tuple[PortView, ...] | None = None
+    candidate: str = ""
+    goes_back_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)

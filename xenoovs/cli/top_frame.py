@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xenoovs.agent.snapshot import BackendState, ServiceView, Snapshot
-from xenoovs.agent.words import ago, percent, quantity, troubles
-from xenoovs.cli.top_line import Line, Span, cut, fit, printable
+from xenoovs.agent.standing import headline, troubles
+from xenoovs.agent.words import ago, percent, quantity
+from xenoovs.cli.top_line import Line, cut, fit, printable
 from xenoovs.cli.top_rows import Layout, layout_of, row_line, service_line
 from xenoovs.cli.top_view import Row, Sort, Task, View, chosen_index, rows
 
@@ -37,23 +38,13 @@ def frame(snapshot: Snapshot, view: View, size: Size) -> tuple[Line, ...]:
 
 
 def _head(snapshot: Snapshot, width: int) -> Iterator[Line]:
-    state, look = _state(snapshot)
+    state, look = headline(snapshot)
     left = f"xenoovs top  {printable(snapshot.bridge)}  "
     up = f"agent up {ago(snapshot.now_s - snapshot.started_s)}"
     yield (left, "bold"), (state, look), (up.rjust(width - len(left) - len(state)), "quiet")
     yield ((_totals(snapshot), "plain"),)
     for trouble, look in troubles(snapshot):
         yield ((printable(trouble), look),)
-
-
-def _state(snapshot: Snapshot) -> Span:
-    if snapshot.last_error:
-        return "cannot be made right", "bad"
-    if snapshot.is_paused:
-        return "paused", "warn"
-    if snapshot.last_round_s is None:
-        return "starting", "warn"
-    return "as configured", "good"
 
 
 def _totals(snapshot: Snapshot) -> str:

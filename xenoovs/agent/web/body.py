@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from xenoovs.agent.snapshot import BackendState, BlockView, Glance, ServiceView, Snapshot
+from xenoovs.agent.standing import headline, troubles, unanswered
 from xenoovs.agent.web.events import events_card
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.service import offload_share, service_card
-from xenoovs.agent.words import ago, percent, quantity, troubles
+from xenoovs.agent.words import ago, percent, quantity
 
 MOST_SERVICES = 40
 """Of more, those in trouble are shown first, and the rest is left to `xenoovs top`."""
@@ -41,28 +42,16 @@ def _shown(services: tuple[ServiceView, ...]) -> tuple[ServiceView, ...]:
 
 
 def _is_in_trouble(service: ServiceView) -> bool:
-    return any(backend.state is BackendState.DOWN or backend.is_out for backend in service.backends)
+    return bool(unanswered(service)) or any(one.state is BackendState.DOWN or one.is_out for one in service.backends)
 
 
 def _head(snapshot: Snapshot) -> Markup:
-    kind, told = _state(snapshot)
+    told, kind = headline(snapshot)
     return element(
         "header",
         element("h1", "xenoovs", element("span", snapshot.bridge, class_="bridge")),
         element("p", told, class_=f"pill {kind}"),
     )
-
-
-def _state(snapshot: Snapshot) -> tuple[str, str]:
-    if snapshot.last_error:
-        return "bad", "cannot be made right"
-    if snapshot.is_paused:
-        return "warn", "paused"
-    if snapshot.last_round_s is None:
-        return "warn", "starting"
-    if snapshot.config_problem:
-        return "warn", "bad config, last good one in use"
-    return "good", "as configured"
 
 
 def _notices(snapshot: Snapshot) -> Iterator[Markup]:
