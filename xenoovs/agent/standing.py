@@ -1,4 +1,4 @@
-"""What is wrong, in words and as one verdict: the same in `status`, in `top`, on the page and for exit statuses. Pure."""
+"""What is wrong, in words and as one verdict: the same in `status`, in `top`, on the page and in metrics. Pure."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def _unanswered(snapshot: Snapshot) -> Iterator[str]:
             yield f"service {service.name}: no backend answers; its clients keep those that they have"
         else:
             yield f"service {service.name}: no backend has clients; its packets are dropped"
-    if left := len(found) - _MOST_SERVICES:
-        if left > 0:
-            yield f"{left} more {'service has' if left == 1 else 'services have'} clients that nobody answers"
+    left = len(found) - _MOST_SERVICES
+    if left > 0:
+        yield f"{left} more {'service has' if left == 1 else 'services have'} clients that nobody answers"
 
 
 def _about_config(snapshot: Snapshot) -> Iterator[Told]:

@@ -20,9 +20,11 @@ def percent(share: float | None) -> str:
 
 
 def quantity(value: float | None) -> str:
-    """A count or rate with an SI prefix: 1234567 is 1.23 M. `-` for none."""
+    """A count or rate with an SI prefix, in 6 characters at most: 1234567 is 1.23 M. `-` for none."""
     if value is None:
         return "-"
+    if 0 < value < 0.095:
+        return "<0.1"
     for factor, prefix in _PREFIXES:
         # From 999.5 on three digits would be 1000.
         if value >= factor * 0.9995:

@@ -12,6 +12,7 @@ from xenoovs.agent.standing import troubles
 from xenoovs.cli.output import percent, print_table, quantity
 
 _HEADERS = ["SERVICE", "BACKEND", "STATE", "FOR", "WEIGHT", "WANTED", "SPACE", "BLOCKS", "PPS", "BPS", "IN HW", "PROBE"]
+_SPARE = tuple(_HEADERS.index(name) for name in ("BLOCKS", "BPS", "WANTED", "PPS", "IN HW"))
 _COLOURS = {BackendState.UP: "green", BackendState.DOWN: "red", BackendState.DRAINED: "yellow"}
 
 _HOW = {"bad": "red", "warn": "yellow"}
@@ -22,7 +23,7 @@ def show_snapshot(snapshot: Snapshot) -> None:
     age = duration_text(snapshot.now_s - snapshot.started_s)
     click.echo(f"agent of bridge {snapshot.bridge}, for {age}: {snapshot.config_path} ({snapshot.config_digest})\n")
     rows = [_row(snapshot, service, backend) for service in snapshot.services for backend in service.backends]
-    print_table(_HEADERS, rows, right=range(4, 11))
+    print_table(_HEADERS, rows, right=range(4, 11), spare=_SPARE)
     lines = [*_remarks(snapshot)]
     if lines:
         click.echo()

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _HEADERS = ["SERVICE", "BACKEND", "WANTED", "SPACE", "BLOCKS", "PACKETS", "SEEN", "BYTES", "PPS", "BPS"]
 
+_SPARE = tuple(_HEADERS.index(name) for name in ("BLOCKS", "BYTES", "BPS"))
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -171,7 +173,7 @@ def _show(report: TrafficReport, before: TrafficReport | None, options: Options,
         counts = {"missing_flows": report.missing, "foreign_flows": report.foreign}
         print_json({"from": "bridge", **counts, "ports_without_link": list(dead), "backends": rows, "drains": drains})
         return
-    print_table(_HEADERS, [_row(now, then, interval_s) for now, then in pairs], right=range(2, 10))
+    print_table(_HEADERS, [_row(now, then, interval_s) for now, then in pairs], right=range(2, 10), spare=_SPARE)
     for drain in report.drains:
         click.echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
     for name in dead:

@@ -63,7 +63,8 @@ def _sayings(service: ServiceView) -> Iterator[str]:
     elif service.megaflows_predicted is not None:
         yield f"{service.megaflows_predicted} megaflows predicted"
     if service.clients_moved:
-        yield f"{percent(service.clients_moved)} of clients moved so far"
+        # A sum over all changes, which may be far above one.
+        yield f"clients moved {quantity(service.clients_moved)} times each on average"
     if service.draining:
         yield keeping(service.draining)
 
