@@ -28,14 +28,14 @@ _PROTOCOLS = {6: "tcp", 17: "udp"}
 class FakedDatapath(FakeSwitch):
     """`program`: whose blocks have megaflows. `verdict`: of a block, by service, backend and its number there.
 
-    Each dump counts `packets` more for each block. Services of IPv4 with one TCP or UDP port.
+    Each dump counts `packets` of a block more for it. Services of IPv4 with one TCP or UDP port.
     """
 
     def __init__(self, *bridges: BridgeState) -> None:
         super().__init__(*bridges)
         self.program: Callable[[], Program | None] = lambda: None
         self.verdict: Callable[[str, str, int], Verdict] = lambda *_: Verdict.HW
-        self.packets: Callable[[str, str], int] = lambda *_: 1000
+        self.packets: Callable[[ExpectedBlock], int] = lambda _: 1000
         self.counters: dict[str, int] = {}
 
     def dump_megaflows(self) -> str:
@@ -54,7 +54,7 @@ class FakedDatapath(FakeSwitch):
 
     def _line(self, service: str, entry: Match, block: ExpectedBlock, *, runs: str) -> str:
         key = f"{service} {block.source.value:#x}/{block.source.mask:#x} {block.backend}"
-        packets = self.counters[key] = self.counters.get(key, 0) + self.packets(service, block.backend)
+        packets = self.counters[key] = self.counters.get(key, 0) + self.packets(block)
         source = f"{IPv4Address(block.source.value)}/{IPv4Address(block.source.mask)}"
         vip, number, port = (_value(entry, field) for field in (Field.NW_DST, Field.NW_PROTO, Field.TP_DST))
         return (

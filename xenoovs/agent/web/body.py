@@ -72,7 +72,7 @@ def _facts(snapshot: Snapshot) -> Markup:
     pps = sum(rate.pps for rate in rates) if rates else None
     bps = sum(rate.bps for rate in rates) if rates else None
     facts = (
-        ("in the NIC", percent(offload_share(rates)), "of packets"),
+        ("in the NIC", percent(offload_share(rates)), f"of packets, {_looked(snapshot)}"),
         ("packets", quantity(pps), "a second"),
         ("bits", quantity(bps), "a second"),
         ("backends up", f"{up} of {len(checked)}" if checked else "-", "that are asked"),
@@ -88,6 +88,11 @@ def _facts(snapshot: Snapshot) -> Markup:
         for name, value, under in facts
     )
     return element("dl", *tiles, class_="facts")
+
+
+def _looked(snapshot: Snapshot) -> str:
+    """When the datapath was looked at: verdicts and rates are of then."""
+    return "never looked at" if snapshot.verified_s is None else f"{ago(snapshot.now_s - snapshot.verified_s)} ago"
 
 
 def _since(now_s: float, then_s: float | None) -> str:

@@ -105,6 +105,11 @@ class _Of:
         shares = [share for b in self.service.backends for share in (b.share_wanted, self.share_seen(b)) if share]
         return max(shares, default=1.0)
 
+    @property
+    def is_lending(self) -> bool:
+        """Whether some backends have clients of others for now: then weights do not tell who has whom."""
+        return bool(self.service.draining) or any(b.is_out or b.ramp is not None for b in self.service.backends)
+
     def share_seen(self, backend: BackendView) -> float | None:
         packets = sum(other.rate.pps for other in self.service.backends if other.rate is not None)
         return None if backend.rate is None or not packets else backend.rate.pps / packets
@@ -123,7 +128,7 @@ def _row(backend: BackendView, place: _Of) -> Markup:
         ),
         _state_cell(backend, place.now_s),
         _cell("weight", _weight(backend), class_="n"),
-        element("td", _bar(backend.share_wanted, place.share_seen(backend), full=place.full), data_label="share"),
+        element("td", _bar(backend, place), data_label="share"),
         _cell("packets/s", quantity(None if rate is None else rate.pps), class_="n"),
         _cell("bits/s", quantity(None if rate is None else rate.bps), class_="n"),
         _cell("in the NIC", percent(in_nic), class_="n"),
@@ -151,15 +156,19 @@ def _weight(backend: BackendView) -> str:
     return configured if configured == used else f"{used} of {configured}"
 
 
-def _bar(wanted: float, seen: float | None, *, full: float) -> Markup:
-    """Filled as far as seen, with a mark where it should end."""
-    fill = element("rect", class_="fill", x="0", y="25%", width=_of(seen, full), height="50%") if seen else None
-    at = _of(wanted, full)
+def _bar(backend: BackendView, place: _Of) -> Markup:
+    """Filled as far as seen, with a mark where it should end; while clients are lent, what it holds beside it."""
+    wanted, seen = backend.share_wanted, place.share_seen(backend)
+    width = _of(seen, place.full) if seen else None
+    fill = element("rect", class_="fill", x="0", y="25%", width=width, height="50%") if seen else None
+    at = _of(wanted, place.full)
     mark = element("line", class_="mark", x1=at, x2=at, y1="0", y2="100%")
     ground = element("rect", class_="ground", x="0", y="25%", width="100%", height="50%")
-    told = f"{percent(seen)} of packets seen, {percent(wanted)} wanted"
+    holds = f"holds {percent(backend.share_installed)} now" if place.is_lending else ""
+    told = f"{percent(seen)} of packets seen, {percent(wanted)} wanted by weight{holds and f', {holds}'}"
     drawn = element("svg", element("title", told), ground, fill, mark, class_="bar", role="img", aria_label=told)
-    words = element("span", percent(seen), element("small", f" / {percent(wanted)}"), class_="n")
+    beside = element("small", holds, class_="holds") if holds else None
+    words = element("span", percent(seen), element("small", f" / {percent(wanted)}"), beside, class_="n")
     return element("div", drawn, words, class_="share")
 
 
@@ -168,8 +177,9 @@ def _of(share: float, full: float) -> str:
 
 
 def _blocks(backend: BackendView) -> Markup:
-    bad = [f"{count} {verdict.value}" for verdict, count in backend.blocks.items() if count and verdict.badness > 1]
-    return join(str(backend.flows), element("small", f" {', '.join(bad)}", class_="not-in-nic") if bad else None)
+    worst_first = sorted(backend.blocks.items(), key=lambda item: -item[0].badness)
+    bad = [f"{count} {verdict.value}" for verdict, count in worst_first if count and verdict.badness > 1]
+    return join(str(backend.flows), element("small", ", ".join(bad), class_="not-in-nic") if bad else None)
 
 
 def _cell(label: str, text: str, *, class_: str) -> Markup:
