@@ -9,8 +9,8 @@ from ipaddress import IPv4Address
 
 from hypothesis import given
 from hypothesis import strategies as st
-from xenoovs.switch.fake import FakeSwitch, fake_bridge
 
+from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.strategies import balancers
 from tests.unit import balancer as small
 from xenoovs.agent.reconcile import Reconciler

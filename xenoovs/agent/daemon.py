@@ -23,7 +23,7 @@ from xenoovs.agent.clock import Clock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.events import Events
 from xenoovs.agent.log import tell
-from xenoovs.agent.look import snapshot_of
+from xenoovs.agent.look import Looker
 from xenoovs.agent.notify import notify
 from xenoovs.agent.operate import Operator
 from xenoovs.agent.overrides import RuntimeFile, show_weight
@@ -31,7 +31,7 @@ from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.sighting import Sighting
-from xenoovs.agent.snapshot import Snapshot
+from xenoovs.agent.snapshot import Glance, Snapshot
 from xenoovs.agent.waiting import Outcome, Waiting, told_if_late
 from xenoovs.agent.watch import Watch
 from xenoovs.agent.workers import Work, Workers
@@ -87,6 +87,7 @@ class Agent:
         self.offload: Sighting | None = None
         self.bridge_watch: BridgeWatch | None = None
         self.started_s = time.time()
+        self._looker = Looker(self)
         self._beside: list[Work] = []
         self._waiting = Waiting()
         # One change of what is desired at a time: each is tried against all others.
@@ -123,9 +124,13 @@ class Agent:
         """What a look at the hardware found just now; snapshots have it from here."""
         self.offload = sighting
 
+    def glance(self) -> Glance:
+        """All that is known now, taken at once; within the event loop of the agent."""
+        return self._looker.glance()
+
     def snapshot(self) -> Snapshot:
-        """All that is known now; within the event loop of the agent."""
-        return snapshot_of(self)
+        """The same, made at once: with thousands of backends the loop would wait for it."""
+        return self.glance().snapshot()
 
     async def run(self, *, once: bool = False) -> None:
         """Work until `stop` or, with `once`, until every backend was asked once and the bridge is right.

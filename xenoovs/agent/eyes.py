@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xenoovs.agent.control.app import Mount
     from xenoovs.agent.daemon import Agent
 
-_LOOKED_AT = frozenset(("/", "/now", "/v1/status"))
+_LOOKED_AT = frozenset(("/", "/now", "/v1/status", "/v1/blocks"))
 """Who asks for these looks on, so that numbers shall be fresh; a scrape comes by itself."""
 
 
@@ -38,8 +38,8 @@ class Eyes:
 
     def mounts(self) -> tuple[Mount, ...]:
         """What is served beside the API."""
-        snapshot = self._agent.snapshot
-        return (self._mount_asked, mount_metrics(snapshot, self.timings, detail=self._detail), mount_page(snapshot))
+        glance = self._agent.glance
+        return (self._mount_asked, mount_metrics(glance, self.timings, detail=self._detail), mount_page(glance))
 
     def _mount_asked(self, app: web.Application) -> None:
         async def prepared(request: web.Request, _: web.StreamResponse) -> None:

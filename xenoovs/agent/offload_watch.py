@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from xenoovs.agent.clock import Clock
-from xenoovs.agent.offload_totals import Totals, grown
+from xenoovs.agent.offload_totals import Counters, Totals
 from xenoovs.agent.sighting import Sighting
 from xenoovs.compile.program import Program
 from xenoovs.errors import SwitchError
@@ -49,7 +49,7 @@ class OffloadWatch:
         self.is_always = False
         self._asked_s: float | None = None
         self._question = asyncio.Event()
-        self._totals = Totals()
+        self._counters, self._totals = Counters(), Totals()
         self._expected: tuple[Program, tuple[ExpectedService, ...]] | None = None
         self._empty: OffloadFindings | None = None
 
@@ -79,12 +79,15 @@ class OffloadWatch:
         services = self._services(program)
         lines = list(_entering(self._switch.dump_megaflows(), services))
         now_s = self._clock.now_s()
+        grown = self._counters.grown(lines)
         if not lines and self._empty is not None:
             # The answer is always the same then, and thousands of blocks need not be gone through.
+            tuple(grown)
             return Sighting(self._empty, time.time(), *self._totals.rest(now_s=now_s))
-        findings = check_dump(services, grown(lines, self._totals.counters))
+        findings = check_dump(services, grown)
         self._empty = None if lines else findings
-        return Sighting(findings, time.time(), *self._totals.add(findings, now_s=now_s))
+        known = ((made.service.name, one.name) for made in program.services for one in made.service.backends)
+        return Sighting(findings, time.time(), *self._totals.add(findings, known, now_s=now_s))
 
     def _services(self, program: Program) -> tuple[ExpectedService, ...]:
         if self._expected is None or self._expected[0] is not program:

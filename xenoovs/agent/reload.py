@@ -128,6 +128,11 @@ class Reloader:
         """UTC, when the change that waits is taken back."""
         return None if self._pending is None else self._pending.by_s - time.monotonic() + time.time()
 
+    @property
+    def goes_back_to(self) -> str:
+        """Digest of the config that comes back unless the change that waits is confirmed; empty: none waits."""
+        return "" if self._pending is None else self._pending.good.digest
+
     async def follow(self) -> None:
         """Ask the backends of the good config. Raises SwitchError."""
         known = await asyncio.to_thread(self._reconciler.known, self.config.balancer)

@@ -5,7 +5,7 @@ Whoever shows something reads a snapshot; nobody reaches into the agent. Times a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -99,7 +99,6 @@ class ServiceView:
     service_id: int
     vips: tuple[str, ...]
     backends: tuple[BackendView, ...]
-    blocks: tuple[BlockView, ...] = ()
     megaflows_predicted: int | None = None
     megaflows_seen: int | None = None
     clients_moved: float = 0.0
@@ -149,7 +148,9 @@ class Snapshot:
     held:           flow-mods that a pause holds back.
     ports:          of the bridge, as the database of Open vSwitch tells them; None while it does not answer.
     config_problem: why the newest text of the config is not in use; last_error: why the bridge is not right.
-    confirm_by_s:   when the program rolls back unless it is confirmed; None: nothing waits.
+    candidate:      digest of a newer text that is not in use: refused, or still to be tried; empty: there is none.
+    confirm_by_s:   when the program rolls back unless it is confirmed, to that of the config `goes_back_to` (a digest);
+                    None: nothing waits.
     verified_s:     when megaflows were last looked at.
     """
 
@@ -174,3 +175,16 @@ class Snapshot:
     events: tuple[Event, ...] = ()
     held: int = 0
     ports: tuple[PortView, ...] | None = None
+    candidate: str = ""
+    goes_back_to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """One moment of an agent, taken at once. What takes long is made of it by who wants it, in any thread.
+
+    blocks: of a service by its name, in the order of the address space; none where it has none on the bridge.
+    """
+
+    snapshot: Callable[[], Snapshot]
+    blocks: Callable[[str], tuple[BlockView, ...]]

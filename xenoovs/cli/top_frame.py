@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xenoovs.agent.snapshot import BackendState, ServiceView, Snapshot
-from xenoovs.agent.words import ago, percent, quantity, troubles
-from xenoovs.cli.top_line import Line, Span, cut, fit, printable
+from xenoovs.agent.standing import headline, troubles
+from xenoovs.agent.words import ago, percent, quantity
+from xenoovs.cli.top_line import Line, cut, fit, printable
 from xenoovs.cli.top_rows import Layout, layout_of, row_line, service_line
 from xenoovs.cli.top_view import Row, Sort, Task, View, chosen_index, rows
 
@@ -24,7 +25,7 @@ def frame(snapshot: Snapshot, view: View, size: Size) -> tuple[Line, ...]:
     """The lines from top to bottom, none longer than the width; exactly `height` of them where that is given."""
     listed = rows(snapshot, view.sort)
     layout = layout_of(listed, size.width, is_flat=view.sort is not Sort.CONFIG, now_s=snapshot.now_s)
-    head = (*_head(snapshot, size.width), layout.titles())
+    head = (*_head(snapshot, view, size.width), layout.titles())
     items = [*_items(listed, is_flat=layout.is_flat)]
     if size.height is None:
         return tuple(cut(line, size.width) for line in (*head, *(_line(item, layout, None) for item in items)))
@@ -36,24 +37,14 @@ def frame(snapshot: Snapshot, view: View, size: Size) -> tuple[Line, ...]:
     return tuple(cut(line, size.width) for line in (*above, *blanks, _foot(view, snapshot, size.width)))
 
 
-def _head(snapshot: Snapshot, width: int) -> Iterator[Line]:
-    state, look = _state(snapshot)
+def _head(snapshot: Snapshot, view: View, width: int) -> Iterator[Line]:
+    state, look = ("the agent does not answer", "bad") if view.silence else headline(snapshot)
     left = f"xenoovs top  {printable(snapshot.bridge)}  "
     up = f"agent up {ago(snapshot.now_s - snapshot.started_s)}"
     yield (left, "bold"), (state, look), (up.rjust(width - len(left) - len(state)), "quiet")
     yield ((_totals(snapshot), "plain"),)
     for trouble, look in troubles(snapshot):
         yield ((printable(trouble), look),)
-
-
-def _state(snapshot: Snapshot) -> Span:
-    if snapshot.last_error:
-        return "cannot be made right", "bad"
-    if snapshot.is_paused:
-        return "paused", "warn"
-    if snapshot.last_round_s is None:
-        return "starting", "warn"
-    return "as configured", "good"
 
 
 def _totals(snapshot: Snapshot) -> str:
@@ -107,6 +98,8 @@ def _foot(view: View, snapshot: Snapshot, width: int) -> Line:
         else:
             told = f"give {name} its weight of the config again?"
         return ((fit(printable(told), width - 8), "warn"), ("  y / n", "bold"))
+    if view.silence and not view.message:
+        return ((fit(printable(f"what is shown is old: {view.silence}"), width), "bad"),)
     if view.message:
         return ((fit(printable(view.message), width), "note"),)
     keys = f"↑ ↓ choose   d drain   u undrain   s sort: {view.sort.value}   q quit"

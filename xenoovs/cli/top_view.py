@@ -44,12 +44,16 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`chosen`: the row under the cursor; `question`: what waits for y or n; `message`: of the last order."""
+    """`chosen`: the row under the cursor; `question`: what waits for y or n; `message`: of the last order.
+
+    silence: why the agent does not answer now, so that what is shown is old; empty while it does.
+    """
 
     chosen: Names | None = None
     sort: Sort = Sort.CONFIG
     question: Order | None = None
     message: str = ""
+    silence: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from xenoovs.switch.fake import FakeSwitch, fake_bridge
 
 from tests.agent_support import Scene, make_scene
+from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import eventually
 from xenoovs.agent import daemon
 

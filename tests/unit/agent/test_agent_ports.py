@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from xenoovs.switch.fake import FakeSwitch, fake_bridge
 
+from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit import balancer as small
 from xenoovs.agent.reconcile import Reconciler
 from xenoovs.compile.movement import Destination, blocks_by_service, pieces, shares

@@ -65,7 +65,7 @@ def test_an_ended_start_does_not_begin_again() -> None:
 def test_what_is_wanted_meanwhile_is_what_the_blocks_can_give() -> None:
     one = balancer(2, 1, 1)
     ramps = {B1: Fraction(1, 2)}
-    seen = Seen(config=one, desired=effective(one, (), ramps), program=None, out={}, health={}, ramps=ramps)
+    seen = Seen(config=one, desired=effective(one, (), ramps), ramps=ramps)
     (service,) = service_views(seen)
     shares = [backend.share_wanted for backend in service.backends]
     assert shares == pytest.approx([0.875 * 2 / 3, 0.125, 0.875 / 3])

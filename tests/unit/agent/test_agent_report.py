@@ -6,8 +6,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from xenoovs.switch.fake import FakeSwitch, fake_bridge
 
+from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit import balancer as small
 from xenoovs.agent import report
 from xenoovs.agent.reconcile import Reconciler

@@ -164,7 +164,7 @@ def test_events_are_numbered_and_followed(scene: Scene) -> None:
         assert [event["number"] for event in first["events"]] == list(range(1, first["last"] + 1))
         client.ask("pause")
         assert next(client.events(first["last"]))["text"].startswith("paused")
-        later = client.ask("events", since=first["last"])
+        later = client.ask("events", query={"since": first["last"]})
         assert [event["level"] for event in later["events"]] == ["info"]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from xenoovs import __version__
 from xenoovs.agent.metrics.metric import Reader, Sample
-from xenoovs.agent.snapshot import BackendView, ServiceView, Snapshot, Traffic
+from xenoovs.agent.snapshot import BackendView, BlockView, ServiceView, Snapshot, Traffic
 
 
 def whole(number: Callable[[Snapshot], float | None]) -> Reader:
@@ -98,9 +98,9 @@ def offload_ratio(service: ServiceView) -> float | None:
     return sum(rate.hw_pps for rate in rates) / packets if packets else None
 
 
-def block_verdicts(snapshot: Snapshot) -> Iterator[Sample]:
+def block_verdicts(snapshot: Snapshot, blocks: Callable[[str], tuple[BlockView, ...]]) -> Iterator[Sample]:
     for service in snapshot.services:
-        for block in service.blocks:
+        for block in blocks(service.name):
             if block.verdict is not None:
                 labels = (service.name, block.backend, f"{block.value:#x}", f"{block.mask:#x}", block.verdict.value)
                 yield labels, 1.0

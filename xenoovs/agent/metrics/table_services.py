@@ -14,6 +14,7 @@ from xenoovs.agent.metrics.readers import (
     whole,
 )
 from xenoovs.agent.snapshot import BackendState
+from xenoovs.agent.standing import unanswered
 
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 _BACKEND = ("service", "backend")
@@ -52,6 +53,14 @@ SERVICES = (
         "the rounds",
         ("service",),
         read=per_service(lambda v: v.clients_moved),
+    ),
+    Metric(
+        "xenoovs_service_unanswered_ratio",
+        _G,
+        "Share of its client addresses, 0..1, that lead to no backend, or to one that is down.",
+        "the flows, probes",
+        ("service",),
+        read=per_service(unanswered),
     ),
     Metric(
         "xenoovs_service_draining_blocks",
@@ -204,7 +213,7 @@ LOOKS = (
         "1 for each block; its clients have `value` under `mask` in their address.",
         "the last look at the datapath",
         (*_BACKEND, "value", "mask", "verdict"),
-        read=block_verdicts,
+        read_blocks=block_verdicts,
         detail=Detail.BLOCKS,
     ),
 )
