@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, connect, load_resolved, rebalance_option
+from xenoovs.cli.options import Output, bridge_command, load_resolved, reach, rebalance_option
 from xenoovs.cli.output import print_json
 
 FLOWS_SHOWN = 20
@@ -38,7 +38,7 @@ def command(
     from xenoovs.cli.planning import plan_change
     from xenoovs.cli.show_plan import plan_document, show_plan
 
-    balancer, switch = load_resolved(config), connect(db, lab)
+    balancer, switch = load_resolved(config), reach(db, lab)
     change = plan_change(balancer, switch, rebalance=rebalance, drains=Drains(switch))
     if output is Output.JSON:
         print_json(plan_document(change))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.options import Output, connect, load, output_option, switch_options
+from xenoovs.cli.options import Output, load, output_option, reach, switch_options
 from xenoovs.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def command(
         raise click.UsageError("Name a FILE, or --all for every bridge.")
     from xenoovs.cli.agent_client import Where, tell_of_agent
 
-    switch = connect(db, lab)
+    switch = reach(db, lab)
     bridges = tuple(state.name for state in switch.bridges()) if config is None else (load(config).uplinks.bridge,)
     for bridge in bridges:
         tell_of_agent(Where(None, None, db, lab), bridge)

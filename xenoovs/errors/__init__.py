@@ -37,6 +37,7 @@ from xenoovs.errors.switch import (
     PortsMissing,
     ReadBackDiffers,
     SwitchError,
+    SwitchSilent,
     SwitchUnreachable,
     UnusablePorts,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "StandingBy",
     "StateUnusable",
     "SwitchError",
+    "SwitchSilent",
     "SwitchUnreachable",
     "TakenBack",
     "ToleranceUnreachable",
