@@ -41,7 +41,7 @@ from xenoovs.errors.switch import (
     SwitchUnreachable,
     UnusablePorts,
 )
-from xenoovs.errors.text import NotEncodable, ParseError, UnknownTableName, WireError
+from xenoovs.errors.text import FileUnusable, NotEncodable, ParseError, UnknownTableName, WireError
 
 __all__ = [
     "AgentMissing",
@@ -60,6 +60,7 @@ __all__ = [
     "ConfigError",
     "ConfigUnreadable",
     "ControllerTaken",
+    "FileUnusable",
     "Finding",
     "FlowTaken",
     "FlowsNotBack",
