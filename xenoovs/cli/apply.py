@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, connect, duration, load_resolved, rebalance_option
+from xenoovs.cli.options import Output, bridge_command, duration, load_resolved, reach, rebalance_option
 from xenoovs.cli.output import print_json
 from xenoovs.cli.plan import FLOWS_SHOWN
 
@@ -96,7 +96,7 @@ def command(**given: Any) -> None:
     from xenoovs.cli.show_plan import plan_document, show_plan
 
     options = Options(**given)
-    balancer, switch = load_resolved(options.config), connect(options.db, options.lab)
+    balancer, switch = load_resolved(options.config), reach(options.db, options.lab)
     drains = None if options.no_drain else Drains(switch)
     change = plan_change(balancer, switch, rebalance=options.rebalance, drains=drains, now_s=time.monotonic())
     if options.output is Output.TEXT:

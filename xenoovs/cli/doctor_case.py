@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from xenoovs.cli.planning import compile_near
 from xenoovs.compile.hardware import hardware_entries
-from xenoovs.datapath.host import NOT_ASKED, BackendFacts, Seen, Unknown
+from xenoovs.datapath.host import NOT_ASKED, BackendFacts, Daemon, Seen, Silent, Unknown
 from xenoovs.errors import ParseError, SimulateError, SwitchError
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.packet import Packet
@@ -61,12 +61,14 @@ class Question:
     def look(self) -> Case:
         """Everything that can be seen now."""
         host = gather(self.endpoint, modules=TC_MODULES)
-        return Case(host, None if self.balancer is None else self._wanted(self.balancer))
+        return Case(host, None if self.balancer is None else self._wanted(self.balancer, host.daemon))
 
-    def _wanted(self, balancer: Balancer) -> Wanted:
+    def _wanted(self, balancer: Balancer, daemon: Seen[Daemon]) -> Wanted:
         uplinks = balancer.uplinks
         foreign: Seen[ForeignFlows]
         try:
+            if isinstance(daemon, Silent):
+                raise SwitchError(daemon.reason)
             program = compile_near(balancer, self.switch.dump_flows(uplinks.bridge))
             others = self.switch.dump_foreign_flows(uplinks.bridge)
             foreign = foreign_flows(balancer, program, (seen.flow for seen in others))

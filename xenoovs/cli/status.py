@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
-from xenoovs.cli.options import Output, connect, load_resolved, output_option
+from xenoovs.cli.options import Output, load_resolved, output_option, reach
 from xenoovs.cli.output import is_terminal, percent, print_json, print_table, quantity
 from xenoovs.errors import AgentMissing
 from xenoovs.model.drain import DrainMode
@@ -116,7 +116,7 @@ def _from_agent(client: Client, options: Options) -> int:
 def _from_bridge(balancer: Balancer, options: Options) -> int:
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 
-    switch, bridge = connect(options.where.db, options.where.lab), balancer.uplinks.bridge
+    switch, bridge = reach(options.where.db, options.where.lab), balancer.uplinks.bridge
     source = f"from the flows of bridge {bridge}" + ("" if options.from_bridge else ", which no agent keeps")
     report: TrafficReport | None = None
     dead: tuple[str, ...] = ()

@@ -38,10 +38,11 @@ from xenoovs.errors.switch import (
     PortsMissing,
     ReadBackDiffers,
     SwitchError,
+    SwitchSilent,
     SwitchUnreachable,
     UnusablePorts,
 )
-from xenoovs.errors.text import NotEncodable, ParseError, UnknownTableName, WireError
+from xenoovs.errors.text import FileUnusable, NotEncodable, ParseError, UnknownTableName, WireError
 
 __all__ = [
     "AgentMissing",
@@ -60,6 +61,7 @@ __all__ = [
     "ConfigError",
     "ConfigUnreadable",
     "ControllerTaken",
+    "FileUnusable",
     "Finding",
     "FlowTaken",
     "FlowsNotBack",
@@ -82,6 +84,7 @@ __all__ = [
     "StandingBy",
     "StateUnusable",
     "SwitchError",
+    "SwitchSilent",
     "SwitchUnreachable",
     "TakenBack",
     "ToleranceUnreachable",

@@ -52,9 +52,10 @@ class ControllerTaken(SwitchError):
 
     def __init__(self, *, bridge: str, present: Iterable[str]) -> None:
         self.bridge, self.present = bridge, tuple(present)
+        self.commands = (f"ovs-vsctl del-controller {bridge}",)
         super().__init__(
             f"bridge {bridge} has another controller ({', '.join(self.present)}) and was not changed; remove it with "
-            f"`ovs-vsctl del-controller {bridge}`, or stand beside it with --redundant"
+            f"`{self.commands[0]}`, or stand beside it with --redundant"
         )
 
 

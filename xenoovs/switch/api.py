@@ -123,7 +123,8 @@ def require_ports(switch: Switch, bridge: str, ports: Iterable[str]) -> BridgeSt
         raise PortsMissing(bridge=bridge, elsewhere={name: _home(states, name) for name in missing})
     reasons = {name: reason for name in wanted if (reason := _unusable(state, name)) is not None}
     if reasons:
-        raise UnusablePorts(bridge=bridge, reasons=reasons)
+        commands = tuple(command for name in reasons if (command := _look(name)) in reasons[name])
+        raise UnusablePorts(bridge=bridge, reasons=reasons, commands=commands)
     return state
 
 
@@ -131,11 +132,15 @@ def _home(states: Iterable[BridgeState], port: str) -> str | None:
     return next((state.name for state in states if state.port(port) is not None), None)
 
 
+def _look(name: str) -> str:
+    return f"ovs-vsctl list interface {name}"
+
+
 def _unusable(state: BridgeState, name: str) -> str | None:
     port = state.port(name)
     if port is None or port.ofport is None:
         error = port.error if port is not None else None
-        return f"does not work ({error or 'it has no OpenFlow number'}): see `ovs-vsctl list interface {name}`"
+        return f"does not work ({error or 'it has no OpenFlow number'}): see `{_look(name)}`"
     if name == state.name:
         return f"is the bridge's own port: call it {LOCAL}"
     if len(name.encode()) > MAX_PORT_NAME:
