@@ -112,10 +112,10 @@ def test_what_has_no_length_does_not_keep_a_thread_for_ever(said: tuple[bytes, .
 def test_a_bridge_that_answers_a_dump_with_noise_is_let_go(capfd: pytest.CaptureFixture[str]) -> None:
     record = Record()
     with running_server(record) as server, peer(server) as sock, ThreadPoolExecutor() as pool:
-        server.board.want("ovsbr1")
+        server.want("ovsbr1")
         for said in _TALK:
             sock.sendall(said)
-        server.board.wait_for("ovsbr1", patience_s=PATIENCE_S)
+        server.board.line("ovsbr1", patience_s=PATIENCE_S)
         dumped = pool.submit(ControllerSwitch(server.board).dump_flows, "ovsbr1")
         heard = b""
         while b"\x00\x00\x10\x00\x00\x01" not in heard:

@@ -18,7 +18,7 @@ def snapshot_of(agent: Agent) -> Snapshot:
     """All that is known now; within the event loop of the agent."""
     config, report, program = agent.config, agent.report, agent.reconciler.program
     return Snapshot(
-        bridge=agent.bridge,
+        bridge=config.balancer.uplinks.label,
         config_path=str(config.path),
         config_digest=config.digest,
         started_s=agent.started_s,
@@ -38,7 +38,7 @@ def snapshot_of(agent: Agent) -> Snapshot:
         overrides=agent.operator.overrides,
         events=agent.events.since(0),
         held=report.held,
-        ports=None if agent.bridge_watch is None else agent.bridge_watch.ports(),
+        ports=agent.ports(),
     )
 
 

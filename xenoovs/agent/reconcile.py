@@ -173,7 +173,7 @@ class Reconciler:
 
     def _change(self, balancer: Balancer, program: Program, observed: list[Flow], done: Round) -> Round:
         bridge = balancer.uplinks.bridge
-        require_ports(self._switch, bridge, balancer.ports)
+        require_ports(self._switch, bridge, balancer.ports, datapath_id=balancer.uplinks.datapath_id)
         foreign = (seen.flow for seen in self._switch.dump_foreign_flows(bridge))
         difference = plan(program.flows, (*observed, *foreign))
         if self.is_held and not difference.is_empty:

@@ -49,18 +49,22 @@ def find_client(where: Where) -> Client:
     return Client(_only(places))
 
 
-def agent_of(where: Where, bridge: str) -> Client | None:
-    """The agent of a bridge; None where none runs. With --control it has to be there."""
+def agent_of(where: Where, *names: str) -> Client | None:
+    """The agent of a bridge, by the first of these names that one has; None where none runs.
+
+    With --control it has to be there.
+    """
     from xenoovs.agent.control.client import Client
     from xenoovs.agent.control.unix import answers
 
     if where.control is not None:
         return Client(where.control)
     try:
-        path = find_places(where).socket(where.bridge or bridge)
+        places = find_places(where)
     except ListenError:
         return None
-    return Client(path) if answers(path) else None
+    paths = map(places.socket, (where.bridge,) if where.bridge else names)
+    return next((Client(path) for path in paths if answers(path)), None)
 
 
 def find_places(where: Where) -> Places:

@@ -65,11 +65,20 @@ class Ears:
 class Session(FRAMEWORK.controller.Datapath):  # type: ignore[misc,name-defined]
     """`spoken`: the OpenFlow versions that the switch offers, by their numbers on the wire.
 
-    is_settled: set by whoever has let the bridge in; until then the time of the handshake runs.
+    is_settled: whether it was let in or refused; until then the time of the handshake runs.
     """
 
-    def __init__(self, socket: Any, address: object, ears: Ears, patience: Patience | None = None) -> None:
-        self._ears, self._patience = ears, patience or Patience()
+    def __init__(
+        self,
+        socket: Any,
+        address: object,
+        ears: Ears,
+        patience: Patience | None = None,
+        *,
+        let_in: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`let_in`: called when it is known to be a bridge that is wanted."""
+        self._ears, self._patience, self._let_in = ears, patience or Patience(), let_in
         self._sending = Lock()
         self._begun_s = self._heard_s = self._asked_s = monotonic()
         self.spoken: tuple[int, ...] = ()
@@ -97,6 +106,11 @@ class Session(FRAMEWORK.controller.Datapath):  # type: ignore[misc,name-defined]
             if self.version == VERSION
             else tuple(port_of(described) for described in self.ports.values())
         )
+
+    def settle(self) -> None:
+        """It is a bridge that is wanted."""
+        self.is_settled = True
+        self._let_in()
 
     def serve(self) -> None:
         """Until the connection ends."""

@@ -57,6 +57,17 @@ class BridgeMissing(SwitchError):
         )
 
 
+class OtherDatapath(SwitchError):
+    """The bridge has another datapath id than the config says; both as 16 hexadecimal digits."""
+
+    def __init__(self, *, bridge: str, wanted: str, found: str | None) -> None:
+        self.bridge, self.wanted, self.found = bridge, wanted, found
+        super().__init__(
+            f"bridge {bridge} here has the datapath id {found or '(none)'}, but the config is for {wanted}: "
+            "is this the right host? Nothing was changed"
+        )
+
+
 class PortsMissing(SwitchError):
     """Ports of the config that are not on its bridge; `elsewhere` maps a port to the bridge where it is, or None."""
 
