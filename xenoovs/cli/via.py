@@ -166,18 +166,23 @@ def _certificates(control: Control) -> Certificates | None:
 
 
 def _attach_all(control: Control, server: Server, wanted: Mapping[Uplinks, LiveSwitch | None]) -> None:
-    """The bridges of this host. Raises click.UsageError, OtherDatapath, SwitchError."""
-    from xenoovs.agent.log import warn
-    from xenoovs.errors import OtherDatapath
+    """The bridges of this host; one that cannot be attached keeps no other.
 
+    Raises click.UsageError, SwitchError for the last one if none could be.
+    """
+    from xenoovs.agent.log import warn
+    from xenoovs.errors import SwitchError
+
+    left = len(wanted)
     for uplinks, local in wanted.items():
         try:
             _attach(control, server, uplinks, local=local)
-        except OtherDatapath as elsewhere:
-            if len(wanted) == 1:
+        except SwitchError as problem:
+            left -= 1
+            if not left:
                 raise
-            remedy = f"ovs-vsctl set-controller {uplinks.bridge} {server.target}, on its own host"
-            warn("a bridge is not attached", bridge=uplinks.label, reason=str(elsewhere), remedy=remedy)
+            remedy = f"ovs-vsctl set-controller {uplinks.bridge} {server.target}, on its host"
+            warn("a bridge is not attached", bridge=uplinks.label, reason=str(problem), remedy=remedy)
 
 
 def _attach(control: Control, server: Server, uplinks: Uplinks, *, local: LiveSwitch | None) -> None:
