@@ -27,7 +27,11 @@ class Eyes:
     def __init__(self, agent: Agent, *, interval_s: float, detail: Detail, is_always: bool) -> None:
         reconciler = agent.reconciler
         self.watch = OffloadWatch(
-            reconciler.switch, program=lambda: reconciler.program, clock=agent.clock, pace=WatchPace(interval_s)
+            reconciler.switch,
+            program=lambda: reconciler.program,
+            clock=agent.clock,
+            pace=WatchPace(interval_s),
+            bridge=lambda: agent.bridge,
         )
         self.watch.is_always = is_always
         self.timings = Timings()

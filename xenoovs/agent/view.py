@@ -58,7 +58,8 @@ class Seen:
 def service_views(seen: Seen) -> tuple[ServiceView, ...]:
     """The services of the config, in its order."""
     programs = {} if seen.program is None else {made.service.name: made for made in seen.program.services}
-    offload = _by_place(() if seen.offload is None else seen.offload.findings.blocks)
+    findings = None if seen.offload is None else seen.offload.findings
+    offload = _by_place(() if findings is None else findings.blocks)
     desired = {service.name: service for service in seen.desired.services}
     return tuple(
         _service(seen, service, _Parts(desired[service.name], programs.get(service.name), offload))
@@ -172,6 +173,7 @@ def _backend(seen: Seen, names: Names, backend: _InUse) -> BackendView:
         flows=whole.flows.get(name, 0),
         blocks=_verdicts(whole.blocks.get(name, ())),
         traffic=None if seen.offload is None else seen.offload.traffic.get(names),
+        counted=None if seen.offload is None else seen.offload.counted.get(names),
         rate=None if seen.offload is None else seen.offload.rates.get(names),
         ramp=None if ramp is None else float(ramp),
         since_s=override.since_s if override is not None and is_drained else None if health is None else health.since_s,

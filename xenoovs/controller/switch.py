@@ -11,7 +11,7 @@ from xenoovs.controller.dump import count, dump
 from xenoovs.controller.line import HostView, Line
 from xenoovs.controller.place import Place
 from xenoovs.controller.port import Port
-from xenoovs.errors import BridgeMissing, OtherBridge, StandingBy, SwitchError
+from xenoovs.errors import BridgeMissing, NotTold, OtherBridge, StandingBy, SwitchError
 from xenoovs.openflow.bundle import Bundle
 from xenoovs.openflow.cookie import OWNER, OWNER_MASK, is_ours
 from xenoovs.openflow.flow import ObservedFlow
@@ -125,10 +125,9 @@ class ControllerSwitch:
         return bool(line.is_here)
 
     def _host(self, wanted: str) -> LiveSwitch:
-        if self.local is None:
-            raise SwitchError(
-                f"OpenFlow cannot tell {wanted}: ask on the host of the switch, where xenoovs finds ovs-vswitchd"
-            )
+        lines = () if self.only is None else self.only.lines
+        if self.local is None or not all(map(self._is_here, lines)):
+            raise NotTold(wanted=wanted)
         return self.local
 
 

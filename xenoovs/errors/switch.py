@@ -45,6 +45,16 @@ class MacUnknown(SwitchError):
         super().__init__(f"no MAC is known for {listed}{more}: {why}")
 
 
+class NotTold(SwitchError):
+    """By this way to the switch something cannot be had. `wanted`: what."""
+
+    def __init__(self, *, wanted: str) -> None:
+        self.wanted = wanted
+        super().__init__(
+            f"OpenFlow cannot tell {wanted}: ask on the host of the switch, where xenoovs finds ovs-vswitchd"
+        )
+
+
 class BridgeMissing(SwitchError):
     """The bridge of the config is not there."""
 
