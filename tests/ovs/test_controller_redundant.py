@@ -87,13 +87,15 @@ def test_a_master_that_hangs_loses_its_place_and_cannot_change_anything(
     assert seen.flow.priority == 2
 
 
-def test_a_lease_is_no_flow_of_ours(bridge: DummyBridge) -> None:
+def test_a_lease_is_no_flow_of_the_program_and_none_of_others(bridge: DummyBridge) -> None:
     with running_server(Record(), is_redundant=True) as server:
         server.want("ovsbr1")
         connect(bridge.ovs, "ovsbr1", server)
         _become_master(server, "it is master")
         eventually(lambda: len(bridge.dump_flows()) == 1, "the lease is there")
-        assert live_switch(bridge.ovs).dump_flows("ovsbr1") == ()
+        for switch in (live_switch(bridge.ovs), ControllerSwitch(server.board)):
+            assert switch.dump_flows("ovsbr1") == ()
+            assert (switch.count_foreign_flows("ovsbr1"), switch.dump_foreign_flows("ovsbr1")) == (0, ())
         assert bridge.megaflows() == []
     eventually(lambda: bridge.dump_flows() == [], "the lease is gone")
 

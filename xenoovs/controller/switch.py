@@ -13,7 +13,7 @@ from xenoovs.controller.place import Place
 from xenoovs.controller.port import Port
 from xenoovs.errors import BridgeMissing, NotTold, OtherBridge, StandingBy, SwitchError
 from xenoovs.openflow.bundle import Bundle
-from xenoovs.openflow.cookie import OWNER, OWNER_MASK, is_ours
+from xenoovs.openflow.cookie import FAMILY, FAMILY_MASK, OWNER, OWNER_MASK, is_foreign
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.render import render_flow
 from xenoovs.openflow.value import render_mac
@@ -78,11 +78,11 @@ class ControllerSwitch:
         return "".join(f" {render_flow(seen.flow)}\n" for seen in flows)
 
     def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
-        return tuple(seen for seen in dump(self._line(bridge)) if not is_ours(seen.flow.cookie))
+        return tuple(seen for seen in dump(self._line(bridge)) if is_foreign(seen.flow.cookie))
 
     def count_foreign_flows(self, bridge: str) -> int:
         line = self._line(bridge)
-        return count(line) - count(line, cookie=_OURS, cookie_mask=OWNER_MASK)
+        return count(line) - count(line, cookie=FAMILY, cookie_mask=FAMILY_MASK)
 
     def apply(self, bridge: str, bundle: Bundle) -> None:
         """All flow-mods or none. Raises BundleRejected, StandingBy, SwitchUnreachable."""
