@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from threading import Lock
+from time import monotonic
 
 from xenoovs.controller.frames import ERROR, PACKET_IN, PORT_STATUS, ROLE_STATUS, is_answer
 from xenoovs.controller.line import Line
@@ -12,7 +13,7 @@ from xenoovs.controller.opening import memory_request, remembers
 from xenoovs.controller.place import Place
 from xenoovs.controller.port import Port
 from xenoovs.controller.session import Ears, Session, name_versions
-from xenoovs.controller.voice import Voice
+from xenoovs.controller.voice import Say, Voice
 from xenoovs.errors import OpenFlowVersionDisabled
 
 _VERSION = 5
@@ -135,10 +136,17 @@ class Board:
         for port in ports:
             if before.get(port.name) != port.is_up:
                 say = self._voice.tell if port.is_up else self._voice.warn
-                say(f"port {'up' if port.is_up else 'down'}", bridge=place.label, port=port.name)
+                self._tell_port(place, port.name, f"port {'up' if port.is_up else 'down'}", say)
         for name in sorted(before.keys() - {port.name for port in ports}):
-            self._voice.warn("port removed", bridge=place.label, port=name)
+            self._tell_port(place, name, "port removed", self._voice.warn)
         place.wake()
+
+    def _tell_port(self, place: Place, name: str, event: str, say: Say) -> None:
+        is_told, is_last = place.has_news(now_s=monotonic())
+        if is_told:
+            say(event, bridge=place.label, port=name)
+        elif is_last:
+            self._voice.warn("ports change faster than is told; they are followed all the same", bridge=place.label)
 
     def _refuse(self, session: Session, name: str, *, reason: str) -> None:
         datapath = f"{session.id:016x}"

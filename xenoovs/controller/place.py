@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Condition
+from time import monotonic
 
+from xenoovs.controller.bucket import full_bucket, take
 from xenoovs.controller.line import Line
 from xenoovs.controller.monitor import Damper
 from xenoovs.errors import SwitchError, SwitchUnreachable
 from xenoovs.model.balancer import label_of
+
+
+NEWS, NEWS_PER_S = 40, 1.0
+"""Changes of ports that are told at once, and in the long run: a link that flaps must not fill the log."""
 
 
 class Place:
@@ -27,6 +33,8 @@ class Place:
         self._wake: Callable[[], None] = lambda: None
         self._hear_packet: Callable[[Line, bytes], None] = lambda _line, _frame: None
         self.damper = Damper(self.wake)
+        self._news = full_bucket(rate=NEWS_PER_S, size=NEWS, now_s=monotonic())
+        self._is_hushed = False
 
     @property
     def label(self) -> str:
@@ -79,6 +87,12 @@ class Place:
                 reason=f"it has not connected; let it: `ovs-vsctl set-controller {self.bridge} {self.where}`",
             )
         return line
+
+    def has_news(self, *, now_s: float) -> tuple[bool, bool]:
+        """A port has changed: whether to tell it, and whether to tell instead that no more are told for now."""
+        self._news, may = take(self._news, now_s)
+        was_hushed, self._is_hushed = self._is_hushed, not may
+        return may, not may and not was_hushed
 
     def begin(self, line: Line) -> None:
         """It has connected, and may be worked on."""
