@@ -168,6 +168,16 @@ def test_a_flood_at_one_bridge_takes_no_answer_from_another() -> None:
         assert server.want("ovsbr1").responder.dropped > 0
 
 
+def test_the_first_reason_for_an_end_is_told() -> None:
+    """Found when a test failed about once in a hundred: a controller that stopped put its own reason over it."""
+    record = Record()
+    with running_server(record) as server, scripted_switch(server):
+        carrier = server.board.line("ovsbr1", patience_s=PATIENCE_S).carrier
+        for reason in ("it is malformed", "something else"):
+            carrier.abandon(reason)
+    assert [facts["reason"] for facts in record.of("bridge disconnected")] == ["it is malformed"]
+
+
 def test_a_storm_of_reconnects_ends_with_the_last_one() -> None:
     """The same datapath again and again, each before the one before has ended."""
     record, times = Record(), 100

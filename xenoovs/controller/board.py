@@ -17,6 +17,7 @@ from xenoovs.controller.voice import Say, Voice
 from xenoovs.errors import OpenFlowVersionDisabled
 
 _VERSION = 5
+_ANEW = "the switch has connected anew"
 _COMPLAINTS = 256
 """Peers whose refusal was told once; beyond that they are told again."""
 
@@ -66,17 +67,24 @@ class Board:
             self._refuse(session, name, reason=str(problem))
             return
         with self._lock:
-            others = [other for other, (theirs, _) in self._sessions.items() if theirs is place]
+            others = {other: line for other, (theirs, line) in self._sessions.items() if theirs is place}
             is_taken = any(other.id != session.id for other in others)
-            if not is_taken:
+            # Each has a thread of its own: the one that came last need not be the one that is looked at last.
+            is_late = any(other.accepted_s > session.accepted_s for other in others)
+            if not is_taken and not is_late:
                 line = Line(session, bridge=name, label=place.label, datapath_id=session.id, ports=ports)
+                self._sessions = {other: of for other, of in self._sessions.items() if other not in others}
                 self._sessions[session] = place, line
         if is_taken:
             reason = "another bridge of this name is connected; say in the config which one: switch.datapath_id"
             self._refuse(session, name, reason=reason)
             return
-        for other in others:
-            other.abandon("the switch has connected anew")
+        if is_late:
+            _supersede(session)
+            return
+        for other, old in others.items():
+            _supersede(other)
+            self._lose(place, old, _ANEW)
         session.send(memory_request())
 
     def _place_of(self, name: str, datapath_id: int) -> Place | None:
@@ -90,7 +98,7 @@ class Board:
             return
         if line.generation is None and (remembered := remembers(frame)) is not None:
             session.settle()
-            self._begin(place, line, remembered=remembered)
+            self._begin(session, remembered=remembered)
         elif frame[1] == PORT_STATUS:
             self._compare_ports(place, line, session.port_table())
         elif touches_ours(frame):
@@ -113,19 +121,27 @@ class Board:
             if not session.is_settled:
                 self._complain(session.peer.rpartition(":")[0], "a connection is closed", reason=reason)
             return
+        self._lose(place, line, reason)
+
+    def _lose(self, place: Place, line: Line, reason: str) -> None:
         is_current = place.end(line)
         line.hang_up(reason)
         if is_current:
             self._voice.warn("bridge disconnected", bridge=place.label, reason=reason)
             place.wake()
 
-    def _begin(self, place: Place, line: Line, *, remembered: bool) -> None:
+    def _begin(self, session: Session, *, remembered: bool) -> None:
         """The bridge may be worked on. One that has no flow of ours has forgotten, and may be another one."""
-        if not (remembered and place.generation):
-            place.generation += 1
-        line.generation = place.generation
-        line.is_standby = self._is_redundant
-        place.begin(line)
+        with self._lock:
+            place, line = self._sessions.get(session, (None, None))
+            if place is None or line is None:
+                # It has connected anew meanwhile.
+                return
+            if not (remembered and place.generation):
+                place.generation += 1
+            line.generation = place.generation
+            line.is_standby = self._is_redundant
+            place.begin(line)
         line.carrier.send(monitor_request())
         datapath = f"{line.datapath_id:016x}"
         self._voice.tell("bridge connected", bridge=place.label, datapath_id=datapath, peer=line.carrier.peer)
@@ -163,3 +179,8 @@ class Board:
             self._told.clear()
         self._told.add(complaint)
         self._voice.warn(event, **{"peer": peer, **facts})
+
+
+def _supersede(session: Session) -> None:
+    session.is_settled = True
+    session.abandon(_ANEW)

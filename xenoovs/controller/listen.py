@@ -12,6 +12,7 @@ from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Event, Thread
+from time import monotonic
 
 from xenoovs.controller.doorway import Doorway
 from xenoovs.controller.pipe import Pipe
@@ -74,17 +75,26 @@ class Certificates:
         return context
 
 
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A connection that was accepted. `at_s`: when, monotonic. `let_in`: to be called when it is known who it is."""
+
+    peer: tuple[str, int]
+    at_s: float
+    let_in: Callable[[], None]
+
+
 class Listener:
     """Accepts connections until it is closed; each is served in a thread of its own.
 
-    serve: takes a connection that is encrypted by now, if it has to be, its peer, and what to call when it is known.
+    serve: takes a connection that is encrypted by now, if it has to be.
     """
 
     def __init__(
         self,
         address: Address,
         *,
-        serve: Callable[[Pipe, tuple[str, int], Callable[[], None]], None],
+        serve: Callable[[Pipe, Visit], None],
         voice: Voice,
         certificates: Certificates | None = None,
     ) -> None:
@@ -127,13 +137,14 @@ class Listener:
             except OSError:
                 continue
             self._doorway.enter(sock, peer[0])
-            Thread(target=self._welcome, args=(sock, peer), name="xenoovs-switch", daemon=True).start()
+            visit = Visit(peer, monotonic(), partial(self._doorway.known, sock))
+            Thread(target=self._welcome, args=(sock, visit), name="xenoovs-switch", daemon=True).start()
 
-    def _welcome(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+    def _welcome(self, sock: socket.socket, visit: Visit) -> None:
         try:
             with suppress(OSError), sock:
-                self._secure(sock, peer)
-                self._serve(Pipe(sock), peer, partial(self._doorway.known, sock))
+                self._secure(sock, visit.peer)
+                self._serve(Pipe(sock), visit)
         finally:
             self._doorway.known(sock)
 

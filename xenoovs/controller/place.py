@@ -12,7 +12,6 @@ from xenoovs.controller.monitor import Damper
 from xenoovs.errors import SwitchError, SwitchUnreachable
 from xenoovs.model.balancer import label_of
 
-
 NEWS, NEWS_PER_S = 40, 1.0
 """Changes of ports that are told at once, and in the long run: a link that flaps must not fill the log."""
 

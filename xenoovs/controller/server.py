@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 from types import TracebackType
@@ -11,7 +10,7 @@ from typing import Self
 from xenoovs.controller.board import Board
 from xenoovs.controller.framework import silence
 from xenoovs.controller.keeper import Keeper
-from xenoovs.controller.listen import Address, Certificates, Listener
+from xenoovs.controller.listen import Address, Certificates, Listener, Visit
 from xenoovs.controller.pipe import Pipe
 from xenoovs.controller.place import Place
 from xenoovs.controller.responder import Responder
@@ -105,8 +104,8 @@ class Server:
     ) -> None:
         self.close()
 
-    def _serve(self, pipe: Pipe, peer: tuple[str, int], let_in: Callable[[], None]) -> None:
-        session = Session(pipe, peer, self.board.ears, self._patience, let_in=let_in)
+    def _serve(self, pipe: Pipe, visit: Visit) -> None:
+        session = Session(pipe, visit.peer, self.board.ears, self._patience, visit=visit)
         self._sessions.add(session)
         try:
             if not self._is_closing:
