@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent_support import Scene, eventually
+from tests.agent_support import Scene
 from tests.browser.chromium import Tab, new_tab, running_chromium
 from tests.fake_switch import fake_bridge
 from tests.faked_datapath import FakedDatapath
+from tests.patience import eventually
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.serve import Listen, open_port
 from xenoovs.agent.daemon import Agent

@@ -46,17 +46,16 @@ def test_an_ovsdb_server_that_is_killed_stops_nothing(own_ovs: DummyOvs, config:
     with own_ovs.bridge() as bridge, running_agent(config, own_ovs.ovs.directory, resync_s=0.3) as agent:
         eventually(lambda: len(flows(bridge)) == FLOWS, "flows at first")
         before = flows(bridge)
-        assert agent.bridge_watch is not None
-        eventually(lambda: bool(agent.bridge_watch.ports()), "ports are told")  # type: ignore[union-attr]
+        eventually(lambda: bool(agent.ports()), "ports are told")
         for times in (1, 2):
             os.kill(own_ovs.ovs.pids()[1], signal.SIGKILL)
-            eventually(lambda: agent.bridge_watch.ports() is None, "the loss is noticed")  # type: ignore[union-attr]
+            eventually(lambda: agent.ports() is None, "the loss is noticed")
             # Until then ovs-vswitchd answers no OpenFlow either (bridge_run() of vswitchd/bridge.c: it lacks its lock).
             time.sleep(0.5)
             start_database(own_ovs.ovs)
             bridge.ofctl("del-flows", "table=1,ip")
             eventually(lambda: flows(bridge) == before, "flows that others deleted")
-            eventually(lambda: bool(agent.bridge_watch.ports()), "ports are told again")  # type: ignore[union-attr]
+            eventually(lambda: bool(agent.ports()), "ports are told again")
             eventually(lambda times=times: texts(agent).count(_AGAIN) == times, "it is told once")  # type: ignore[misc]
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine
-from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.test_agent_control import agent
+from tests.patience import eventually
 
 pytestmark = pytest.mark.ovs
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -31,7 +32,7 @@ from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.sighting import Sighting
-from xenoovs.agent.snapshot import Glance, Snapshot
+from xenoovs.agent.snapshot import Glance, PortView, Snapshot
 from xenoovs.agent.waiting import Outcome, Waiting, told_if_late
 from xenoovs.agent.watch import Watch
 from xenoovs.agent.workers import Work, Workers
@@ -85,7 +86,8 @@ class Agent:
         )
         self.desired = Desired(config.balancer, config.balancer, {}, {})
         self.offload: Sighting | None = None
-        self.bridge_watch: BridgeWatch | None = None
+        self.ports: Callable[[], tuple[PortView, ...] | None] = lambda: None
+        """The ports of the bridge that the config names; None while nobody tells."""
         self.started_s = time.time()
         self._looker = Looker(self)
         self._beside: list[Work] = []
@@ -117,8 +119,9 @@ class Agent:
 
     def watch_bridge(self, db: str) -> None:
         """Follow the ports in the database (`db` as of Endpoint) beside the rounds."""
-        self.bridge_watch = BridgeWatch(db, balancer=lambda: self.config.balancer, want_round=self.want_round)
-        self.beside(self.bridge_watch.forever)
+        watch = BridgeWatch(db, balancer=lambda: self.config.balancer, want_round=self.want_round)
+        self.ports = watch.ports
+        self.beside(watch.forever)
 
     def show_offload(self, sighting: Sighting) -> None:
         """What a look at the hardware found just now; snapshots have it from here."""

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import Enum
 
 LOGGER = "xenoovs.agent"
+
+_SPEAKER: ContextVar[str] = ContextVar("speaker", default="")
+"""The bridge that is spoken of here, where one process keeps several; tasks and their threads inherit it."""
 
 
 class LogForm(Enum):
@@ -29,14 +34,34 @@ def start_logging(form: LogForm) -> None:
     logger.propagate = False
 
 
+@contextmanager
+def speaking_of(bridge: str) -> Iterator[None]:
+    """Whatever is told in here is of this bridge, and says so."""
+    token = _SPEAKER.set(bridge)
+    try:
+        yield
+    finally:
+        _SPEAKER.reset(token)
+
+
+def spoken_of() -> str:
+    """The bridge of `speaking_of`; empty: the process keeps one."""
+    return _SPEAKER.get()
+
+
 def tell(event: str, **facts: object) -> None:
     """Something that was meant to happen, or that was put right."""
-    logging.getLogger(LOGGER).info(event, extra={"facts": facts})
+    logging.getLogger(LOGGER).info(event, extra={"facts": _facts(facts)})
 
 
 def warn(event: str, **facts: object) -> None:
     """Something that an operator may want to look at."""
-    logging.getLogger(LOGGER).warning(event, extra={"facts": facts})
+    logging.getLogger(LOGGER).warning(event, extra={"facts": _facts(facts)})
+
+
+def _facts(facts: dict[str, object]) -> dict[str, object]:
+    bridge = _SPEAKER.get()
+    return {**facts, "bridge": bridge} if bridge else facts
 
 
 class _Text(logging.Formatter):

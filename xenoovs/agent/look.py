@@ -64,22 +64,22 @@ class Looker:
         )
 
     def _snapshot(self, taken: _Taken) -> Snapshot:
-        program = taken.program
+        program, findings = taken.program, _findings(taken)
         seen = replace(
             taken.seen,
             installed={} if program is None else self._installed.of(program),
-            found=Found() if taken.seen.offload is None else self._found.of(taken.seen.offload.findings),
+            found=Found() if findings is None else self._found.of(findings),
             health=_health(taken, self._checks.of(taken.seen.config)),
         )
         flows = 0 if program is None else self._flows.of(program)
         return replace(taken.facts, services=service_views(seen), flows=flows)
 
     def _blocks(self, taken: _Taken, service: str) -> tuple[BlockView, ...]:
-        offload, services = taken.seen.offload, () if taken.program is None else taken.program.services
+        findings, services = _findings(taken), () if taken.program is None else taken.program.services
         made = next((made for made in services if made.service.name == service), None)
         if made is None:
             return ()
-        return block_views(made, () if offload is None else self._by_service.of(offload.findings).get(service, ()))
+        return block_views(made, () if findings is None else self._by_service.of(findings).get(service, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +98,14 @@ class _Taken:
     ahead_s: float
 
 
+def _findings(taken: _Taken) -> OffloadFindings | None:
+    return None if taken.seen.offload is None else taken.seen.offload.findings
+
+
 def _facts(agent: Agent) -> Snapshot:
     config, report = agent.config, agent.report
     return Snapshot(
-        bridge=agent.bridge,
+        bridge=config.balancer.uplinks.label,
         config_path=str(config.path),
         config_digest=config.digest,
         started_s=agent.started_s,
@@ -120,7 +124,7 @@ def _facts(agent: Agent) -> Snapshot:
         overrides=agent.operator.overrides,
         events=agent.events.since(0),
         held=report.held,
-        ports=None if agent.bridge_watch is None else agent.bridge_watch.ports(),
+        ports=agent.ports(),
         candidate=config.newer,
         goes_back_to=agent.reloader.goes_back_to,
     )

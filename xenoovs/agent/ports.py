@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from xenoovs.errors import CommandTimeout, SwitchUnreachable
+from xenoovs.model.balancer import Uplinks
 from xenoovs.openflow.action import LOCAL
 from xenoovs.switch.api import BridgeState, Switch, require_ports
 
@@ -19,7 +20,7 @@ class Ports:
     def __init__(self, switch: Switch) -> None:
         self._switch = switch
         self._known: tuple[str | None, BridgeState] | None = None
-        self._good: frozenset[str] = frozenset()
+        self._good: tuple[int | None, frozenset[str]] | None = None
 
     def describe(self, bridge: str) -> BridgeState:
         """As it is now; as it was last, where the database does not answer. Raises SwitchError."""
@@ -30,18 +31,20 @@ class Ports:
                 raise
             return known
 
-    def require(self, bridge: str, ports: Iterable[str]) -> None:
+    def require(self, uplinks: Uplinks, ports: Iterable[str]) -> None:
         """Raises PortsMissing, UnusablePorts and others of `require_ports`. What was good once is not asked again."""
-        known = self._remembered(bridge)
-        wanted = set(ports) - {LOCAL}
-        if known is None or not wanted <= known.ofports.keys() & self._good:
-            self.require_now(bridge, wanted)
+        known, wanted = self._remembered(uplinks.bridge), frozenset(ports) - {LOCAL}
+        if known is not None and self._good is not None:
+            datapath_id, good = self._good
+            if datapath_id == uplinks.datapath_id and wanted <= known.ofports.keys() & good:
+                return
+        self.require_now(uplinks, wanted)
 
-    def require_now(self, bridge: str, ports: Iterable[str]) -> None:
+    def require_now(self, uplinks: Uplinks, ports: Iterable[str]) -> None:
         """As `require`, of the database."""
-        self._known, self._good, wanted = None, frozenset(), frozenset(ports)
-        self._keep(require_ports(self._switch, bridge, wanted))
-        self._good = wanted
+        self._known, self._good, wanted = None, None, frozenset(ports)
+        self._keep(require_ports(self._switch, uplinks.bridge, wanted, datapath_id=uplinks.datapath_id))
+        self._good = uplinks.datapath_id, wanted
 
     def _keep(self, state: BridgeState) -> BridgeState:
         self._known = self._switch.incarnation(state.name), state

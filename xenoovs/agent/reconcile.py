@@ -181,7 +181,7 @@ class Reconciler:
 
     def _change(self, balancer: Balancer, program: Program, observed: list[Flow], done: Round) -> Round:
         bridge = balancer.uplinks.bridge
-        self._ports.require(bridge, balancer.ports)
+        self._ports.require(balancer.uplinks, balancer.ports)
         foreign = (seen.flow for seen in self._switch.dump_foreign_flows(bridge))
         difference = plan(program.flows, (*observed, *foreign))
         if self.is_held and not difference.is_empty:
@@ -190,7 +190,7 @@ class Reconciler:
             self._switch.apply(bridge, bundle_of(difference))
         except BundleRejected:
             # A port that has gone meanwhile is told better by the database.
-            self._ports.require_now(bridge, balancer.ports)
+            self._ports.require_now(balancer.uplinks, balancer.ports)
             raise
         changes = tuple(change for change in summarise(program, observed) if change.fate.value != "same")
         return replace(done, difference=difference, services=changes)

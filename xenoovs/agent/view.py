@@ -141,6 +141,7 @@ def _backend(seen: Seen, of: _Of, backend: _InUse) -> BackendView:
         flows=0 if installed is None else installed.flows.get(used.name, 0),
         blocks=seen.found.verdicts.get(names, {}),
         traffic=None if seen.offload is None else seen.offload.traffic.get(names),
+        counted=None if seen.offload is None else seen.offload.counted.get(names),
         rate=None if seen.offload is None else seen.offload.rates.get(names),
         ramp=None if ramp is None else float(ramp),
         since_s=override.since_s if override is not None and is_drained else None if health is None else health.since_s,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -49,9 +49,12 @@ def find_client(where: Where) -> Client:
     return Client(_only(places))
 
 
-def agent_of(where: Where, bridge: str) -> Client | None:
-    """The agent of a bridge; None where none runs. With --control it has to be there."""
-    path = where.control or _answering(where, bridge)
+def agent_of(where: Where, *names: str) -> Client | None:
+    """The agent of a bridge, by the first of these names that one has; None where none runs.
+
+    With --control it has to be there.
+    """
+    path = where.control or _answering(where, names)
     if path is None:
         return None
     # Imported here: it brings HTTP, and most often no agent runs.
@@ -60,14 +63,15 @@ def agent_of(where: Where, bridge: str) -> Client | None:
     return Client(path)
 
 
-def _answering(where: Where, bridge: str) -> Path | None:
+def _answering(where: Where, names: Iterable[str]) -> Path | None:
     from xenoovs.agent.control.unix import answers
 
     try:
-        path = find_places(where).socket(where.bridge or bridge)
+        places = find_places(where)
     except ListenError:
         return None
-    return path if answers(path) else None
+    paths = map(places.socket, (where.bridge,) if where.bridge else names)
+    return next(filter(answers, paths), None)
 
 
 def find_places(where: Where) -> Places:

@@ -14,7 +14,7 @@ from xenoovs.datapath.host import NOT_ASKED, BackendFacts, Daemon, Seen, Silent,
 from xenoovs.errors import ParseError, SimulateError, SwitchError
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.cookie import decode_cookie, is_of_controller
+from xenoovs.openflow.cookie import decode_cookie, is_foreign
 from xenoovs.openflow.render import render_flow
 from xenoovs.simulate.megaflows import pipeline_of
 from xenoovs.switch.host import gather
@@ -118,7 +118,7 @@ def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow])
         cookie = decode_cookie(flow.cookie)
         if cookie is not None and cookie.service:
             floors[flow.table] = min(flow.priority, floors.get(flow.table, flow.priority))
-    all_foreign = tuple(flow for flow in foreign if not is_of_controller(flow.cookie))
+    all_foreign = tuple(flow for flow in foreign if is_foreign(flow.cookie))
     ports = (None, *balancer.uplinks.ingress)
     passed = tuple(
         flow

@@ -13,7 +13,7 @@ from xenoovs.compile.offloadable.groups import parse_groups
 from xenoovs.compile.offloadable.program import ProgramOffload, check_flows, check_program
 from xenoovs.compile.offloadable.row import Profile, Version
 from xenoovs.compile.program import Program, compile_program
-from xenoovs.openflow.cookie import is_ours
+from xenoovs.openflow.cookie import is_foreign
 from xenoovs.openflow.parse import parse_dump
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def look(config: Path | None, *, profile: Profile, version: Version, **options: 
         return Lint(profile, version, None, dump, (), None)
     balancer = load(config)
     program = compile_program(balancer)
-    others = None if dumped is None else tuple(flow for flow in dumped if not is_ours(flow.cookie))
+    others = None if dumped is None else tuple(flow for flow in dumped if is_foreign(flow.cookie))
     costs = check_cost(program, client_macs=options["client_macs"], table_size=options["table_size"])
     return Lint(
         profile,

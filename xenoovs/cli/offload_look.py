@@ -16,7 +16,7 @@ from xenoovs.compile.program import Program
 from xenoovs.datapath.match import match_of
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import SwitchError
-from xenoovs.openflow.cookie import is_ours
+from xenoovs.openflow.cookie import is_foreign, is_ours
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.parse import parse_dump
 from xenoovs.verify.bridge import BridgeFindings, BridgePorts, check_bridge
@@ -151,7 +151,7 @@ def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
     with open_dump(dump) as lines, uncollected():
         joined = hints.watch(lines)
         findings = check_dump(expected_services(program), joined, surroundings=around)
-    foreign = tuple(seen.flow for seen in observed if not is_ours(seen.flow.cookie))
+    foreign = tuple(seen.flow for seen in observed if is_foreign(seen.flow.cookie))
     findings = name_takers(name_foreign(findings, foreign), foreign)
     findings = replace(findings, is_filtered=hints.all_offloaded and bool(findings.absent))
     told = (*hints.reasons_told(), *hints.remarks(is_filtered=findings.is_filtered))

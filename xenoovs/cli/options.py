@@ -36,6 +36,12 @@ def config_argument(command: Command) -> Command:
     return click.argument("config", metavar="FILE", type=path)(command)
 
 
+def configs_argument(command: Command) -> Command:
+    """FILE..., the configs of one or several bridges."""
+    path = click.Path(dir_okay=True, allow_dash=True, path_type=Path)
+    return click.argument("configs", metavar="FILE...", type=path, nargs=-1, required=True)(command)
+
+
 def output_option(command: Command) -> Command:
     """-o text|json."""
     option = click.option(

@@ -90,7 +90,7 @@ def _agent(balancer: Balancer | None, options: Options) -> Client | None:
     """Whom to ask; None: the bridge. Raises AgentMissing where only an agent could tell."""
     if balancer is None:
         return find_client(options.where)
-    return None if options.from_bridge else agent_of(options.where, balancer.uplinks.bridge)
+    return None if options.from_bridge else agent_of(options.where, balancer.uplinks.label, balancer.uplinks.bridge)
 
 
 def _from_agent(client: Client, options: Options) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from xenoovs.agent.rates import nic_share
 from xenoovs.agent.snapshot import BackendState, ServiceView, Snapshot
 from xenoovs.agent.standing import headline, troubles
 from xenoovs.agent.words import ago, percent, quantity
@@ -53,7 +54,7 @@ def _totals(snapshot: Snapshot) -> str:
     pps = sum(rate.pps for rate in rates)
     checked = [b for b in backends if b.state in (BackendState.UP, BackendState.DOWN)]
     up = sum(backend.state is BackendState.UP for backend in checked)
-    in_nic = sum(rate.hw_pps for rate in rates) / pps if pps else None
+    in_nic = nic_share(rates)
     looked = "-" if snapshot.verified_s is None else f"{ago(snapshot.now_s - snapshot.verified_s)} ago"
     told = (
         f"in the NIC {percent(in_nic)}",

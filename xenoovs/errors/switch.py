@@ -57,6 +57,16 @@ class MacUnknown(SwitchError):
         super().__init__(f"no MAC is known for {listed}{more}: {why}")
 
 
+class NotTold(SwitchError):
+    """By this way to the switch something cannot be had. `wanted`: what."""
+
+    def __init__(self, *, wanted: str) -> None:
+        self.wanted = wanted
+        super().__init__(
+            f"OpenFlow cannot tell {wanted}: ask on the host of the switch, where xenoovs finds ovs-vswitchd"
+        )
+
+
 class BridgeMissing(SwitchError):
     """The bridge of the config is not there."""
 
@@ -67,6 +77,17 @@ class BridgeMissing(SwitchError):
         super().__init__(
             f"bridge {bridge} does not exist ({there}); "
             f"create it with {_quoted(*self.commands)} or name another in switch.bridge"
+        )
+
+
+class OtherDatapath(SwitchError):
+    """The bridge has another datapath id than the config says; both as 16 hexadecimal digits."""
+
+    def __init__(self, *, bridge: str, wanted: str, found: str | None) -> None:
+        self.bridge, self.wanted, self.found = bridge, wanted, found
+        super().__init__(
+            f"bridge {bridge} here has the datapath id {found or '(none)'}, but the config is for {wanted}: "
+            "is this the right host? Nothing was changed"
         )
 
 

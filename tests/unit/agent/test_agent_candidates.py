@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent_support import Scene, eventually, make_scene
+from tests.agent_support import Scene, make_scene
+from tests.patience import eventually
 from xenoovs.agent.standing import is_as_desired, troubles
 from xenoovs.errors import SwitchUnreachable
 

@@ -153,12 +153,14 @@ def test_verdicts_and_rates_are_of_this_look(clock: TurnedClock) -> None:
     watch = watch_of(switch, clock)
     before = watch.look()
     assert before is not None
+    assert before.findings is not None
     assert {block.verdict for block in before.findings.blocks} == {Verdict.ABSENT}
     assert not before.rates
     clock.time_s += 10
     switch.megaflows = DUMP
     now = watch.look()
     assert now is not None
+    assert now.findings is not None
     assert {block.verdict for block in now.findings.blocks} == {Verdict.HW}
     assert sum(rate.pps for rate in now.rates.values()) == total(now).hw_packets / 10
     assert [rate.hw_pps for rate in now.rates.values()] == [rate.pps for rate in now.rates.values()]
@@ -168,6 +170,7 @@ def test_megaflows_of_other_ports_are_left_out(clock: TurnedClock) -> None:
     watch = watch_of(FakeSwitch(megaflows=DUMP.replace("in_port(p0)", "in_port(other)")), clock)
     found = watch.look()
     assert found is not None
+    assert found.findings is not None
     assert found.findings.ignored == ()
 
 

@@ -29,13 +29,18 @@ _KEEP_ALIVE_S = 15.0
 
 def make_app(agent: Agent, guard: Guard, mounts: Iterable[Mount] = ()) -> web.Application:
     """The API, guarded, with `mounts`."""
-    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_problems, _guarded(guard)])
+    app = guarded_app(guard)
     for route in ROUTES:
         app.router.add_route(route.method, route.path, _stream(agent) if route.is_stream else _handler(agent, route))
     app.router.add_get("/v1/openapi.json", _openapi)
     for mount in mounts:
         mount(app)
     return app
+
+
+def guarded_app(guard: Guard) -> web.Application:
+    """Without any route yet."""
+    return web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_problems, _guarded(guard)])
 
 
 def problem(status: int, code: str, message: str) -> web.Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from xenoovs.agent.rates import nic_share
 from xenoovs.agent.snapshot import BackendState, BackendView, BlockView, Rate, ServiceView
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.strip import cells, draw
@@ -31,9 +32,7 @@ _MEANINGS = {
 
 def offload_share(rates: Iterable[Rate]) -> float | None:
     """Of the packets of these rates, 0..1, those that the NIC forwarded; None without packets."""
-    listed = tuple(rates)
-    packets = sum(rate.pps for rate in listed)
-    return sum(rate.hw_pps for rate in listed) / packets if packets else None
+    return nic_share(rates)
 
 
 def service_card(service: ServiceView, blocks: Sequence[BlockView], *, now_s: float) -> Markup:
