@@ -20,11 +20,12 @@ from typing import Any
 
 from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.lab_story import NAME, LabStory
+from xenoovs.cli import nic_guest
 from xenoovs.config.templates import read_template
 from xenoovs.lab.nic.build import build_module
 from xenoovs.lab.nic.call import check, run_inside
 from xenoovs.lab.nic.debian import unpacked_kernel
-from xenoovs.lab.nic.machine import Machine, boot
+from xenoovs.lab.nic.machine import Machine, boot, start_module
 from xenoovs.lab.nic.needs import missing_packages
 from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.switch.process import run
@@ -96,7 +97,8 @@ def _in_lab_machine(scenarios: Sequence[str], parts: Collection[str]) -> Records
 
 @contextmanager
 def _booted(directory: Path) -> Iterator[Machine]:
-    machine = boot(unpacked_kernel(), directory)
+    kernel = unpacked_kernel()
+    machine = boot(kernel, directory, start=start_module(nic_guest.__name__, kernel))
     try:
         wait_until_ready(machine)
         yield machine
