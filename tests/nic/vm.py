@@ -43,11 +43,11 @@ _PART_TIMEOUT_S = 1500.0
 Records = dict[str, Any]
 
 
-def install_programs() -> None:
-    """Install from Debian what is missing on the host. Needs root and the network only then."""
-    if missing := missing_packages():
+def install(packages: Collection[str]) -> None:
+    """Install these of Debian on the host; where there are any, this needs root and the network."""
+    if packages:
         run(["apt-get", "update", "-qq"], timeout_s=600.0)
-        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
+        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
         run(install, timeout_s=600.0, env={"DEBIAN_FRONTEND": "noninteractive"})
 
 
@@ -58,7 +58,7 @@ def record_all(parts: Collection[str], directory: Path) -> Records:
     Raises LabError or SwitchError when a machine does not do its part.
     """
     directory.mkdir(parents=True)
-    install_programs()
+    install(missing_packages())
     for package in ("xenoovs", "tests"):
         # Emulated, compiling takes seconds, and what the guest writes is gone with it.
         compileall.compile_dir(_REPOSITORY / package, quiet=2)

@@ -8,7 +8,7 @@ import time
 
 
 def notify(message: str) -> bool:
-    """WATCHDOG=1, STOPPING=1, STATUS=... False: it was lost, as where systemd does not read. True where none listens."""
+    """WATCHDOG=1, STOPPING=1, STATUS=... False: it was lost, as where systemd does not read. True without systemd."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return True
