@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -188,3 +189,25 @@ def test_it_is_not_ready_before_the_bridge_is_right(bridge: DummyBridge, config:
             config.write_text(SMALL_CONFIG)
             while "READY=1" not in heard:
                 heard.append(systemd.recv(4096).decode())
+
+
+def test_reloads_are_told_from_begin_to_end(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
+    """systemd waits for the end of a reload, whatever came of it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(20)
+        with agent(bridge, config, NOTIFY_SOCKET=str(tmp_path / "notify")) as process:
+            _hear(systemd, "READY=1")
+            for text, flows in ((SMALL_CONFIG.replace("weight: 70", "weight: 50"), 7), ("garbage", 7), ("garbage", 7)):
+                config.write_text(text)
+                process.send_signal(signal.SIGHUP)
+                reloading = _hear(systemd, "RELOADING=1\nMONOTONIC_USEC=")
+                assert int(reloading.partition("MONOTONIC_USEC=")[2]) <= time.monotonic_ns() // 1000
+                _hear(systemd, "READY=1")
+                assert len(bridge.dump_flows()) == flows
+
+
+def _hear(systemd: socket.socket, beginning: str) -> str:
+    while not (said := systemd.recv(4096).decode()).startswith(beginning):
+        pass
+    return said

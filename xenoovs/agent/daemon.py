@@ -25,7 +25,7 @@ from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.events import Events
 from xenoovs.agent.log import tell
 from xenoovs.agent.look import Looker
-from xenoovs.agent.notify import notify
+from xenoovs.agent.notify import Readiness, notify
 from xenoovs.agent.operate import Operator
 from xenoovs.agent.overrides import RuntimeFile, show_weight
 from xenoovs.agent.reconcile import Reconciler, Round
@@ -96,6 +96,7 @@ class Agent:
         self._changing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._stopping = self._reload = False
+        self._readiness = Readiness()
         self._wanted = True
         self._drain_s: float | None = None
 
@@ -168,6 +169,7 @@ class Agent:
     def reload(self) -> None:
         """Read the config file now."""
         self._reload = True
+        self._readiness.reloading()
         self._wake.set()
 
     def want_round(self) -> None:
@@ -218,7 +220,7 @@ class Agent:
             self.workers.start(work())
 
     async def _rounds_forever(self) -> None:
-        next_round_s, is_ready = self.clock.now_s(), False
+        next_round_s = self.clock.now_s()
         while not self._stopping:
             await self._look()
             if self._wanted or self._is_lost() or self.clock.now_s() >= next_round_s:
@@ -226,9 +228,10 @@ class Agent:
                 self._drain_s = None
                 is_good = await self._try_round()
                 next_round_s = self.clock.now_s() + (self._quiet_s() if is_good else _RETRY_S)
-                if is_good and not is_ready:
-                    is_ready = True
-                    notify("READY=1")
+                if is_good:
+                    self._readiness.up()
+            if not self._reload:
+                self._readiness.settled()
             notify("WATCHDOG=1")
             await self._pause(_LOOK_S)
         tell("stopping; the flows stay", rounds=self.rounds, foreign=self.foreign)
