@@ -3,13 +3,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nic check bench soak docs clean
+.PHONY: help setup demo test test-nic test-systemd check bench soak docs clean
 
 BIN := .venv/bin
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install Open vSwitch from Debian and xenoovs into .venv (quick when nothing is missing)
 	@scripts/setup
@@ -17,13 +17,16 @@ setup: ## Install Open vSwitch from Debian and xenoovs into .venv (quick when no
 demo: setup ## Bring up the lab, apply templates/quickstart.yaml, send real packets, show who got them, clean up
 	@scripts/demo
 
-test: check ## Run everything: checks, all tests on a real Open vSwitch, and those on the emulated NIC
+test: check ## Run everything: checks, all tests on a real Open vSwitch, on the emulated NIC and under systemd
 	@scripts/setup-browser
-	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not nic"
-	@$(MAKE) --no-print-directory test-nic
+	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not nic and not systemd"
+	@$(MAKE) --no-print-directory test-nic test-systemd
 
 test-nic: setup ## Boot a virtual machine with an emulated NIC and compare every verdict with what the NIC holds
 	$(AS_ROOT) $(BIN)/python -m pytest tests/nic
+
+test-systemd: setup ## Boot a virtual machine with systemd and go through the life of the agent's unit (3 minutes)
+	$(AS_ROOT) $(BIN)/python -m pytest tests/systemd
 
 check: setup ## Lint, types, and who may import whom
 	$(BIN)/ruff check .

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from tests.patience import eventually as eventually
 from xenoovs.agent.check import Probe
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
+from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.control.serve import Opened, open_local, serve
 from xenoovs.agent.control.unix import bound_socket
@@ -58,16 +59,24 @@ class Scene:
 
     @contextmanager
     def agent(
-        self, *, confirm_s: float | None = None, also: Iterable[Opened] = (), probe: Probe = everybody_answers
+        self,
+        *,
+        confirm_s: float | None = None,
+        also: Iterable[Opened] = (),
+        probe: Probe = everybody_answers,
+        mounts: Callable[[Agent], tuple[Mount, ...]] = lambda _: (),
     ) -> Iterator[tuple[Agent, Client]]:
-        """An agent that has made its first round, and a client of it; `also`: where else it listens."""
+        """An agent that has made its first round, and a client of it.
+
+        also: where else it listens. mounts: what it serves beside the API.
+        """
         settings = Settings(resync_s=0.3, confirm_s=confirm_s, runtime=RuntimeFile(self.state))
         reconciler = Reconciler(self.switch)
         agent = Agent(ConfigFile(self.config), reconciler, probe=probe, clock=MonotonicClock(), settings=settings)
-        path = self.directory / "agent.sock"
+        path, served = self.directory / "agent.sock", mounts(agent)
         with bound_socket(path) as sock:
             for opened in (open_local(sock), *also):
-                agent.beside(partial(serve, agent, opened))
+                agent.beside(partial(serve, agent, opened, served))
             loop = asyncio.new_event_loop()
             thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
             thread.start()

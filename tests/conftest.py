@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -10,6 +12,9 @@ from tests.command_line import CommandLine
 # A slow machine is no mistake of the code: time is measured by `make bench`, as ratios.
 settings.register_profile("xenoovs", deadline=None, print_blob=True)
 settings.load_profile("xenoovs")
+
+# What a shell starts in the background ignores ctrl-c, and so would all that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

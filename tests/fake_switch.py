@@ -9,7 +9,7 @@ from typing import assert_never
 from xenoovs.errors import BridgeMissing, BundleRejected, SwitchError
 from xenoovs.openflow.action import LOCAL, Output
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.cookie import is_ours, service_of
+from xenoovs.openflow.cookie import is_foreign, is_ours, service_of
 from xenoovs.openflow.flow import Flow, FlowKey, ObservedFlow
 from xenoovs.openflow.render import render_flow
 from xenoovs.switch.api import BridgeState, PortState
@@ -105,7 +105,7 @@ class FakeSwitch:
 
     def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         self._fail()
-        return tuple(seen for seen in self._table(bridge).values() if not is_ours(seen.flow.cookie))
+        return tuple(seen for seen in self._table(bridge).values() if is_foreign(seen.flow.cookie))
 
     def count_foreign_flows(self, bridge: str) -> int:
         return len(self.dump_foreign_flows(bridge))

@@ -10,6 +10,7 @@ from xenoovs.agent.snapshot import (
     BackendView,
     BlockView,
     Event,
+    Glance,
     Override,
     PortView,
     Rate,
@@ -40,6 +41,16 @@ def blocks(owners: str, verdicts: str) -> tuple[BlockView, ...]:
     )
 
 
+def blocks_of(service: str) -> tuple[BlockView, ...]:
+    """Of the services below."""
+    return blocks("0000000011110033", "hhhhhhhhhttth-sa") if service == "web" else blocks("01", "--")
+
+
+def glance(shown: Snapshot | None = None) -> Glance:
+    """At an agent that has this snapshot, by default the one below."""
+    return Glance(lambda: shown or snapshot(), blocks_of)
+
+
 def _backend(number: int, state: BackendState, *, weight: int, **more: Any) -> BackendView:
     """Backend b`number` of the service web, whose weights add up to eight."""
     usual: dict[str, Any] = {
@@ -62,8 +73,9 @@ def _busy() -> BackendView:
         0,
         BackendState.UP,
         weight=4,
-        flows=8,
-        blocks={Verdict.HW: 8},
+        share_installed=0.625,
+        flows=10,
+        blocks={Verdict.HW: 9},
         traffic=Traffic(9_000_000, 9_000_000_000, 1_000, 1_000_000),
         rate=Rate(120_000.0, 120_000.0, 960e6),
         since_s=NOW_S - 7_200,
@@ -95,8 +107,9 @@ def _dead() -> BackendView:
         2,
         BackendState.DOWN,
         weight=1,
-        flows=2,
-        blocks={Verdict.HW: 1, Verdict.SW: 1},
+        share_installed=0.0,
+        flows=0,
+        blocks={},
         traffic=Traffic(0, 0, 500, 50_000),
         rate=Rate(0.0, 0.0, 0.0),
         since_s=NOW_S - 95,
@@ -115,7 +128,7 @@ def _drained() -> BackendView:
         weight_in_use=0,
         share_wanted=0.0,
         flows=2,
-        blocks={Verdict.ABSENT: 2},
+        blocks={Verdict.SW: 1, Verdict.ABSENT: 1},
         traffic=Traffic(),
         rate=Rate(0.0, 0.0, 0.0),
         since_s=NOW_S - 300,
@@ -129,7 +142,6 @@ def web() -> ServiceView:
         service_id=7,
         vips=("192.0.2.80",),
         backends=(_busy(), _starting(), _dead(), _drained()),
-        blocks=blocks("0000000011112233", "hhhhhhhhhttth-sa"),
         megaflows_predicted=16,
         megaflows_seen=14,
         clients_moved=0.1875,
@@ -160,7 +172,6 @@ def dns() -> ServiceView:
             )
             for number in range(2)
         ),
-        blocks=blocks("01", "--"),
         megaflows_predicted=2,
     )
 

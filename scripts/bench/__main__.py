@@ -19,6 +19,7 @@ from scripts.bench import (
     probes,
     solver,
     startup,
+    wire,
 )
 from scripts.bench.measure import Row
 
@@ -27,6 +28,7 @@ _PARTS = {
     "solver": solver.rows,
     "compile": compiling.rows,
     "apply": apply.rows,
+    "wire": wire.rows,
     "controller": controller.rows,
     "megaflows": megaflows.rows,
     "dumps": dumps.rows,

@@ -60,9 +60,9 @@ def _server(ovs: PrivateOvs) -> Server:
     types = [word for port in _PORTS for word in ("--", "set", "interface", port, "type=dummy")]
     ovs.vsctl("add-br", "ovsbr1", "--", "set", "bridge", "ovsbr1", "datapath-type=dummy", *ports, *types)
     server = Server(Settings(parse_address("127.0.0.1:0")), voice=Voice(_say_nothing, _say_nothing))
-    server.board.want("ovsbr1")
+    place = server.want("ovsbr1").place
     attach(find_endpoint(db=ovs.db, env={}), "ovsbr1", target=server.target)
-    server.board.wait_for("ovsbr1", patience_s=_PATIENCE_S)
+    place.wait(patience_s=_PATIENCE_S)
     return server
 
 
@@ -98,10 +98,11 @@ def _port_down(ovs: PrivateOvs, server: Server, directory: Path) -> Iterator[Row
     head, backends_of_it, _ = SMALL_CONFIG.partition("backends:\n")
     config.write_text(head + backends_of_it + "".join(backends))
     local = LiveSwitch(find_endpoint(db=ovs.db, env={}))
-    reconciler = _Timed(ControllerSwitch(server.board, local), server.board.ports_down)
+    place = server.want("ovsbr1").place
+    reconciler = _Timed(ControllerSwitch(server.board, local), lambda _bridge: place.ports_down)
     loop = asyncio.new_event_loop()
     agent = Agent(ConfigFile(config), reconciler, probe=Prober().probe, clock=MonotonicClock())
-    server.board.on_change(lambda: wake(loop, agent.want_round))
+    place.on_change(lambda: wake(loop, agent.want_round))
     thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
     thread.start()
     try:
@@ -110,7 +111,7 @@ def _port_down(ovs: PrivateOvs, server: Server, directory: Path) -> Iterator[Row
     finally:
         loop.call_soon_threadsafe(agent.stop)
         thread.join()
-        server.board.on_change(lambda: None)
+        place.on_change(lambda: None)
         loop.close()
     yield Row("port down to flows changed and read back, 9 backends", 1000 * statistics.median(taken), "ms", 50)
     yield Row("  the slowest of them", 1000 * max(taken), "ms")
@@ -135,7 +136,7 @@ class _Timed(LinkReconciler):
         super().__init__(switch, ports_down)
         self.changed_s: list[float] = []
 
-    def round(self, balancer: Balancer, out: Outages, *, now_s: float = 0.0) -> Round:
+    def round(self, balancer: Balancer, out: Outages, *, now_s: float) -> Round:
         done = super().round(balancer, out, now_s=now_s)
         if not done.difference.is_empty:
             self.changed_s.append(time.monotonic())

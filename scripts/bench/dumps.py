@@ -1,10 +1,11 @@
-"""A dump of 100,000 megaflows, as a NIC shows for as many clients: the whole command, and beside it `ovs.flow`."""
+"""Dumps of 100,000 megaflows: as a NIC shows for as many clients, beside `ovs.flow`, and such as are hard to judge."""
 
 from __future__ import annotations
 
 import random
 import tempfile
 from collections.abc import Iterator
+from enum import Enum
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -19,17 +20,36 @@ _SAMPLE = 5_000
 _CONFIG = Path(__file__).parents[2] / "templates" / "quickstart.yaml"
 _KEYS = (
     "skb_priority(0/0),skb_mark(0/0),ct_state(0/0),ct_zone(0/0),ct_mark(0/0),ct_label(0/0),recirc_id(0),dp_hash(0/0),"
-    "in_port(p0),packet_type(ns=0/0,id=0/0),eth(src=00:00:00:00:00:00/00:00:00:00:00:00,dst=02:00:5e:10:00:01),"
-    "eth_type(0x0800),ipv4(src={source}/0.255.255.255,dst=10.3.10.45,proto=17,tos=0/0,ttl=0/0,frag=no),"
-    "udp(src=0/0,dst=53)"
+    "in_port(p0),packet_type(ns=0/0,id=0/0),eth(src={mac},dst=02:00:5e:10:00:01),"
+    "eth_type(0x0800),ipv4(src={source},dst=10.3.10.45,proto=17,tos=0/0,ttl=0/0,frag=no),"
+    "udp(src={port},dst=53)"
 )
+_ANY_MAC = "00:00:00:00:00:00/00:00:00:00:00:00"
+
+
+class Kind(Enum):
+    """What a dump is full of.
+
+    CLIENTS:     blocks, half of them at the wrong server.
+    TAKEN:       megaflows of somebody else's prefixes, which take packets of blocks elsewhere.
+    MANY_WAYS:   the same, each in its own way: no two lines are alike.
+    CONNECTIONS: single connections, as where somebody's flow looks at every header.
+    MANY_MASKS:  masks of which no two are alike.
+    """
+
+    CLIENTS = "blocks"
+    TAKEN = "all taken by others"
+    MANY_WAYS = "all taken by others, each in its own way"
+    CONNECTIONS = "single connections"
+    MANY_MASKS = "each with its own mask"
 
 
 def rows() -> Iterator[Row]:
     """Both in one run, so that their ratio holds on any machine."""
     with tempfile.TemporaryDirectory() as name:
         dump = Path(name) / "dump.txt"
-        dump.write_text("".join(_lines()))
+        yield from _hard(dump)
+        _write(dump, Kind.CLIENTS)
         # 2: half of the made-up megaflows go to the wrong server, so that much is odd.
         cost = process([XENOOVS, "verify-offload", str(_CONFIG), "--from-dump", str(dump)], expected=2)
         yield Row(f"verify-offload --from-dump, {_LINES:,} megaflows, whole process", cost.wall_s, "s", 3)
@@ -39,6 +59,22 @@ def rows() -> Iterator[Row]:
         judged_s = function(lambda: check_dump(services, lines))
         yield Row(f"{_LINES:,} megaflows parsed and judged", judged_s, "s")
         yield from _ovs_flow(lines, judged_s)
+
+
+def _hard(dump: Path) -> Iterator[Row]:
+    # Before this process holds a dump itself: see `Cost`.
+    for kind in tuple(Kind)[1:]:
+        _write(dump, kind)
+        cost = process([XENOOVS, "verify-offload", str(_CONFIG), "--from-dump", str(dump)], expected=2)
+        # Where no two lines are alike each is read and judged on its own.
+        bound_s = 4 if kind in (Kind.MANY_WAYS, Kind.MANY_MASKS) else 3
+        yield Row(f"{_LINES:,} megaflows, {kind.value}: time of a processor", cost.cpu_s, "s", bound_s)
+        yield Row(f"{_LINES:,} megaflows, {kind.value}: peak memory", cost.peak_mib, "MiB", 500)
+
+
+def _write(dump: Path, kind: Kind) -> None:
+    with dump.open("w") as file:
+        file.writelines(_lines(kind))
 
 
 def _ovs_flow(lines: list[str], judged_s: float) -> Iterator[Row]:
@@ -53,12 +89,33 @@ def _ovs_flow(lines: list[str], judged_s: float) -> Iterator[Row]:
     yield Row("parsed and judged / ovs.flow's parsing, by line", judged_s / scaled_s, "", 0.05)
 
 
-def _lines() -> Iterator[str]:
+def _lines(kind: Kind) -> Iterator[str]:
     source = random.Random(1)
     for number in range(_LINES):
         address, count = source.getrandbits(32), source.randrange(1, 1000)
+        keys, actions = _line(kind, number, address, source)
         yield (
-            f"ufid:{number:08x}-4e39-4fcc-bd80-4aaf34dc5a32, {_KEYS.format(source=IPv4Address(address & 0xFFFFFF))}, "
-            f"packets:{count}, bytes:{count * 100}, used:{source.random() * 9:.3f}s, offloaded:yes, dp:tc, "
-            f"actions:set(eth(dst=02:00:5e:10:00:0{2 + address % 2})),p1\n"
+            f"ufid:{number:08x}-4e39-4fcc-bd80-4aaf34dc5a32, {keys}, packets:{count}, bytes:{count * 100}, "
+            f"used:{source.random() * 7:.3f}s, offloaded:yes, dp:tc, actions:{actions}\n"
         )
+
+
+def _line(kind: Kind, number: int, address: int, source: random.Random) -> tuple[str, str]:
+    """Keys and actions."""
+    actions = f"set(eth(dst=02:00:5e:10:00:0{2 + address % 2})),p1"
+    client, mac = IPv4Address(address), ":".join(f"{source.getrandbits(8) & 0xFE:02x}" for _ in range(6))
+    match kind:
+        case Kind.CLIENTS:
+            return _keys(f"{IPv4Address(address & 0xFFFFFF)}/0.255.255.255"), actions
+        case Kind.TAKEN | Kind.MANY_WAYS:
+            out = "p9" if kind is Kind.TAKEN else f"p{number}"
+            return _keys(f"{IPv4Address(address & 0xFFFFFF00)}/255.255.255.0"), out
+        case Kind.CONNECTIONS:
+            return _keys(str(client), mac=mac, port=str(address & 0xFFFF)), actions
+        case Kind.MANY_MASKS:
+            mask = source.getrandbits(32) | 0xFF
+            return _keys(f"{IPv4Address(address & mask)}/{IPv4Address(mask)}"), actions
+
+
+def _keys(source: str, *, mac: str = _ANY_MAC, port: str = "0/0") -> str:
+    return _KEYS.format(source=source, mac=mac, port=port)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def rows() -> Iterator[Row]:
             fresh_bridge(ovs)
             balancer = load_config(large_config(directory))
             reconciler = Reconciler(LiveSwitch(Endpoint(ovs.db, ovs.directory)))
-            ours, daemon = _percent(ovs, lambda: reconciler.round(balancer, {}))
+            ours, daemon = _percent(ovs, lambda: reconciler.round(balancer, {}, now_s=time.monotonic()))
             yield Row("agent and ovs-ofctl, nothing to do", ours, "%", 1.0)
             yield Row("ovs-vswitchd meanwhile", daemon, "%")
             watch = OffloadWatch(

@@ -26,16 +26,24 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one process took: seconds on the clock, and the most memory that it held at once."""
+    """What one process took: seconds on the clock, seconds of a processor, and the most memory that it held at once.
+
+    The memory counts from that of the process that measures: the kernel hands its peak on at exec.
+    """
 
     wall_s: float
     peak_mib: float
+    cpu_s: float
 
 
 def process(argv: Sequence[str], *, runs: int = 3, stdin: Path | None = None, expected: int = 0) -> Cost:
     """Median cost of a program. Raises RuntimeError for another exit status than `expected`."""
     costs = [_once(argv, stdin, expected) for _ in range(runs)]
-    return Cost(statistics.median(c.wall_s for c in costs), max(c.peak_mib for c in costs))
+    return Cost(
+        statistics.median(c.wall_s for c in costs),
+        max(c.peak_mib for c in costs),
+        statistics.median(c.cpu_s for c in costs),
+    )
 
 
 def function(call: Callable[[], object], *, runs: int = 3) -> float:
@@ -57,4 +65,4 @@ def _once(argv: Sequence[str], stdin: Path | None, expected: int) -> Cost:
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode != expected:
         raise RuntimeError(f"{' '.join(argv)} ended with {child.returncode}")
-    return Cost(wall_s, usage.ru_maxrss / 1024)
+    return Cost(wall_s, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime)

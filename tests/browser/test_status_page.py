@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from tests.browser.chromium import Tab, new_tab, running_chromium
-from tests.snapshots import snapshot
-from xenoovs.agent.snapshot import Snapshot
+from tests.snapshots import blocks_of, glance, snapshot
+from xenoovs.agent.snapshot import Glance
 from xenoovs.agent.web.mount import mount_page
 
 Scenario = Callable[[Tab, "Served"], Awaitable[None]]
@@ -24,10 +24,10 @@ class Served:
     def __init__(self) -> None:
         self.url, self.shown, self.is_broken = "", snapshot(), False
 
-    def snapshot(self) -> Snapshot:
+    def glance(self) -> Glance:
         if self.is_broken:
             raise web.HTTPServiceUnavailable
-        return self.shown
+        return glance(self.shown)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 async def serving() -> AsyncIterator[Served]:
     app = web.Application()
     served = Served()
-    mount_page(served.snapshot)(app)
+    mount_page(served.glance)(app)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -86,7 +86,7 @@ def test_the_strip_has_the_blocks_in_their_places(browser: str) -> None:
             " return [...strip.querySelectorAll('rect')].map(r => { const b = r.getBoundingClientRect();"
             " return [(b.x - all.x) / all.width, b.width / all.width, r.getAttribute('class')]; }); })()"
         )
-        wanted = [[block.start, block.size, f"c{block.backend[1:]}"] for block in served.shown.services[0].blocks]
+        wanted = [[block.start, block.size, f"c{block.backend[1:]}"] for block in blocks_of("web")]
         assert [row[2] for row in drawn] == [row[2] for row in wanted]
         for (x, width, _), (start, size, _) in zip(drawn, wanted, strict=True):
             assert abs(x - start) < 0.002

@@ -13,7 +13,6 @@ from xenoovs.agent.document import from_document, to_document
 from xenoovs.agent.snapshot import (
     BackendState,
     BackendView,
-    BlockView,
     Override,
     PortView,
     Rate,
@@ -21,7 +20,7 @@ from xenoovs.agent.snapshot import (
     Snapshot,
     Traffic,
 )
-from xenoovs.cli.show_status import is_as_desired, show_snapshot
+from xenoovs.cli.show_status import show_snapshot
 from xenoovs.verify.verdict import Verdict
 
 HERE = Path(__file__).parent / "status"
@@ -54,12 +53,21 @@ WEB = ServiceView(
     backends=(
         backend("one", BackendState.UP, traffic=Traffic(900, 90_000, 100, 10_000), rate=Rate(1234.5, 1000, 1.5e6)),
         backend("two", BackendState.DOWN, share_installed=0.0, flows=0, blocks={}, reason="connection refused"),
-        backend("kept", BackendState.DOWN, is_out=False, reason="no answer within 0.5 s"),
-        backend("away", BackendState.DRAINED, weight_in_use=0.0, share_wanted=0.0, since_s=NOW_S - 60),
-        backend("slow", BackendState.UP, ramp=0.375, since_s=NOW_S - 5),
-        backend("plain", BackendState.UNCHECKED, since_s=None, reason="", probe_latency_s=None, address=None),
+        backend("kept", BackendState.DOWN, is_out=False, share_installed=0.25, reason="no answer within 0.5 s"),
+        backend(
+            "away", BackendState.DRAINED, weight_in_use=0.0, share_wanted=0.0, share_installed=0.0, since_s=NOW_S - 60
+        ),
+        backend("slow", BackendState.UP, ramp=0.375, share_installed=0.25, since_s=NOW_S - 5),
+        backend(
+            "plain",
+            BackendState.UNCHECKED,
+            share_installed=0.125,
+            since_s=None,
+            reason="",
+            probe_latency_s=None,
+            address=None,
+        ),
     ),
-    blocks=(BlockView(0, 1, 0.0, 0.5, "one", Verdict.HW), BlockView(1, 1, 0.5, 0.5, "kept")),
     megaflows_predicted=12,
     megaflows_seen=7,
     draining=4,
@@ -72,6 +80,7 @@ GOOD = Snapshot(
     now_s=NOW_S,
     services=(WEB,),
     flows=24,
+    last_round_s=NOW_S - 2,
     overrides=(Override("web", "away", Fraction(0), NOW_S - 60, Fraction(2)),),
 )
 BAD = Snapshot(
@@ -85,7 +94,9 @@ BAD = Snapshot(
     held=5,
     config_problem="/etc/xenoovs/config.yaml:9:17: services[0].backends[0].weight: -1 is below 0",
     last_error="cannot reach Open vSwitch at unix:/run/openvswitch/db.sock: Connection refused",
+    candidate="0f1e2d3c4b5a",
     confirm_by_s=NOW_S + 25,
+    goes_back_to="99887766aabb",
     overrides=(Override("web", "two", Fraction(1, 2), NOW_S - 7200, Fraction(2)),),
 )
 CASES = {"good": GOOD, "bad": BAD}
@@ -111,11 +122,6 @@ def test_ports_that_do_not_work_are_shown(capsys: pytest.CaptureFixture[str]) ->
     assert "port p1 has no link" in said
     assert "port p2 does not work: it is not on the bridge" in said
     assert "p0" not in said
-
-
-def test_what_is_as_desired() -> None:
-    assert is_as_desired(GOOD)
-    assert not is_as_desired(BAD)
 
 
 def compare(path: Path, text: str, *, update: bool) -> None:

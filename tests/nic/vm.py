@@ -20,11 +20,12 @@ from typing import Any
 
 from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.lab_story import NAME, LabStory
+from xenoovs.cli import nic_guest
 from xenoovs.config.templates import read_template
 from xenoovs.lab.nic.build import build_module
 from xenoovs.lab.nic.call import check, run_inside
 from xenoovs.lab.nic.debian import unpacked_kernel
-from xenoovs.lab.nic.machine import Machine, boot
+from xenoovs.lab.nic.machine import Machine, boot, start_module
 from xenoovs.lab.nic.needs import missing_packages
 from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.switch.process import run
@@ -42,11 +43,11 @@ _PART_TIMEOUT_S = 1500.0
 Records = dict[str, Any]
 
 
-def install_programs() -> None:
-    """Install from Debian what is missing on the host. Needs root and the network only then."""
-    if missing := missing_packages():
+def install(packages: Collection[str]) -> None:
+    """Install these of Debian on the host; where there are any, this needs root and the network."""
+    if packages:
         run(["apt-get", "update", "-qq"], timeout_s=600.0)
-        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
+        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
         run(install, timeout_s=600.0, env={"DEBIAN_FRONTEND": "noninteractive"})
 
 
@@ -57,7 +58,7 @@ def record_all(parts: Collection[str], directory: Path) -> Records:
     Raises LabError or SwitchError when a machine does not do its part.
     """
     directory.mkdir(parents=True)
-    install_programs()
+    install(missing_packages())
     for package in ("xenoovs", "tests"):
         # Emulated, compiling takes seconds, and what the guest writes is gone with it.
         compileall.compile_dir(_REPOSITORY / package, quiet=2)
@@ -96,7 +97,8 @@ def _in_lab_machine(scenarios: Sequence[str], parts: Collection[str]) -> Records
 
 @contextmanager
 def _booted(directory: Path) -> Iterator[Machine]:
-    machine = boot(unpacked_kernel(), directory)
+    kernel = unpacked_kernel()
+    machine = boot(kernel, directory, start=start_module(nic_guest.__name__, kernel))
     try:
         wait_until_ready(machine)
         yield machine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,9 +69,9 @@ def test_a_drain_outlives_a_kill(xenoovs: CommandLine, bridge: DummyBridge, conf
         assert said.status == 1
         assert "nobody listens, as after a kill" in said.err
     with agent(bridge, config) as second:
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "0 % of the address space", "the drain")
+        eventually(lambda: xenoovs("status", config, "--db", bridge.ovs.db).status == 0, "the first round")
+        assert share_of_fips2(xenoovs, bridge) == "0 % of the address space"
         said = xenoovs("status", config, "--db", bridge.ovs.db)
-        assert said.status == 0
         assert "dns/fips2: drained for" in said.out
         assert xenoovs("undrain", "dns", "fips2", "--db", bridge.ovs.db).status == 0
         assert end(second).status == 0
@@ -88,25 +89,44 @@ def test_apply_with_a_way_back_keeps_out_of_its_way(xenoovs: CommandLine, bridge
             assert "An agent keeps bridge ovsbr1" in said.err
 
 
-def test_apply_tells_of_the_agent_that_will_take_it_back(
+def test_apply_is_refused_where_an_agent_would_take_it_back(
     xenoovs: CommandLine, bridge: DummyBridge, config: Path
 ) -> None:
     other = config.with_name("other.yaml")
     other.write_text(SMALL_CONFIG.replace("30", "50"))
     with agent(bridge, config):
         eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75 % of the address space", "flows")
+        before = sorted(bridge.dump_flows())
         said = xenoovs("apply", other, "--db", bridge.ovs.db, "--yes")
+        assert said.status == 64
+        assert "An agent keeps bridge ovsbr1 as its own config says" in said.err
+        assert sorted(bridge.dump_flows()) == before
+        assert xenoovs("apply", other, "--db", bridge.ovs.db, "--dry-run").status == 0
+        assert xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").status == 0
+        said = xenoovs("apply", other, "--db", bridge.ovs.db, "--yes", "--force")
         assert said.status == 0
+        assert sorted(bridge.dump_flows()) != before
         assert "warning: an agent keeps bridge ovsbr1" in said.err
         assert "warning: an agent keeps bridge ovsbr1" in xenoovs("remove", other, "--db", bridge.ovs.db, "--yes").err
     assert "an agent" not in xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").err
 
 
 def test_without_an_agent_it_is_said_how_to_start_one(xenoovs: CommandLine, bridge: DummyBridge) -> None:
-    for arguments in (("drain", "dns", "fips2"), ("pause",), ("logs",), ("status",), ("confirm",)):
+    for arguments in (("drain", "dns", "fips2"), ("pause",), ("logs",), ("status",)):
         said = xenoovs(*arguments, "--db", bridge.ovs.db)
         assert said.status == 1
         assert "start one with `xenoovs agent FILE`" in said.err
+
+
+def test_confirm_says_that_nothing_waits(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+    """It told to start an agent."""
+    said = xenoovs("confirm", "--db", bridge.ovs.db)
+    assert said.status == 1
+    assert "nothing waits to be confirmed: " in said.err
+    assert "start one" not in said.err
+    with agent(bridge, config):
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75 % of the address space", "flows")
+        assert "no change waits to be confirmed" in xenoovs("confirm", "--db", bridge.ovs.db).err
 
 
 def test_status_says_from_where_it_knows(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
@@ -169,3 +189,25 @@ def test_it_is_not_ready_before_the_bridge_is_right(bridge: DummyBridge, config:
             config.write_text(SMALL_CONFIG)
             while "READY=1" not in heard:
                 heard.append(systemd.recv(4096).decode())
+
+
+def test_reloads_are_told_from_begin_to_end(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
+    """systemd waits for the end of a reload, whatever came of it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(20)
+        with agent(bridge, config, NOTIFY_SOCKET=str(tmp_path / "notify")) as process:
+            _hear(systemd, "READY=1")
+            for text, flows in ((SMALL_CONFIG.replace("weight: 70", "weight: 50"), 7), ("garbage", 7), ("garbage", 7)):
+                config.write_text(text)
+                process.send_signal(signal.SIGHUP)
+                reloading = _hear(systemd, "RELOADING=1\nMONOTONIC_USEC=")
+                assert int(reloading.partition("MONOTONIC_USEC=")[2]) <= time.monotonic_ns() // 1000
+                _hear(systemd, "READY=1")
+                assert len(bridge.dump_flows()) == flows
+
+
+def _hear(systemd: socket.socket, beginning: str) -> str:
+    while not (said := systemd.recv(4096).decode()).startswith(beginning):
+        pass
+    return said

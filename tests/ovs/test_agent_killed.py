@@ -48,7 +48,7 @@ class Nest:
     def __init__(self, bridge: DummyBridge, config: Path) -> None:
         argv = [sys.executable, "-m", "tests.ovs.forking_agent", str(config), "--db", bridge.ovs.db]
         pipe, null = subprocess.PIPE, subprocess.DEVNULL
-        self._process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=null, text=True)
+        self._process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=null, text=True, start_new_session=True)
 
     def start(self) -> int:
         """The pid of one more."""
@@ -58,6 +58,7 @@ class Nest:
         return int(self._process.stdout.readline())
 
     def close(self) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
 
 
@@ -72,6 +73,8 @@ def time_to_change(nest: Nest, bridge: DummyBridge) -> float:
     return time.monotonic() - begun_s
 
 
+# Two hundred starts of an agent take a minute, and a loaded machine some more.
+@pytest.mark.timeout(900)
 def test_killed_200_times_while_weights_change(bridge: DummyBridge, config: Path) -> None:
     allowed = whole_programs(bridge, config)
     chance, seen = random.Random(4), Counter[int]()

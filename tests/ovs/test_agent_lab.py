@@ -116,7 +116,7 @@ def test_an_uplink_loses_its_link(path: Path, tmp_path: Path) -> None:
         flows, before = our_flows(lab), servers(lab, balancer)
 
         def links() -> dict[str, bool | None]:
-            seen = agent.bridge_watch.ports() if agent.bridge_watch is not None else None
+            seen = agent.ports()
             return {port.name: port.link_up for port in seen or ()}
 
         eventually(lambda: links() == {"p0": True, "p1": True}, "both links up")

@@ -22,7 +22,8 @@ def test_no_open_vswitch(xenoovs: CommandLine, config: Path, tmp_path: Path) -> 
     said = xenoovs("apply", config, "--yes", "--db", f"unix:{tmp_path}/db.sock")
     assert said.status == 1
     assert said.err.startswith(f"error: cannot reach Open vSwitch at unix:{tmp_path}/db.sock")
-    assert "systemctl start openvswitch-switch" in said.err
+    # It is no service of this host that systemctl could start.
+    assert f"If not, start it yourself (the Open vSwitch of {tmp_path} is no service of this host)" in said.err
 
 
 def test_no_permission(bridge: DummyBridge, config: Path) -> None:
@@ -38,8 +39,17 @@ def test_bridge_missing(xenoovs: CommandLine, bridge: DummyBridge, config: Path)
     config.write_text(SMALL_CONFIG.replace("ovsbr1", "ovsbr9"))
     said = xenoovs("apply", config, "--yes", "--db", bridge.ovs.db)
     assert said.status == 1
-    assert "bridge ovsbr9 does not exist" in said.err
-    assert "ovsbr1" in said.err
+    assert "bridge ovsbr9 does not exist (bridges here: ovsbr1)" in said.err
+    assert f"`ovs-vsctl --db={bridge.ovs.db} add-br ovsbr9`" in said.err
+
+
+def test_so_it_is_where_the_environment_names_it(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVS_RUNDIR", str(bridge.ovs.directory))
+    config.write_text(SMALL_CONFIG.replace("ovsbr1", "ovsbr9"))
+    said = xenoovs("plan", config)
+    assert f"`ovs-vsctl --db={bridge.ovs.db} add-br ovsbr9`" in said.err
 
 
 def test_a_port_on_another_bridge(xenoovs: CommandLine, own_ovs: DummyOvs, config: Path) -> None:
@@ -47,7 +57,7 @@ def test_a_port_on_another_bridge(xenoovs: CommandLine, own_ovs: DummyOvs, confi
         said = xenoovs("apply", config, "--yes", "--db", own_ovs.ovs.db)
         assert said.status == 1
         assert "port p1 is on bridge ovsbr2, not on ovsbr1" in said.err
-        assert "ovs-vsctl del-port ovsbr2 p1 -- add-port ovsbr1 p1" in said.err
+        assert f"`ovs-vsctl --db={own_ovs.ovs.db} del-port ovsbr2 p1 -- add-port ovsbr1 p1`" in said.err
         assert one.dump_flows() == []
 
 

@@ -83,7 +83,7 @@ def test_no_version_in_common(bridge: DummyBridge) -> None:
 def test_bridges_that_nobody_asked_for_are_refused_once(bridge: DummyBridge) -> None:
     record = Record()
     with running_server(record) as server:
-        server.board.want("another")
+        server.want("another")
         connect(bridge.ovs, bridge.name, server)
         eventually(lambda: record.of("bridge refused") != [], "the bridge is refused")
         assert server.board.lines == ()
@@ -95,8 +95,8 @@ def test_another_datapath_of_the_right_name_is_refused(bridge: DummyBridge) -> N
     mine = int(bridge.ovs.vsctl("get", "bridge", bridge.name, "datapath_id").strip('"'), 16)
     for wanted, is_let_in in ((mine, True), (mine ^ 1, False)):
         record = Record()
-        with running_server(record, datapath_ids=frozenset({wanted})) as server:
-            server.board.want(bridge.name)
+        with running_server(record) as server:
+            server.want(bridge.name, wanted)
             connect(bridge.ovs, bridge.name, server)
             eventually(lambda: bool(record.of("bridge connected") or record.of("bridge refused")), "a decision")  # noqa: B023
             assert [line.bridge for line in server.board.lines] == ["ovsbr1"] * is_let_in

@@ -8,9 +8,9 @@ from ipaddress import IPv6Address, ip_address
 
 import pytest
 
-from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.ways import PATIENCE_S, Record, Way, connect, running_server
+from tests.ovs.ways import Record, Way, connect, running_server
+from tests.patience import eventually
 from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitation
 from xenoovs.controller.answers import answer_flows
@@ -42,7 +42,7 @@ def server(record: Record, bridge: DummyBridge) -> Iterator[Server]:
     with running_server(record) as running:
         switch = Way(running).switch(bridge.ovs)
         switch.apply(bridge.name, Bundle((FlowMod(Command.ADD, _PASSED_ON),)))
-        running.responder.follow(_BALANCER)
+        running.want(bridge.name).responder.follow(_BALANCER)
         eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
         yield running
 
@@ -64,7 +64,7 @@ def test_a_solicitation_is_answered_and_not_passed_on(server: Server, bridge: Du
     assert answer[:12] == HOST_MAC + VIP_MAC
     assert answer[62:78] == IPv6Address(_VIP).packed
     assert bridge.sent("p1") == []
-    assert server.responder.answered == 1
+    assert server.want(bridge.name).responder.answered == 1
 
 
 def test_other_addresses_are_passed_on(server: Server, bridge: DummyBridge) -> None:
@@ -72,11 +72,11 @@ def test_other_addresses_are_passed_on(server: Server, bridge: DummyBridge) -> N
     _receive(bridge, *frames)
     eventually(lambda: bridge.sent("p1") == frames, "both are passed on")
     assert bridge.sent("p0") == []
-    assert server.responder.answered == 0
+    assert server.want(bridge.name).responder.answered == 0
 
 
 def test_a_new_config_moves_the_flows(server: Server, bridge: DummyBridge) -> None:
-    server.responder.follow(_MOVED)
+    server.want(bridge.name).responder.follow(_MOVED)
     wanted = sorted(render_flow(flow) for flow in answer_flows(_MOVED))
     eventually(lambda: _flows(bridge) == wanted, "the flows of the other address")
 
@@ -84,7 +84,7 @@ def test_a_new_config_moves_the_flows(server: Server, bridge: DummyBridge) -> No
 def test_without_a_controller_discovery_goes_where_it_went(bridge: DummyBridge, record: Record) -> None:
     with running_server(record) as running:
         Way(running).switch(bridge.ovs).apply(bridge.name, Bundle((FlowMod(Command.ADD, _PASSED_ON),)))
-        running.responder.follow(_BALANCER)
+        running.want(bridge.name).responder.follow(_BALANCER)
         eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
     eventually(lambda: _flows(bridge) == [], "the flows are gone with the controller")
     _receive(bridge, solicitation())
@@ -94,26 +94,27 @@ def test_without_a_controller_discovery_goes_where_it_went(bridge: DummyBridge, 
 def test_the_next_master_answers(bridge: DummyBridge, record: Record) -> None:
     """Each question is answered once, by the master of the moment."""
     with running_server(Record(), is_redundant=True) as heir, running_server(record, is_redundant=True) as first:
-        heir.board.want(bridge.name)
-        first.board.want(bridge.name)
+        heir.want(bridge.name)
+        first.want(bridge.name)
         connect(bridge.ovs, bridge.name, first)
         _follow_as_master(first, bridge)
         connect(bridge.ovs, bridge.name, heir)
-        assert heir.board.line(bridge.name, patience_s=PATIENCE_S).is_standby
-        heir.responder.follow(_BALANCER)
+        place = heir.want(bridge.name).place
+        eventually(lambda: place.line is not None and place.line.is_standby, "the second stands by")
+        heir.want(bridge.name).responder.follow(_BALANCER)
         _receive(bridge, solicitation())
         eventually(lambda: len(bridge.sent("p0")) == 1, "the first answers")
         first.close()
         _follow_as_master(heir, bridge)
         _receive(bridge, solicitation())
         eventually(lambda: len(bridge.sent("p0")) == 2, "the second answers")
-        assert (first.responder.answered, heir.responder.answered) == (1, 1)
+        assert (first.want(bridge.name).responder.answered, heir.want(bridge.name).responder.answered) == (1, 1)
 
 
 def _follow_as_master(server: Server, bridge: DummyBridge) -> None:
-    line = server.board.line(bridge.name, patience_s=PATIENCE_S)
-    eventually(lambda: not line.is_standby, "it is master")
-    server.responder.follow(_BALANCER)
+    place = server.want(bridge.name).place
+    eventually(lambda: place.line is not None and not place.line.is_standby, "it is master")
+    server.want(bridge.name).responder.follow(_BALANCER)
     eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
 
 
@@ -126,7 +127,7 @@ def test_a_flood_is_bounded_and_drowns_nothing(bridge: DummyBridge, record: Reco
         switch = Way(server).switch(bridge.ovs)
         switch.apply(bridge.name, Bundle((FlowMod(Command.ADD, _PASSED_ON),)))
         responder = Responder(lambda: server.board.lines, voice=record.voice, now_s=lambda: 1.0)
-        server.board.on_packet(responder.hear)
+        server.want(bridge.name).place.on_packet(responder.hear)
         responder.follow(_BALANCER)
         eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
         try:
@@ -135,7 +136,7 @@ def test_a_flood_is_bounded_and_drowns_nothing(bridge: DummyBridge, record: Reco
                 flow = parse_flow(f"cookie=0x786f000000000001, table=1, priority={step} actions=drop")
                 switch.apply(bridge.name, Bundle((FlowMod(Command.ADD, flow),)))
             bridge.ovs.appctl("netdev-dummy/set-admin-state", "p1", "down")
-            eventually(lambda: server.board.ports_down(bridge.name) == {"p1"}, "the port without link")
+            eventually(lambda: server.want(bridge.name).place.ports_down == {"p1"}, "the port without link")
         finally:
             responder.close()
     assert responder.answered == BURST == len(bridge.sent("p0"))

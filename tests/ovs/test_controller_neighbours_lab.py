@@ -46,11 +46,11 @@ def server(lab: Lab) -> Iterator[Server]:
     settings = Settings(parse_address("127.0.0.1:0"))
     started = inside(lab.topology.switch_namespace, lambda: Server(settings, voice=Record().voice))
     with started as running:
-        running.board.want(lab.topology.bridge)
+        running.want(lab.topology.bridge)
         connect(lab.ovs, lab.topology.bridge, running)
         switch = ControllerSwitch(running.board, patience_s=PATIENCE_S)
         switch.apply(lab.topology.bridge, _program(_BALANCER))
-        running.responder.follow(_BALANCER)
+        running.want(lab.topology.bridge).responder.follow(_BALANCER)
         eventually(lambda: "nd_target" in _dump(lab), "the flows that bring solicitations")
         _forget(lab)
         yield running
@@ -96,7 +96,7 @@ def _finds(lab: Lab) -> bool:
 
 def test_a_host_finds_the_vip(lab: Lab, server: Server) -> None:
     eventually(lambda: _finds(lab), "the kernel takes the answer")
-    assert server.responder.answered >= 1
+    assert server.want(lab.topology.bridge).responder.answered >= 1
 
 
 def test_a_host_finds_the_vip_amid_a_flood(lab: Lab, server: Server) -> None:
@@ -110,5 +110,5 @@ def test_a_host_finds_the_vip_amid_a_flood(lab: Lab, server: Server) -> None:
 
     inside(lab.topology.clients.namespace, flood)
     eventually(lambda: _finds(lab), "the kernel takes the answer")
-    assert server.responder.answered < _FLOOD
-    assert server.board.find(lab.topology.bridge) is not None
+    assert server.want(lab.topology.bridge).responder.answered < _FLOOD
+    assert [line.bridge for line in server.board.lines] == [lab.topology.bridge]

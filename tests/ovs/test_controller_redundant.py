@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import start
-from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.ways import PATIENCE_S, Record, connect, live_switch, running_server
+from tests.ovs.ways import Record, connect, live_switch, running_server
+from tests.patience import eventually
 from xenoovs.controller import keeper
 from xenoovs.controller.line import Line
 from xenoovs.controller.server import Server
@@ -27,18 +27,21 @@ _OLD, _NEW = (
 
 
 def _line(server: Server) -> Line:
-    return server.board.line("ovsbr1", patience_s=PATIENCE_S)
+    line = server.want("ovsbr1").place.line
+    assert line is not None
+    return line
 
 
 def _become_master(server: Server, what: str) -> ControllerSwitch:
-    eventually(lambda: not _line(server).is_standby, what)
+    place = server.want("ovsbr1").place
+    eventually(lambda: place.line is not None and not place.line.is_standby, what)
     return ControllerSwitch(server.board)
 
 
 def test_the_one_that_stands_by_changes_nothing_and_takes_over_at_once(bridge: DummyBridge) -> None:
     first, second = Record(), Record()
     with running_server(second, is_redundant=True) as heir:
-        heir.board.want("ovsbr1")
+        heir.want("ovsbr1")
         with running_server(first, is_redundant=True) as server:
             connect(bridge.ovs, "ovsbr1", server)
             master = _become_master(server, "the first is master")
@@ -59,8 +62,8 @@ def test_a_master_that_hangs_loses_its_place_and_cannot_change_anything(
 ) -> None:
     first, second = Record(), Record()
     with running_server(first, is_redundant=True) as server, running_server(second, is_redundant=True) as heir:
-        server.board.want("ovsbr1")
-        heir.board.want("ovsbr1")
+        server.want("ovsbr1")
+        heir.want("ovsbr1")
         connect(bridge.ovs, "ovsbr1", server)
         hung = _become_master(server, "the first is master")
         connect(bridge.ovs, "ovsbr1", heir)
@@ -84,13 +87,15 @@ def test_a_master_that_hangs_loses_its_place_and_cannot_change_anything(
     assert seen.flow.priority == 2
 
 
-def test_a_lease_is_no_flow_of_ours(bridge: DummyBridge) -> None:
+def test_a_lease_is_no_flow_of_the_program_and_none_of_others(bridge: DummyBridge) -> None:
     with running_server(Record(), is_redundant=True) as server:
-        server.board.want("ovsbr1")
+        server.want("ovsbr1")
         connect(bridge.ovs, "ovsbr1", server)
         _become_master(server, "it is master")
         eventually(lambda: len(bridge.dump_flows()) == 1, "the lease is there")
-        assert live_switch(bridge.ovs).dump_flows("ovsbr1") == ()
+        for switch in (live_switch(bridge.ovs), ControllerSwitch(server.board)):
+            assert switch.dump_flows("ovsbr1") == ()
+            assert (switch.count_foreign_flows("ovsbr1"), switch.dump_foreign_flows("ovsbr1")) == (0, ())
         assert bridge.megaflows() == []
     eventually(lambda: bridge.dump_flows() == [], "the lease is gone")
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import trustme
 
 from tests.command_line import CommandLine
-from tests.ovs.agents import eventually
+from tests.ovs.certificates import certificates
 from tests.ovs.dummy import DummyOvs
 from tests.ovs.openflow_peer import HELLO, peer, read_to_end
 from tests.ovs.ways import Record, Way, live_switch, running_server
+from tests.patience import eventually
 from xenoovs.controller.listen import Certificates
 from xenoovs.controller.server import Server
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
@@ -25,15 +27,6 @@ pytestmark = pytest.mark.ovs
 _FLOWS = tuple(
     parse_flow(f"cookie=0x786f000000000001, priority={priority},ip actions=output:p1") for priority in range(1, 2001)
 )
-
-
-def _certificates(authority: trustme.CA, directory: Path, name: str) -> Certificates:
-    key, certificate, root = (directory / f"{name}-{part}.pem" for part in ("key", "cert", "ca"))
-    issued = authority.issue_cert(name)
-    issued.private_key_pem.write_to_path(key)
-    issued.cert_chain_pems[0].write_to_path(certificate)
-    authority.cert_pem.write_to_path(root)
-    return Certificates(key, certificate, root)
 
 
 @pytest.fixture
@@ -48,7 +41,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture
 def server(authority: trustme.CA, record: Record, tmp_path: Path) -> Iterator[Server]:
-    with running_server(record, certificates=_certificates(authority, tmp_path, "controller")) as made:
+    with running_server(record, certificates=certificates(authority, tmp_path, "controller")) as made:
         yield made
 
 
@@ -57,7 +50,7 @@ def _give(ovs: DummyOvs, own: Certificates) -> None:
 
 
 def test_flows_go_and_come_by_tls(own_ovs: DummyOvs, authority: trustme.CA, server: Server, tmp_path: Path) -> None:
-    _give(own_ovs, _certificates(authority, tmp_path, "switch"))
+    _give(own_ovs, certificates(authority, tmp_path, "switch"))
     with own_ovs.bridge():
         assert server.target.startswith("ssl:127.0.0.1:")
         switch = Way(server).switch(own_ovs)
@@ -70,11 +63,36 @@ def test_a_switch_of_another_authority_is_refused(
     own_ovs: DummyOvs, record: Record, server: Server, tmp_path: Path
 ) -> None:
     stranger = trustme.CA()
-    _give(own_ovs, _certificates(stranger, tmp_path, "switch"))
+    _give(own_ovs, certificates(stranger, tmp_path, "switch"))
     with own_ovs.bridge():
         Way(server).switch(own_ovs)
         eventually(lambda: record.of("a connection is refused: no TLS with a certificate we trust") != [], "refusal")
     assert server.board.lines == ()
+
+
+def test_a_switch_whose_certificate_has_run_out_is_refused(
+    own_ovs: DummyOvs, record: Record, authority: trustme.CA, server: Server, tmp_path: Path
+) -> None:
+    _give(own_ovs, certificates(authority, tmp_path, "switch", not_after=datetime(2020, 1, 1, tzinfo=UTC)))
+    with own_ovs.bridge():
+        Way(server).switch(own_ovs)
+        eventually(lambda: record.of("a connection is refused: no TLS with a certificate we trust") != [], "refusal")
+    (refused, *_) = record.of("a connection is refused: no TLS with a certificate we trust")
+    assert refused["reason"] == "CERTIFICATE_VERIFY_FAILED"
+    assert server.board.lines == ()
+
+
+def test_a_controller_of_another_authority_is_let_go_by_the_switch(own_ovs: DummyOvs, tmp_path: Path) -> None:
+    """The other way round: the switch does not trust us, and says so; nothing of ours breaks."""
+    ours, theirs, record = trustme.CA(), trustme.CA(), Record()
+    switch_side = certificates(theirs, tmp_path, "switch")
+    mixed = certificates(ours, tmp_path, "controller")
+    theirs.cert_pem.write_to_path(mixed.authority)
+    own_ovs.ovs.vsctl("set-ssl", str(switch_side.key), str(switch_side.certificate), str(switch_side.authority))
+    with own_ovs.bridge(), running_server(record, certificates=mixed) as running:
+        Way(running).switch(own_ovs)
+        eventually(lambda: len(record.events) > 1, "the failure is told")
+        assert running.board.lines == ()
 
 
 def test_a_peer_without_tls_or_without_certificate(record: Record, server: Server, authority: trustme.CA) -> None:

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.ovs.agents import running_agent
-from tests.ovs.lab_support import running_lab
+from tests.ovs.drain_world import World, drain_world, of_backend_one, sources
 from tests.patience import eventually
-from xenoovs.agent.daemon import Agent
-from xenoovs.compile.holding import holdings_of
-from xenoovs.config.load import load_config
-from xenoovs.lab.lab import Lab
-from xenoovs.lab.netns import processes_in
-from xenoovs.lab.processes import kill_and_wait
-from xenoovs.openflow.parse import parse_dump
-from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import LiveSwitch
 
 pytestmark = pytest.mark.ovs
-
-VIP, PORT = "10.3.10.45", "80"
-HERE = Path(__file__).parent
 
 CONFIG = """\
 version: 1
@@ -46,98 +29,11 @@ services:
 WITHOUT_ONE = CONFIG.replace("00:02, weight: 1", "00:02, weight: 0")
 
 
-@dataclass(frozen=True, slots=True)
-class Clients:
-    """The clients' end."""
-
-    process: subprocess.Popen[str]
-
-    def say(self, *words: object) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(*words, file=self.process.stdin, flush=True)
-        return self.process.stdout.readline().strip()
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    lab: Lab
-    file: Path
-    agent: Agent
-    clients: Clients
-
-    def change(self, text: str) -> None:
-        rounds = self.agent.rounds
-        self.file.write_text(text)
-        eventually(lambda: self.agent.rounds > rounds, "a round")
-
-    def flows(self) -> str:
-        return LiveSwitch(Endpoint(self.lab.ovs.db, self.lab.ovs.directory)).dump_flow_text("ovsbr1")
-
-    def begin_drain(self) -> None:
-        """Take backend one out, and wait until new connections go to the other."""
-        self.change(WITHOUT_ONE)
-        assert self.is_draining()
-        served = set(self.clients.say("fresh", 1, *sources(self.lab, 4)).split())
-        assert served == {"one", "two"} or not self.is_settling()
-        self.settle()
-
-    def settle(self) -> None:
-        eventually(lambda: not self.is_settling(), "new connections that go on")
-
-    def is_settling(self) -> bool:
-        held = holdings_of(parse_dump(self.flows()))
-        return any(each.is_pinned and not each.has_settled for blocks in held.values() for each in blocks)
-
-    def is_draining(self) -> bool:
-        return "table=2," in self.flows()
-
-
-@contextmanager
-def program(namespace: str, *argv: str) -> Iterator[subprocess.Popen[str]]:
-    command = ["ip", "netns", "exec", namespace, sys.executable, *argv]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
 @pytest.fixture
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    """A lab with an agent whose two backends give out a file; `request.param`: the config's text."""
-    file = tmp_path / "my.yaml"
-    file.write_text(getattr(request, "param", CONFIG))
-    with ExitStack() as stack:
-        lab = stack.enter_context(running_lab("drain", load_config(file), tmp_path / "labs"))
-        for machine in lab.topology.machines:
-            kill_and_wait(processes_in(machine.namespace))
-            argv = (str(HERE / "drain_server.py"), machine.names[0], VIP, PORT)
-            server = stack.enter_context(program(machine.namespace, *argv))
-            assert server.stdout is not None
-            assert server.stdout.readline() == "listening\n"
-        agent = stack.enter_context(running_agent(file, lab.ovs.directory))
-        eventually(lambda: agent.rounds == 1, "flows at first")
-        client = program(lab.topology.clients.namespace, str(HERE / "drain_client.py"), VIP, PORT)
-        clients = stack.enter_context(client)
-        yield World(lab, file, agent, Clients(clients))
-
-
-def sources(lab: Lab, count: int) -> list[str]:
-    """Addresses of clients, of both halves."""
-    net = lab.topology.clients.nets[0].split("/")[0].rsplit(".", 1)[0]
-    return [f"{net}.{number}" for number in range(10, 10 + count)]
-
-
-def of_backend_one(world: World) -> list[str]:
-    """Ten clients whose server is `one`, each with a connection that is open and in use."""
-    mine = [source for source in sources(world.lab, 20) if world.clients.say("fresh", 1, source) == "one"]
-    assert len(mine) == 10
-    for number, source in enumerate(mine):
-        assert world.clients.say("open", source) == "one"
-        assert world.clients.say("read", number, 5) == "right"
-    return mine
+    """`request.param`: the config's text."""
+    with drain_world(getattr(request, "param", CONFIG), tmp_path) as made:
+        yield made
 
 
 def test_downloads_survive_a_drain(world: World) -> None:

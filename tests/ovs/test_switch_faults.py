@@ -89,26 +89,36 @@ def test_ovs_vswitchd_killed_while_it_takes_flows(own_ovs: DummyOvs, moment: flo
         assert switch.dump_flows(bridge.name) == ()
 
 
-def test_a_hung_ovs_vswitchd_times_out(own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xenoovs.switch.ofctl._BUNDLE_TIMEOUT_S", 0.2)
-    pid = own_ovs.ovs.pids()[0]
+def test_a_hung_ovs_vswitchd_is_sent_nothing(own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xenoovs.switch.greeting.PATIENCE_S", 0.2)
+    switch = LiveSwitch(_endpoint(own_ovs))
     with own_ovs.bridge() as bridge:
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            with pytest.raises(CommandTimeout):
-                LiveSwitch(_endpoint(own_ovs)).apply(bridge.name, _bundle(Command.ADD, _OLD[:1]))
-        finally:
-            os.kill(pid, signal.SIGCONT)
+        with _stopped(own_ovs.ovs.pids()[0]), pytest.raises(SwitchUnreachable, match="ovs-vswitchd does not answer"):
+            switch.apply(bridge.name, _bundle(Command.ADD, _OLD[:1]))
+        assert switch.dump_flows(bridge.name) == ()
+
+
+def test_an_ovs_vswitchd_that_hangs_after_its_greeting_times_out(
+    own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xenoovs.switch.ofctl.require_greeting", lambda _target: None)
+    monkeypatch.setattr("xenoovs.switch.ofctl._BUNDLE_TIMEOUT_S", 0.2)
+    with own_ovs.bridge() as bridge, _stopped(own_ovs.ovs.pids()[0]), pytest.raises(CommandTimeout):
+        LiveSwitch(_endpoint(own_ovs)).apply(bridge.name, _bundle(Command.ADD, _OLD[:1]))
+
+
+@contextmanager
+def _stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_a_hung_database_times_out(own_ovs: DummyOvs) -> None:
-    pid = own_ovs.ovs.pids()[1]
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        with pytest.raises(SwitchUnreachable, match="does not answer in time"):
-            read_bridges(_endpoint(own_ovs), timeout_s=0.2)
-    finally:
-        os.kill(pid, signal.SIGCONT)
+    with _stopped(own_ovs.ovs.pids()[1]), pytest.raises(SwitchUnreachable, match="does not answer in time"):
+        read_bridges(_endpoint(own_ovs), timeout_s=0.2)
 
 
 def test_ovs_that_never_ran(tmp_path: Path) -> None:

@@ -41,13 +41,12 @@ def running_server(
     record: Record,
     *,
     at: str = "127.0.0.1:0",
-    datapath_ids: frozenset[int] = frozenset(),
     certificates: Certificates | None = None,
     patience: Patience | None = None,
     is_redundant: bool = False,
 ) -> Iterator[Server]:
     """A controller in this process for the time of a `with`."""
-    settings = Settings(parse_address(at), datapath_ids, certificates, patience or Patience(), is_redundant)
+    settings = Settings(parse_address(at), certificates, patience or Patience(), is_redundant)
     with Server(settings, voice=record.voice) as server:
         yield server
 
@@ -76,6 +75,6 @@ class Way:
         if self.server is None:
             return local
         for bridge in private.vsctl("list-br").split():
-            self.server.board.want(bridge)
+            self.server.want(bridge)
             connect(private, bridge, self.server)
         return ControllerSwitch(self.server.board, local, PATIENCE_S)

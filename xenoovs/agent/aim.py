@@ -41,7 +41,7 @@ class Aim:
 
     def __init__(self, watch: Watch, clock: Clock, ports_down: PortsDown = no_ports) -> None:
         self.watch = watch
-        self._clock, self._ports_down = clock, ports_down
+        self.clock, self._ports_down = clock, ports_down
         self._slow = SlowStarts()
         self._used: Balancer | None = None
         self._out: Outages = {}
@@ -51,7 +51,7 @@ class Aim:
     def follow(self, balancer: Balancer, overrides: Iterable[Override], known: Known) -> None:
         """Ask the backends of this config from now on. `known`: which of them have clients on the bridge."""
         self._known, self._followed = known, watched(balancer, overrides)
-        self.watch.follow(self._followed, known, now_s=self._clock.now_s())
+        self.watch.follow(self._followed, known, now_s=self.clock.now_s())
 
     def is_following(self, balancer: Balancer, overrides: Iterable[Override]) -> bool:
         """Whether the backends that `follow` would ask are being asked."""
@@ -80,7 +80,7 @@ class Aim:
 
     def trial(self, balancer: Balancer, overrides: tuple[Override, ...], known: Known) -> Desired:
         """What would be desired with this config, without following it. Raises CompileError."""
-        aim = Aim(self.watch.copy(), self._clock, self._ports_down)
+        aim = Aim(self.watch.copy(), self.clock, self._ports_down)
         aim._slow = self._slow
         aim.follow(balancer, overrides, known)
         return aim.desired(balancer, overrides)
@@ -91,14 +91,14 @@ class Aim:
         out = with_links(used, self.watch.outages(used), self._ports_down(used.uplinks.bridge))
         # Where nothing has changed since, it would find the same, after going through all backends.
         if self._slow.begun or (used, out) != (self._used, self._out):
-            self._slow = observe(self._slow, used, out, known=self._known, now_s=self._clock.now_s())
+            self._slow = observe(self._slow, used, out, known=self._known, now_s=self.clock.now_s())
         self._used, self._out = used, out
         ramps = self.ramps()
         return Desired(balancer, effective(used, (), ramps), out, ramps)
 
     def ramps(self) -> Ramps:
         """How far slow starts have come now. The loop makes a round when this changes."""
-        return {} if self._used is None else parts(self._slow, self._used, now_s=self._clock.now_s())
+        return {} if self._used is None else parts(self._slow, self._used, now_s=self.clock.now_s())
 
 
 def _answering(service: Service, down: frozenset[str]) -> bool:

@@ -70,6 +70,12 @@ def _link_news(old: PortState | None, new: PortState) -> PortNews | None:
     return PortNews(f"link {'up' if new.link_up else 'down'}", new.name, is_bad=not new.link_up, needs_round=False)
 
 
+def port_views(known: Mapping[str, PortState], balancer: Balancer) -> tuple[PortView, ...]:
+    """The ports that the config names, in its order, of those that are known by their names."""
+    states = (known[name] for name in balancer.ports if name in known)
+    return tuple(PortView(state.name, state.ofport, state.link_up, state.error or "") for state in states)
+
+
 class BridgeWatch:
     """Follows the database for ever, with back-off while it does not answer. `ports`: as last told; None: nobody told.
 
@@ -89,8 +95,7 @@ class BridgeWatch:
             return None
         balancer = self._balancer()
         known = self._ports.get(balancer.uplinks.bridge, {})
-        states = (known[name] for name in balancer.ports if name in known)
-        return tuple(PortView(state.name, state.ofport, state.link_up, state.error or "") for state in states)
+        return port_views(known, balancer)
 
     async def forever(self) -> None:
         """Until cancelled."""

@@ -86,6 +86,11 @@ class ConfigFile:
         self.candidate, self.problem = None, problem
 
     @property
+    def newer(self) -> str:
+        """Digest of a newer text that is not in use, empty where there is none or it cannot be read."""
+        return self._newest if self.problem is not None or self.candidate is not None else ""
+
+    @property
     def good(self) -> Candidate:
         """The last good text."""
         return Candidate(self.balancer, self.digest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from xenoovs.compile.learned import split_learned
@@ -33,19 +33,25 @@ def take_flows(switch: Switch, bridge: str) -> Before:
     return Before(bridge, _flows(dump))
 
 
-def roll_back(switch: Switch, before: Before) -> int:
-    """Make our flows exactly those again, in one bundle, and read them back. How many flow-mods it took.
+def touched(before: Before, after: Before) -> frozenset[int]:
+    """The services, by id, whose flows differ; 0 stands for the flows of no service."""
+    return frozenset(service_of(flow.cookie) for flow in {*before.flows} ^ {*after.flows})
 
-    Raises SwitchError, FlowTaken.
+
+def roll_back(switch: Switch, before: Before, *, services: Collection[int]) -> int:
+    """Make our flows of `services` exactly those again, in one bundle, and read them back. How many flow-mods it took.
+
+    What others have done to other services meanwhile, a drain for instance, goes on. Raises SwitchError, FlowTaken.
     """
     dump, learned = split_learned(switch.dump_flow_text(before.bridge))
     foreign = (seen.flow for seen in switch.dump_foreign_flows(before.bridge))
-    difference = plan(before.flows, (*_flows(dump), *_unwanted(_flows(learned), before), *foreign))
+    wanted = _of(services, before.flows)
+    now = _of(services, (*_flows(dump), *_unwanted(_flows(learned), before)))
+    difference = plan(wanted, (*now, *foreign))
     if difference.is_empty:
         return 0
     switch.apply(before.bridge, bundle_of(difference))
-    after = take_flows(switch, before.bridge)
-    wrong = plan(before.flows, after.flows).flow_mods
+    wrong = plan(wanted, _of(services, take_flows(switch, before.bridge).flows)).flow_mods
     if wrong:
         raise ReadBackDiffers(bridge=before.bridge, flows=wrong)
     return difference.flow_mods
@@ -53,6 +59,10 @@ def roll_back(switch: Switch, before: Before) -> int:
 
 def _flows(dump: str) -> tuple[Flow, ...]:
     return tuple(seen.flow for seen in parse_dump(dump))
+
+
+def _of(services: Collection[int], flows: Iterable[Flow]) -> tuple[Flow, ...]:
+    return tuple(flow for flow in flows if service_of(flow.cookie) in services)
 
 
 def _unwanted(learned: Iterable[Flow], before: Before) -> Iterator[Flow]:

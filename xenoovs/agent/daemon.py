@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,24 +24,26 @@ from xenoovs.agent.clock import Clock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.events import Events
 from xenoovs.agent.log import tell
-from xenoovs.agent.look import snapshot_of
-from xenoovs.agent.notify import notify
+from xenoovs.agent.look import Looker
+from xenoovs.agent.notify import Readiness, notify
 from xenoovs.agent.operate import Operator
 from xenoovs.agent.overrides import RuntimeFile, show_weight
 from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.sighting import Sighting
-from xenoovs.agent.snapshot import Snapshot
-from xenoovs.agent.waiting import Outcome, Waiting
+from xenoovs.agent.snapshot import Glance, PortView, Snapshot
+from xenoovs.agent.waiting import Outcome, Waiting, told_if_late
 from xenoovs.agent.watch import Watch
 from xenoovs.agent.workers import Work, Workers
-from xenoovs.errors import ChangesHeld, SwitchError, XenoovsError
+from xenoovs.errors import ChangesHeld, RoundLate, SwitchError, XenoovsError
 
 _LOOK_S = 0.2
 """Between two looks at the config file and the bridge's socket, each one stat(2)."""
 _RETRY_S = 0.5
 """After a round that failed. Flows are back within a second after Open vSwitch is."""
+_LATE_S = 10.0
+"""After so long a round that is not over is told, and nobody waits for its end any more."""
 _SETTLE_S = 0.02
 _SPREAD = 0.1
 """By which part of itself the time between two comparisons varies."""
@@ -83,14 +86,17 @@ class Agent:
         )
         self.desired = Desired(config.balancer, config.balancer, {}, {})
         self.offload: Sighting | None = None
-        self.bridge_watch: BridgeWatch | None = None
+        self.ports: Callable[[], tuple[PortView, ...] | None] = lambda: None
+        """The ports of the bridge that the config names; None while nobody tells."""
         self.started_s = time.time()
+        self._looker = Looker(self)
         self._beside: list[Work] = []
         self._waiting = Waiting()
         # One change of what is desired at a time: each is tried against all others.
         self._changing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._stopping = self._reload = False
+        self._readiness = Readiness()
         self._wanted = True
         self._drain_s: float | None = None
 
@@ -113,23 +119,28 @@ class Agent:
         self._beside.append(work)
 
     def watch_bridge(self, db: str) -> None:
-        """Follow the ports in the database of Open vSwitch (`db` as of Endpoint) beside the rounds."""
-        self.bridge_watch = BridgeWatch(db, balancer=lambda: self.config.balancer, want_round=self.want_round)
-        self.beside(self.bridge_watch.forever)
+        """Follow the ports in the database (`db` as of Endpoint) beside the rounds."""
+        watch = BridgeWatch(db, balancer=lambda: self.config.balancer, want_round=self.want_round)
+        self.ports = watch.ports
+        self.beside(watch.forever)
 
     def show_offload(self, sighting: Sighting) -> None:
         """What a look at the hardware found just now; snapshots have it from here."""
         self.offload = sighting
 
+    def glance(self) -> Glance:
+        """All that is known now, taken at once; within the event loop of the agent."""
+        return self._looker.glance()
+
     def snapshot(self) -> Snapshot:
-        """All that is known now; within the event loop of the agent."""
-        return snapshot_of(self)
+        """The same, made at once: with thousands of backends the loop would wait for it."""
+        return self.glance().snapshot()
 
     async def run(self, *, once: bool = False) -> None:
         """Work until `stop` or, with `once`, until every backend was asked once and the bridge is right.
 
-        With `once` waits for the end of drains too, and raises what kept the bridge from being right. A mistake of ours
-        in a probe ends it: systemd starts an agent anew, and none may go on without its eyes.
+        With `once` waits for the end of drains too, and raises what kept the bridge from being right. So does a mistake
+        of ours in a probe: systemd starts an agent anew, and none may go on without its eyes.
         """
         with self.events.listening():
             self.reconciler.is_held = self.operator.runtime.is_paused
@@ -158,6 +169,7 @@ class Agent:
     def reload(self) -> None:
         """Read the config file now."""
         self._reload = True
+        self._readiness.reloading()
         self._wake.set()
 
     def want_round(self) -> None:
@@ -208,7 +220,7 @@ class Agent:
             self.workers.start(work())
 
     async def _rounds_forever(self) -> None:
-        next_round_s, is_ready = self.clock.now_s(), False
+        next_round_s = self.clock.now_s()
         while not self._stopping:
             await self._look()
             if self._wanted or self._is_lost() or self.clock.now_s() >= next_round_s:
@@ -216,9 +228,10 @@ class Agent:
                 self._drain_s = None
                 is_good = await self._try_round()
                 next_round_s = self.clock.now_s() + (self._quiet_s() if is_good else _RETRY_S)
-                if is_good and not is_ready:
-                    is_ready = True
-                    notify("READY=1")
+                if is_good:
+                    self._readiness.up()
+            if not self._reload:
+                self._readiness.settled()
             notify("WATCHDOG=1")
             await self._pause(_LOOK_S)
         tell("stopping; the flows stay", rounds=self.rounds, foreign=self.foreign)
@@ -237,21 +250,29 @@ class Agent:
 
     async def _try_round(self) -> bool:
         try:
-            done = await self._round()
+            with told_if_late(self._late, after_s=_LATE_S):
+                done = await self._round()
         except ChangesHeld as held:
             self.report.hold(held.flow_mods)
             notify(f"STATUS={held}")
             self._waiting.settle(held)
             return True
         except XenoovsError as problem:
-            self.report.complain(str(problem), bridge=self.bridge)
-            notify(f"STATUS={str(problem).splitlines()[0]}")
-            self._waiting.settle(problem)
+            self._failed(problem)
             return False
         self._done(done)
         notify(f"STATUS=bridge {self.bridge} is as config {self.config.digest} says")
         self._waiting.settle(done)
         return True
+
+    def _late(self) -> None:
+        self._waiting.begin()
+        self._failed(RoundLate(bridge=self.bridge, after_s=_LATE_S))
+
+    def _failed(self, problem: XenoovsError) -> None:
+        self.report.complain(str(problem), bridge=self.bridge)
+        notify(f"STATUS={str(problem).splitlines()[0]}")
+        self._waiting.settle(problem)
 
     async def _round(self) -> Round:
         async with self._changing:

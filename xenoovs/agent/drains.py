@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from xenoovs.compile.drain import Situation, settle_s, with_drains
@@ -11,7 +11,7 @@ from xenoovs.compile.holding import is_learned
 from xenoovs.compile.program import Outages, Program
 from xenoovs.model.drain import DrainMode
 from xenoovs.openflow.flow import Flow, ObservedFlow
-from xenoovs.switch.api import Switch
+from xenoovs.switch.api import BridgeState, Switch
 
 _LOOK_S = 1.0
 """Between two looks at the counters of a drain, which Open vSwitch brings up to date about twice a second."""
@@ -30,8 +30,9 @@ class Look:
 class Drains:
     """The drains of one bridge. The switch remembers them; only since when an old backend rests is known here."""
 
-    def __init__(self, switch: Switch) -> None:
-        self._switch = switch
+    def __init__(self, switch: Switch, *, describe: Callable[[str], BridgeState] | None = None) -> None:
+        """`describe`: as that of the switch, which it is unless given."""
+        self._switch, self._describe = switch, describe or switch.describe
         self._rests = Rests()
 
     def program(self, target: Program, look: Look) -> tuple[Program, tuple[tuple[Draining, ...], float | None]]:
@@ -42,7 +43,7 @@ class Drains:
         held = seen if look.known is None else _with_counters(look.known, seen)
         self._rests = self._rests.after(held, now_s=look.now_s)
         resting = self._rests.resting(target, now_s=look.now_s)
-        bridge = self._switch.describe(look.bridge)
+        bridge = self._describe(look.bridge)
         settling_s = settle_s(bridge.max_revalidator_ms)
         situation = Situation(bridge.ofports, look.out, resting, settling_s)
         program = with_drains(target, held, situation)

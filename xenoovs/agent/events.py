@@ -8,19 +8,22 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from xenoovs.agent.log import LOGGER, facts_of
+from xenoovs.agent.log import LOGGER, facts_of, spoken_of
 from xenoovs.agent.snapshot import Event
 
 KEPT = 1_000
 
 
 class Events(logging.Handler):
-    """Numbered from 1 at the start of the agent; the oldest are dropped when there are more than `KEPT`."""
+    """Numbered from 1 at the start of the agent; the oldest are dropped when there are more than `KEPT`.
+
+    Where one process keeps several bridges: those of this one, and those of none.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._events: deque[Event] = deque(maxlen=KEPT)
-        self._count = 0
+        self._count, self._bridge = 0, ""
         self._arrival: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -28,7 +31,7 @@ class Events(logging.Handler):
     def listening(self) -> Iterator[None]:
         """Keep what is logged meanwhile; within the event loop of the agent."""
         logger = logging.getLogger(LOGGER)
-        self._loop, self._arrival = asyncio.get_running_loop(), asyncio.Event()
+        self._loop, self._arrival, self._bridge = asyncio.get_running_loop(), asyncio.Event(), spoken_of()
         logger.addHandler(self)
         logger.setLevel(logging.INFO)
         try:
@@ -37,6 +40,8 @@ class Events(logging.Handler):
             logger.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self._bridge and facts_of(record).get("bridge", self._bridge) != self._bridge:
+            return
         self._count += 1
         level = record.levelname.lower()
         self._events.append(Event(record.created, level, record.getMessage(), facts_of(record), self._count))

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from xenoovs.agent.control.app import Mount
     from xenoovs.agent.daemon import Agent
 
-_LOOKED_AT = frozenset(("/", "/now", "/v1/status"))
-"""Who asks for these looks on, so that numbers shall be fresh; a scrape comes by itself."""
+_LOOKED_AT = ("/", "/now", "/v1/status", "/v1/blocks")
+"""Who asks for paths that end so looks on, so that numbers shall be fresh; a scrape comes by itself."""
 
 
 class Eyes:
@@ -27,7 +27,11 @@ class Eyes:
     def __init__(self, agent: Agent, *, interval_s: float, detail: Detail, is_always: bool) -> None:
         reconciler = agent.reconciler
         self.watch = OffloadWatch(
-            reconciler.switch, program=lambda: reconciler.program, clock=agent.clock, pace=WatchPace(interval_s)
+            reconciler.switch,
+            program=lambda: reconciler.program,
+            clock=agent.clock,
+            pace=WatchPace(interval_s),
+            bridge=lambda: agent.bridge,
         )
         self.watch.is_always = is_always
         self.timings = Timings()
@@ -38,12 +42,12 @@ class Eyes:
 
     def mounts(self) -> tuple[Mount, ...]:
         """What is served beside the API."""
-        snapshot = self._agent.snapshot
-        return (self._mount_asked, mount_metrics(snapshot, self.timings, detail=self._detail), mount_page(snapshot))
+        glance = self._agent.glance
+        return (self._mount_asked, mount_metrics(glance, self.timings, detail=self._detail), mount_page(glance))
 
     def _mount_asked(self, app: web.Application) -> None:
         async def prepared(request: web.Request, _: web.StreamResponse) -> None:
-            if request.path in _LOOKED_AT:
+            if request.path.endswith(_LOOKED_AT):
                 self.watch.asked()
 
         app.on_response_prepare.append(prepared)

@@ -48,6 +48,20 @@ def merge(overrides: Iterable[Override], new: Balancer, *, old: Balancer | None 
     return Merged(tuple(kept), tuple(ended))
 
 
+def merge_back(
+    now: Iterable[Override], tried: Merged, *, before: Iterable[Override], configs: tuple[Balancer, Balancer]
+) -> Merged:
+    """Overrides when a config is taken back: those of `before`, but for what an operator has set or ended since.
+
+    tried: what was left of them by the config that is taken back. configs: that one, and the one that holds again.
+    """
+    left, there = ({(one.service, one.backend): one for one in some} for some in (tried.kept, now))
+    since = {names for names in left.keys() | there.keys() if left.get(names) != there.get(names)}
+    found = merge((there[names] for names in sorted(since & there.keys())), configs[1], old=configs[0])
+    stays = (one for one in before if (one.service, one.backend) not in since)
+    return Merged(tuple(sorted((*stays, *found.kept), key=lambda one: (one.service, one.backend))), found.ended)
+
+
 def _find(override: Override, new: Balancer, old: Balancer | None) -> Override | None:
     """The override under its names in `new`, with the weight that it has there."""
     was = None if old is None else _named(old.services, override.service)

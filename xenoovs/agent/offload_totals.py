@@ -10,55 +10,72 @@ from xenoovs.agent.desired import Names
 from xenoovs.agent.snapshot import Rate, Traffic
 from xenoovs.verify.findings import OffloadFindings
 
-Counters = dict[str, tuple[int, int]]
-"""Packets and bytes of the megaflows of one dump, by ufid, or by the match where a datapath has no ufids."""
-
 _LINE = re.compile(r"(?:ufid:([0-9a-f-]{36}), )?(.*?), packets:([0-9]{1,20}), bytes:([0-9]{1,20})(.*)", re.ASCII)
 _BITS = 8
 
+_Count = tuple[int, int]
+"""Packets and bytes of one megaflow."""
 
-def grown(lines: Iterable[str], counters: Counters) -> Iterator[str]:
-    """The lines of a dump with what their counters have grown by; `counters` is made that of this dump at the end.
 
-    A counter that is less than before belongs to a megaflow that was made anew since.
+class Counters:
+    """The counters of the last dump, by ufid, or by the match where a datapath has no ufids.
+
+    Dumps are no snapshots: Open vSwitch walks a table that changes meanwhile, so a megaflow may be missing from one, or
+    stand in it twice. So one that is missing is remembered for one dump more. Bounded by two dumps.
     """
-    now = Counters()
-    for line in lines:
-        found = _LINE.fullmatch(line)
-        if found is None:
-            yield line
-            continue
-        key, packets, size = found[1] or found[2], int(found[3]), int(found[4])
-        before = counters.get(key, (0, 0))
-        now[key] = packets, size
-        if packets < before[0] or size < before[1]:
-            before = 0, 0
-        more = f", packets:{packets - before[0]}, bytes:{size - before[1]}"
-        yield f"{line[: found.end(2)]}{more}{found[5]}"
-    counters.clear()
-    counters.update(now)
+
+    def __init__(self) -> None:
+        self._last: dict[str, _Count] = {}
+        self._missing: dict[str, _Count] = {}
+
+    def grown(self, lines: Iterable[str]) -> Iterator[str]:
+        """The lines of a dump with what their counters have grown by since the one before; to be read to the end.
+
+        A counter that is less than before belongs to a megaflow that was made anew since.
+        """
+        now: dict[str, _Count] = {}
+        for line in lines:
+            found = _LINE.fullmatch(line)
+            if found is None:
+                yield line
+                continue
+            key, packets, size = found[1] or found[2], int(found[3]), int(found[4])
+            before = now.get(key) or self._last.get(key) or self._missing.get(key) or (0, 0)
+            if packets < before[0] or size < before[1]:
+                # Twice in one dump it is the same megaflow, and what was read later is what counts next time.
+                before = (packets, size) if key in now else (0, 0)
+            now[key] = packets, size
+            more = f", packets:{packets - before[0]}, bytes:{size - before[1]}"
+            yield f"{line[: found.end(2)]}{more}{found[5]}"
+        self._missing = {key: count for key, count in self._last.items() if key not in now}
+        self._last = now
 
 
 class Totals:
-    """Packets and bytes of each backend since the first look. Bounded by the megaflows and backends that there are."""
+    """Packets and bytes of each backend since the first look. Bounded by the backends that there are."""
 
     def __init__(self) -> None:
-        self.counters = Counters()
         self._traffic: dict[Names, Traffic] = {}
         self._last_s: float | None = None
 
-    def add(self, findings: OffloadFindings, *, now_s: float) -> tuple[Mapping[Names, Traffic], Mapping[Names, Rate]]:
-        """Findings whose counters are what has been added since the last look. Returns totals and rates by backend."""
+    def add(
+        self, findings: OffloadFindings, known: Iterable[Names], *, now_s: float
+    ) -> tuple[Mapping[Names, Traffic], Mapping[Names, Rate]]:
+        """Findings whose counters are what has been added since the last look. Returns totals and rates by backend.
+
+        known: the backends that there are, also those that have no block now; others begin anew should they come back.
+        """
         added = _by_backend(findings)
         past_s = None if self._last_s is None else now_s - self._last_s
         self._last_s = now_s
-        # Backends that are no more are left out, and begin anew should they come back.
-        self._traffic = {names: _sum(self._traffic.get(names, Traffic()), more) for names, more in added.items()}
-        return self._traffic, {} if not past_s else {names: _rate(more, past_s) for names, more in added.items()}
+        nothing = Traffic()
+        self._traffic = {names: _sum(self._traffic.get(names, nothing), added.get(names, nothing)) for names in known}
+        if not past_s:
+            return self._traffic, {}
+        return self._traffic, {names: _rate(added.get(names, nothing), past_s) for names in self._traffic}
 
     def rest(self, *, now_s: float) -> tuple[Mapping[Names, Traffic], Mapping[Names, Rate]]:
         """As `add`, where there is no megaflow, for the backends of the last look."""
-        self.counters.clear()
         self._last_s = now_s
         return self._traffic, dict.fromkeys(self._traffic, Rate(0.0, 0.0, 0.0))
 

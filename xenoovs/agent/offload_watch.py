@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from random import uniform
 
 from xenoovs.agent.clock import Clock
-from xenoovs.agent.offload_totals import Totals, grown
+from xenoovs.agent.flow_counts import FlowCounts
+from xenoovs.agent.offload_totals import Counters, Totals
 from xenoovs.agent.sighting import Sighting
 from xenoovs.compile.program import Program
-from xenoovs.errors import SwitchError
+from xenoovs.errors import NotTold, SwitchError
 from xenoovs.switch.api import Switch
 from xenoovs.verify.expected import ExpectedService, expected_services
 from xenoovs.verify.findings import OffloadFindings
@@ -21,6 +23,9 @@ from xenoovs.verify.offload import check_dump
 
 _WATCHED_S = 5.0
 """For how long after a question somebody is taken to be looking."""
+
+_SPREAD = 0.1
+"""By which part of itself a pause may be shorter."""
 
 _IN_PORT = re.compile(r"in_port\(([^)]+)\)")
 
@@ -41,15 +46,25 @@ class WatchPace:
 class OffloadWatch:
     """Judges megaflows as `verify-offload` does, less its cross-check with traffic control, which costs too much.
 
+    bridge:    whose flows are counted where the way to the switch cannot tell megaflows.
     is_always: look although nobody asks, because something reads the counters.
     """
 
-    def __init__(self, switch: Switch, *, program: Callable[[], Program | None], clock: Clock, pace: WatchPace) -> None:
+    def __init__(
+        self,
+        switch: Switch,
+        *,
+        program: Callable[[], Program | None],
+        clock: Clock,
+        pace: WatchPace,
+        bridge: Callable[[], str] = lambda: "",
+    ) -> None:
         self._switch, self._program, self._clock, self._pace = switch, program, clock, pace
+        self._bridge, self._counts = bridge, FlowCounts()
         self.is_always = False
         self._asked_s: float | None = None
         self._question = asyncio.Event()
-        self._totals = Totals()
+        self._counters, self._totals = Counters(), Totals()
         self._expected: tuple[Program, tuple[ExpectedService, ...]] | None = None
         self._empty: OffloadFindings | None = None
 
@@ -77,14 +92,26 @@ class OffloadWatch:
         if program is None or not program.services:
             return None
         services = self._services(program)
-        lines = list(_entering(self._switch.dump_megaflows(), services))
+        try:
+            dump = self._switch.dump_megaflows()
+        except NotTold:
+            return self._count(program)
+        lines = list(_entering(dump, services))
         now_s = self._clock.now_s()
+        grown = self._counters.grown(lines)
         if not lines and self._empty is not None:
             # The answer is always the same then, and thousands of blocks need not be gone through.
+            tuple(grown)
             return Sighting(self._empty, time.time(), *self._totals.rest(now_s=now_s))
-        findings = check_dump(services, grown(lines, self._totals.counters))
+        findings = check_dump(services, grown)
         self._empty = None if lines else findings
-        return Sighting(findings, time.time(), *self._totals.add(findings, now_s=now_s))
+        known = ((made.service.name, one.name) for made in program.services for one in made.service.backends)
+        return Sighting(findings, time.time(), *self._totals.add(findings, known, now_s=now_s))
+
+    def _count(self, program: Program) -> Sighting:
+        observed = self._switch.dump_flows(self._bridge())
+        counted, rates = self._counts.add(program, observed, now_s=self._clock.now_s())
+        return Sighting(None, time.time(), rates=rates, counted=counted)
 
     def _services(self, program: Program) -> tuple[ExpectedService, ...]:
         if self._expected is None or self._expected[0] is not program:
@@ -96,8 +123,9 @@ class OffloadWatch:
 
     async def _pause(self, cost_s: float) -> None:
         """A look that took long is made up for by a long pause; a question may shorten it."""
-        begun_s = self._clock.now_s()
-        while (left_s := begun_s + self._interval_s(cost_s) - self._clock.now_s()) > 0:
+        # Agents that were started together shall not all ask at once for ever.
+        begun_s, part = self._clock.now_s(), uniform(1 - _SPREAD, 1)  # noqa: S311
+        while (left_s := begun_s + self._interval_s(cost_s) * part - self._clock.now_s()) > 0:
             self._question.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._question.wait(), left_s)

@@ -15,6 +15,7 @@ from xenoovs.agent.snapshot import Override
 from xenoovs.errors import RequestRefused, StateUnusable
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.service import Service
 
 _MAX_SHOWN = 8
 
@@ -91,11 +92,17 @@ class Operator:
             return Runtime()
 
 
+def find_service(balancer: Balancer, name: str) -> Service:
+    """A service of the config by its name. Raises RequestRefused that tells the nearest."""
+    service = next((one for one in balancer.services if one.name == name), None)
+    if service is None:
+        raise _unknown("service", name, (one.name for one in balancer.services), "the config")
+    return service
+
+
 def find_backend(balancer: Balancer, names: tuple[str, str]) -> Backend:
     """A backend of the config by the names of service and backend. Raises RequestRefused that tells the nearest."""
-    service = next((one for one in balancer.services if one.name == names[0]), None)
-    if service is None:
-        raise _unknown("service", names[0], (one.name for one in balancer.services), "the config")
+    service = find_service(balancer, names[0])
     backend = next((one for one in service.backends if one.name == names[1]), None)
     if backend is None:
         raise _unknown("backend", names[1], (one.name for one in service.backends), f"service {service.name}")

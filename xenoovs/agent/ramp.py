@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from xenoovs.agent.watch import Known
 from xenoovs.compile.program import Outages
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.service import Service
@@ -29,19 +30,17 @@ class SlowStarts:
     begun: tuple[tuple[Names, float], ...] = ()
 
 
-def observe(
-    slow: SlowStarts, balancer: Balancer, out: Outages, *, known: Collection[Names], now_s: float
-) -> SlowStarts:
+def observe(slow: SlowStarts, balancer: Balancer, out: Outages, *, known: Known, now_s: float) -> SlowStarts:
     """After a look at who may have clients. `known`: backends that are on the bridge, asked for at the first look.
 
-    Starts begin for backends that were absent or are new. Where no backend is settled nobody starts slowly: there is
-    nobody to have their clients meanwhile.
+    Starts begin for backends that were absent or are new, and go on at the first look for those that had begun before
+    a restart. Where no backend is settled nobody starts slowly: there is nobody to have their clients meanwhile.
     """
     pairs = [(service, backend) for service in balancer.services for backend in service.backends]
     everybody = {(s.name, b.name) for s, b in pairs}
     present = {(s.name, b.name): s for s, b in pairs if b.weight and b.name not in out.get(s.name, ())}
     seen = frozenset(known) if slow.seen is None else slow.seen
-    before = dict(slow.begun)
+    before = dict(slow.begun) if slow.seen is not None else _begun_before(present, known, now_s)
     begun = {
         names: before.get(names, now_s)
         for names in present
@@ -51,6 +50,15 @@ def observe(
     settled = {service for service, backend in present if (service, backend) not in running}
     kept = ((names, since) for names, since in sorted(running.items()) if names[0] in settled)
     return SlowStarts(frozenset(everybody), frozenset(everybody - present.keys()), tuple(kept))
+
+
+def _begun_before(present: Mapping[Names, Service], known: Known, now_s: float) -> dict[Names, float]:
+    """When starts began that the bridge shows in the middle: as if half of the time of their step were over."""
+    midway = {names: part for names, part in known.items() if 0 < part < 1 and names in present}
+    return {
+        names: now_s - (float(part) * STEPS - 0.5) / (STEPS - 1) * _ramp_s(present[names])
+        for names, part in midway.items()
+    }
 
 
 def parts(slow: SlowStarts, balancer: Balancer, *, now_s: float) -> dict[Names, Fraction]:

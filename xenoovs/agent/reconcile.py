@@ -9,23 +9,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from xenoovs.agent.drains import Drains, Look
 from xenoovs.agent.links import no_ports
+from xenoovs.agent.ports import Ports
+from xenoovs.agent.renaming import moved_to, renames
 from xenoovs.agent.watch import Known
 from xenoovs.compile.draining import Draining, leftover
 from xenoovs.compile.learned import split_learned
-from xenoovs.compile.movement import Destination, blocks_by_service, pieces, planned_by_service
+from xenoovs.compile.movement import Destination, blocks_by_service, pieces, planned_by_service, shares
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Outages, Program, compile_program
 from xenoovs.compile.summary import ServiceChange, summarise
-from xenoovs.errors import ChangesHeld, ReadBackDiffers
+from xenoovs.errors import BundleRejected, ChangesHeld, ReadBackDiffers
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.parse import parse_dump
 from xenoovs.openflow.recognise import recognise
 from xenoovs.openflow.render import render_flow
-from xenoovs.switch.api import Switch, require_ports
+from xenoovs.partition.ease import STEPS
+from xenoovs.switch.api import Switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,8 @@ class Reconciler:
         self._resolve = resolve or (lambda balancer: balancer)
         self._switch = switch
         self._last: _Last | None = None
-        self._drains = Drains(switch)
+        self._ports = Ports(switch)
+        self._drains = Drains(switch, describe=self._ports.describe)
         self.is_held = False
         """Whether changes are only counted: a round that would make one raises ChangesHeld."""
         self.timed: list[Callable[[str, float], None]] = []
@@ -96,23 +101,21 @@ class Reconciler:
         return last is not None and self._switch.incarnation(bridge) != last.incarnation
 
     def known(self, balancer: Balancer) -> Known:
-        """Which backends have clients on the bridge, or are remembered to be out. Raises SwitchError."""
+        """Which backends have clients on the bridge, and how many, or are remembered to be out. Raises SwitchError."""
         balancer = self._resolve(balancer)
         flows = tuple(seen.flow for seen in parse_dump(self._switch.dump_flow_text(balancer.uplinks.bridge)))
         ids = {s.service.name: s.service_id for s in compile_program(balancer).services}
         blocks, planned = blocks_by_service(flows), planned_by_service(flows)
-        found: dict[tuple[str, str], bool] = {}
+        found: dict[tuple[str, str], Fraction] = {}
         for service in balancer.services:
-            having, waiting = (
-                {piece.destination for piece in pieces(of.get(ids[service.name], ()))} for of in (blocks, planned)
-            )
+            having, waiting = (shares(pieces(of.get(ids[service.name], ()))) for of in (blocks, planned))
             for backend in service.backends:
                 place = Destination(backend.mac.value, backend.egress)
-                if place in having | waiting:
-                    found[service.name, backend.name] = place in having
+                if place in having or place in waiting:
+                    found[service.name, backend.name] = _part_held(having.get(place), waiting.get(place))
         return found
 
-    def round(self, balancer: Balancer, out: Outages, *, now_s: float = 0.0) -> Round:
+    def round(self, balancer: Balancer, out: Outages, *, now_s: float) -> Round:
         """Make the bridge right. `now_s`: any clock that never goes back, to know since when an old backend rests.
 
         Raises SwitchError, FlowTaken, CompileError, ToleranceUnreachable, ChangesHeld.
@@ -130,13 +133,15 @@ class Reconciler:
             self._time("plan", begun_s)
             return Round(Plan((), (), (), len(last.texts)), lost=lost)
         target = self._target(balancer, out, dump)
-        known = last.texts.values() if last is not None and not lost else None
+        names = renames(balancer if last is None else last.balancer, balancer)
+        known = None if last is None or lost else tuple(names.of_flows(last.texts.values()))
         program, drains = self._drains.program(target, Look(bridge, out, known, now_s))
         same = last is not None and program == last.program
         texts = last.texts if last is not None and same else {render_flow(flow): flow for flow in program.flows}
         seen = recognise(dump, texts)
         there = (flow for text, flow in texts.items() if text not in seen.missing)
-        rest = leftover(program, (each.flow for each in parse_dump(learned)), out=out)
+        connections = tuple(each.flow for each in parse_dump(learned))
+        rest = {*leftover(program, connections, out=out), *filter(names.is_left, connections)}
         observed = [*there, *seen.others, *rest]
         foreign = 0 if last is None or lost else _differences(dump, last.texts)
         done = Round(plan(texts.values(), observed), (), foreign, lost, *drains)
@@ -168,19 +173,34 @@ class Reconciler:
         if last is not None:
             if (last.balancer, last.out) == (balancer, out):
                 return last.target
-            return compile_program(balancer, installed=last.target.flows, out=out)
+            if last.out == out and (moved := moved_to(last.target, last.balancer, balancer)) is not None:
+                return moved
+            names = renames(last.balancer, balancer)
+            return compile_program(balancer, installed=names.of_flows(last.target.flows), out=out)
         return compile_program(balancer, installed=(seen.flow for seen in parse_dump(dump)), out=out)
 
     def _change(self, balancer: Balancer, program: Program, observed: list[Flow], done: Round) -> Round:
         bridge = balancer.uplinks.bridge
-        require_ports(self._switch, bridge, balancer.ports)
+        self._ports.require(balancer.uplinks, balancer.ports)
         foreign = (seen.flow for seen in self._switch.dump_foreign_flows(bridge))
         difference = plan(program.flows, (*observed, *foreign))
         if self.is_held and not difference.is_empty:
             raise ChangesHeld(flow_mods=difference.flow_mods)
-        self._switch.apply(bridge, bundle_of(difference))
+        try:
+            self._switch.apply(bridge, bundle_of(difference))
+        except BundleRejected:
+            # A port that has gone meanwhile is told better by the database.
+            self._ports.require_now(balancer.uplinks, balancer.ports)
+            raise
         changes = tuple(change for change in summarise(program, observed) if change.fate.value != "same")
         return replace(done, difference=difference, services=changes)
+
+
+def _part_held(has: Fraction | None, gets_back: Fraction | None) -> Fraction:
+    """The part (0..1) of its clients that a backend has, in whole steps of a slow start, of which it has made one."""
+    if has is None or gets_back is None:
+        return Fraction(0 if has is None else 1)
+    return Fraction(min(max(int(has * STEPS / gets_back), 1), STEPS), STEPS)
 
 
 def _differences(dump: str, texts: Mapping[str, Flow]) -> int:

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xenoovs.agent.aim import Aim
 from xenoovs.agent.config_file import Candidate, ConfigFile
-from xenoovs.agent.confirm import Before, roll_back, take_flows
+from xenoovs.agent.confirm import Before, roll_back, take_flows, touched
 from xenoovs.agent.log import tell, warn
-from xenoovs.agent.merge import Ended, Merged, merge
+from xenoovs.agent.merge import Ended, Merged, merge, merge_back
 from xenoovs.agent.operate import Operator
-from xenoovs.agent.overrides import Runtime
 from xenoovs.agent.reconcile import Reconciler, Round
+from xenoovs.agent.snapshot import Override
 from xenoovs.errors import ChangesHeld, NotConfirmed, XenoovsError
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A change that waits to be confirmed, and what to go back to. `by_s`: on the clock that never goes back."""
+    """A change that waits to be confirmed, and what to go back to.
+
+    services: whose flows it has changed. merged: what it left of `overrides`. by_s: on the clock that never goes back.
+    """
 
     before: Before
+    services: frozenset[int]
     good: Candidate
-    runtime: Runtime
+    overrides: tuple[Override, ...]
+    merged: Merged
     by_s: float
 
 
@@ -84,17 +89,31 @@ class Reloader:
         if pending is None or not self.is_due:
             return False
         if not self._reconciler.is_held:
-            await asyncio.to_thread(roll_back, self._reconciler.switch, pending.before)
+            switch = self._reconciler.switch
+            await asyncio.to_thread(roll_back, switch, pending.before, services=pending.services)
         self._pending = None
         self._reconciler.forget()
         problem = NotConfirmed(after_s=self._confirm_s or 0.0)
+        merged = await asyncio.to_thread(self._overrides_of_before, pending)
         self.config.go_back(pending.good, problem)
-        back = pending.runtime.overrides
-        lost = (Ended(one, "it was taken back with the config") for one in self._operator.overrides if one not in back)
-        self._operator.merged(Merged(back, tuple(lost)))
+        self._operator.merged(merged)
         await self.follow()
         self._tell_refused("the config was taken back", problem)
         return True
+
+    def _overrides_of_before(self, pending: _Pending) -> Merged:
+        """With what was set since, unless it cannot be had with the config of before."""
+        before, merged = pending.overrides, self._merged_back(pending)
+        try:
+            self._aim.check(pending.good.balancer, merged.kept)
+        except XenoovsError:
+            since = (one for one in self._operator.overrides if one not in before)
+            return Merged(before, tuple(Ended(one, "it was taken back with the config") for one in since))
+        return merged
+
+    def _merged_back(self, pending: _Pending) -> Merged:
+        configs = self.config.balancer, pending.good.balancer
+        return merge_back(self._operator.overrides, pending.merged, before=pending.overrides, configs=configs)
 
     def confirm(self) -> bool:
         """Keep the change that waits. Whether one did."""
@@ -109,6 +128,11 @@ class Reloader:
         """UTC, when the change that waits is taken back."""
         return None if self._pending is None else self._pending.by_s - time.monotonic() + time.time()
 
+    @property
+    def goes_back_to(self) -> str:
+        """Digest of the config that comes back unless the change that waits is confirmed; empty: none waits."""
+        return "" if self._pending is None else self._pending.good.digest
+
     async def follow(self) -> None:
         """Ask the backends of the good config. Raises SwitchError."""
         known = await asyncio.to_thread(self._reconciler.known, self.config.balancer)
@@ -121,10 +145,10 @@ class Reloader:
             bridge = candidate.balancer.uplinks.bridge
             self._attempt = candidate, await asyncio.to_thread(take_flows, self._reconciler.switch, bridge)
         done: Round | None = None
-        now_s = time.monotonic()
+        now_s = self._aim.clock.now_s()
         try:
             done = await asyncio.to_thread(self._reconciler.round, desired.balancer, desired.out, now_s=now_s)
-            await self._wait_for_confirmation()
+            await self._wait_for_confirmation(merged)
         except ChangesHeld:
             # Nothing but a pause stands against it; but what has to be confirmed is accepted when it is on the bridge.
             if self._confirm_s is not None:
@@ -134,18 +158,21 @@ class Reloader:
         self._aim.follow(candidate.balancer, merged.kept, known)
         return done
 
-    async def _wait_for_confirmation(self) -> None:
+    async def _wait_for_confirmation(self, merged: Merged) -> None:
         """From now on, if the attempt has changed any flow; also one that looked as if it had failed."""
         if self._attempt is None or self._confirm_s is None:
             return
         _, before = self._attempt
         now = await asyncio.to_thread(take_flows, self._reconciler.switch, before.bridge)
-        if set(now.flows) == set(before.flows):
+        services = touched(before, now)
+        if not services:
             return
-        good, runtime, earlier = self.config.good, self._operator.runtime, self._pending
+        by_s, earlier = time.monotonic() + self._confirm_s, self._pending
         if earlier is not None and earlier.before.bridge == before.bridge:
-            before, good, runtime = earlier.before, earlier.good, earlier.runtime
-        self._pending = _Pending(before, good, runtime, time.monotonic() + self._confirm_s)
+            services, overrides = earlier.services | services, self._merged_back(earlier).kept
+            self._pending = replace(earlier, services=services, overrides=overrides, merged=merged, by_s=by_s)
+        else:
+            self._pending = _Pending(before, services, self.config.good, self._operator.overrides, merged, by_s)
         warn("the change will be taken back unless it is confirmed: `xenoovs confirm`", within_s=self._confirm_s)
 
     def _accept(self, merged: Merged) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from xenoovs.agent.log import tell, warn
 from xenoovs.agent.reconcile import Round
+from xenoovs.compile.draining import Draining
+from xenoovs.compile.summary import Fate
 
 
 class Report:
@@ -23,6 +26,7 @@ class Report:
         self.moved = defaultdict[str, float](float)
         self.last_error = ""
         self.last_round_s: float | None = None
+        self._draining: dict[str, tuple[tuple[str, str], ...]] = {}
 
     def done(self, done: Round, *, bridge: str, config: str, now_s: float) -> None:
         """A round that left the bridge right."""
@@ -32,19 +36,35 @@ class Report:
         if done.foreign:
             self.foreign += done.foreign
             warn("flows that somebody else had changed are put right", flows=done.foreign, bridge=bridge)
+        was_draining = bool(self._draining)
+        self._tell_drains(done.drains)
         if done.difference.is_empty:
             return
         self.rounds += 1
         self.flow_mods += done.difference.flow_mods
-        for drain in done.drains:
-            old, new, left_s = ",".join(drain.old), ",".join(drain.new), round(drain.left_s)
-            tell("connections are kept", service=drain.service, old=old, new=new, blocks=drain.blocks, left_s=left_s)
+        changes = [change for change in done.services if change.moved or change.fate is not Fate.CHANGED]
+        if not changes and not done.foreign and was_draining:
+            # The next step of a drain, which is told when it begins and ends.
+            return
         tell("flows changed", bridge=bridge, flow_mods=done.difference.flow_mods, config=config)
-        for change in done.services:
+        for change in changes:
             self.moved[change.name] += float(change.moved)
             moved, least = (f"{float(share):.4f}" for share in (change.moved, change.least_moved))
             out = ",".join(change.out) or "-"
             tell("service changed", service=change.name, clients_moved=moved, clients_moved_least=least, out=out)
+
+    def _tell_drains(self, drains: Iterable[Draining]) -> None:
+        """Once when one begins or takes another way, and once when it is over."""
+        now = {drain.service: drain for drain in drains}
+        for service in self._draining.keys() - now.keys():
+            tell("all clients have moved", service=service)
+        for service, drain in now.items():
+            if drain.ways != self._draining.get(service):
+                ways = ",".join(f"{old}->{new}" for old, new in drain.ways)
+                tell(
+                    "connections are kept", service=service, ways=ways, blocks=drain.blocks, left_s=round(drain.left_s)
+                )
+        self._draining = {service: drain.ways for service, drain in now.items()}
 
     def hold(self, flow_mods: int) -> None:
         """A round that a pause kept from changing anything."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from xenoovs.agent.desired import Names
-from xenoovs.agent.snapshot import Rate, Traffic
+from xenoovs.agent.snapshot import Counted, Rate, Traffic
 from xenoovs.verify.findings import OffloadFindings
 
 
@@ -14,13 +14,15 @@ from xenoovs.verify.findings import OffloadFindings
 class Sighting:
     """One look.
 
-    findings: verdicts and megaflows as they are; packets and bytes in it are those since the look before.
-    traffic:  since the first look, although megaflows come and go.
+    findings: verdicts and megaflows as they are; packets and bytes in it are those since the look before. None: the
+              datapath is elsewhere, and only the counters of flows were read.
+    traffic:  since the first look, although megaflows come and go. counted: likewise, by flows.
     rates:    since the look before; empty at the first one.
     seen_s:   when, UTC.
     """
 
-    findings: OffloadFindings
+    findings: OffloadFindings | None
     seen_s: float
     traffic: Mapping[Names, Traffic] = field(default_factory=dict)
     rates: Mapping[Names, Rate] = field(default_factory=dict)
+    counted: Mapping[Names, Counted] = field(default_factory=dict)

@@ -5,7 +5,7 @@ Whoever shows something reads a snapshot; nobody reaches into the agent. Times a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -33,11 +33,25 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """Packets and bytes of one backend by the counters of its flows, since the agent started to look; never less.
+
+    Where nobody can look at the datapath: nothing is said of where they were forwarded.
+    """
+
+    packets: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Rate:
-    """Of one backend between the last two looks: packets a second, of these in the NIC, and bits a second."""
+    """Of one backend between the last two looks: packets a second, of these in the NIC, and bits a second.
+
+    hw_pps: None where nobody can look at the datapath.
+    """
 
     pps: float
-    hw_pps: float
+    hw_pps: float | None
     bps: float
 
 
@@ -52,6 +66,7 @@ class BackendView:
     ramp:            0..1, how far a slow start has come; None: none under way.
     since_s:         when `state` became what it is; None: not known.
     reason:          of the last probe.
+    traffic:         by looks at the datapath; counted: by the flows, where there are no such looks.
     """
 
     name: str
@@ -73,6 +88,7 @@ class BackendView:
     reason: str = ""
     probe_latency_s: float | None = None
     transitions: int = 0
+    counted: Counted | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +115,6 @@ class ServiceView:
     service_id: int
     vips: tuple[str, ...]
     backends: tuple[BackendView, ...]
-    blocks: tuple[BlockView, ...] = ()
     megaflows_predicted: int | None = None
     megaflows_seen: int | None = None
     clients_moved: float = 0.0
@@ -149,8 +164,10 @@ class Snapshot:
     held:           flow-mods that a pause holds back.
     ports:          of the bridge, as the database of Open vSwitch tells them; None while it does not answer.
     config_problem: why the newest text of the config is not in use; last_error: why the bridge is not right.
-    confirm_by_s:   when the program rolls back unless it is confirmed; None: nothing waits.
-    verified_s:     when megaflows were last looked at.
+    candidate:      digest of a newer text that is not in use: refused, or still to be tried; empty: there is none.
+    confirm_by_s:   when the program rolls back unless it is confirmed, to that of the config `goes_back_to` (a digest);
+                    None: nothing waits.
+    verified_s:     when megaflows, or where these cannot be had the counters of flows, were last looked at.
     """
 
     bridge: str
@@ -174,3 +191,16 @@ class Snapshot:
     events: tuple[Event, ...] = ()
     held: int = 0
     ports: tuple[PortView, ...] | None = None
+    candidate: str = ""
+    goes_back_to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """One moment of an agent, taken at once. What takes long is made of it by who wants it, in any thread.
+
+    blocks: of a service by its name, in the order of the address space; none where it has none on the bridge.
+    """
+
+    snapshot: Callable[[], Snapshot]
+    blocks: Callable[[str], tuple[BlockView, ...]]

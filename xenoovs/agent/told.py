@@ -29,7 +29,7 @@ class LinkReconciler(Reconciler):
     def ports_down(self, bridge: str) -> frozenset[str]:
         return self._ports_down(bridge)
 
-    def round(self, balancer: Balancer, out: Outages, *, now_s: float = 0.0) -> Round:
+    def round(self, balancer: Balancer, out: Outages, *, now_s: float) -> Round:
         """As in `Reconciler`."""
         if self._follow is not None:
             self._follow(balancer)

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from xenoovs.agent.reconcile import Round
 from xenoovs.errors import XenoovsError
 
 Outcome = Round | XenoovsError
+
+
+@contextmanager
+def told_if_late(late: Callable[[], None], *, after_s: float) -> Iterator[None]:
+    """Call `late` if the `with` is not over after this time; within an event loop."""
+    timer = asyncio.get_running_loop().call_later(after_s, late)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Waiting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from zlib import crc32
 
@@ -17,8 +18,9 @@ from xenoovs.model.service import Service
 Names = tuple[str, str]
 """Of a service, and of one of its backends."""
 
-Known = Mapping[Names, bool]
-"""By names of service and backend: whether the switch gives it clients (False: it remembers that it is out)."""
+Known = Mapping[Names, Fraction]
+"""By names of service and backend: the part (0..1) of its clients that the switch gives it. 0: it remembers that the
+backend is out; below 1: that it starts slowly."""
 
 
 _BATCH, _BATCH_S = 100, 0.1
@@ -73,7 +75,8 @@ class Watch:
         facts: dict[Check, bool | None] = {}
         names: dict[Check, list[Names]] = {}
         for use in uses_of(balancer):
-            told = known.get((use.service.name, use.backend.name))
+            part = known.get((use.service.name, use.backend.name))
+            told = None if part is None else part > 0
             names.setdefault(use.check, []).append((use.service.name, use.backend.name))
             before = facts.get(use.check)
             facts[use.check] = told if before is None else before and told is not False

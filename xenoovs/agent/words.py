@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from xenoovs.agent.snapshot import Snapshot
-
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 
@@ -24,9 +20,11 @@ def percent(share: float | None) -> str:
 
 
 def quantity(value: float | None) -> str:
-    """A count or rate with an SI prefix: 1234567 is 1.23 M. `-` for none."""
+    """A count or rate with an SI prefix, in 6 characters at most: 1234567 is 1.23 M. `-` for none."""
     if value is None:
         return "-"
+    if 0 < value < 0.095:
+        return "<0.1"
     for factor, prefix in _PREFIXES:
         # From 999.5 on three digits would be 1000.
         if value >= factor * 0.9995:
@@ -51,25 +49,6 @@ def ago(seconds: float | None) -> str:
 def keeping(blocks: int) -> str:
     """What a drain does for so many blocks."""
     return "1 block keeps open connections" if blocks == 1 else f"{blocks} blocks keep open connections"
-
-
-def troubles(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """What somebody should know before anything else, worst first, each with how bad it is: `bad` or `warn`."""
-    if snapshot.last_error:
-        yield snapshot.last_error, "bad"
-    for port in snapshot.ports or ():
-        if port.ofport is None:
-            yield f"port {port.name} does not work: {port.error or 'it is not on the bridge'}", "bad"
-        elif port.link_up is False:
-            yield f"port {port.name} has no link", "bad"
-    if snapshot.config_problem:
-        yield f"the newest config is not in use: {snapshot.config_problem}", "warn"
-    if snapshot.is_paused:
-        held = f"; {snapshot.held} flow-mods are held back" if snapshot.held else ""
-        yield f"paused: nothing is changed until `xenoovs resume`{held}", "warn"
-    if snapshot.confirm_by_s is not None:
-        left = ago(snapshot.confirm_by_s - snapshot.now_s)
-        yield f"the last change is taken back in {left} unless `xenoovs confirm` comes", "warn"
 
 
 def number(value: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -49,18 +49,29 @@ def find_client(where: Where) -> Client:
     return Client(_only(places))
 
 
-def agent_of(where: Where, bridge: str) -> Client | None:
-    """The agent of a bridge; None where none runs. With --control it has to be there."""
+def agent_of(where: Where, *names: str) -> Client | None:
+    """The agent of a bridge, by the first of these names that one has; None where none runs.
+
+    With --control it has to be there.
+    """
+    path = where.control or _answering(where, names)
+    if path is None:
+        return None
+    # Imported here: it brings HTTP, and most often no agent runs.
     from xenoovs.agent.control.client import Client
+
+    return Client(path)
+
+
+def _answering(where: Where, names: Iterable[str]) -> Path | None:
     from xenoovs.agent.control.unix import answers
 
-    if where.control is not None:
-        return Client(where.control)
     try:
-        path = find_places(where).socket(where.bridge or bridge)
+        places = find_places(where)
     except ListenError:
         return None
-    return Client(path) if answers(path) else None
+    paths = map(places.socket, (where.bridge,) if where.bridge else names)
+    return next(filter(answers, paths), None)
 
 
 def find_places(where: Where) -> Places:
@@ -78,6 +89,18 @@ def refuse_beside_agent(places: Places, bridge: str) -> None:
     if answers(places.socket(bridge)):
         raise click.UsageError(
             f"An agent keeps bridge {bridge}: change its config instead; for a way back, start it with --confirm TIME."
+        )
+
+
+def check_agent(where: Where, bridge: str, *, force: bool) -> None:
+    """Before a change of a bridge that an agent keeps. Raises click.UsageError unless it is forced; tells then."""
+    if force:
+        tell_of_agent(where, bridge)
+    elif agent_of(where, bridge) is not None:
+        raise click.UsageError(
+            f"An agent keeps bridge {bridge} as its own config says (`xenoovs status` names it): edit that file, which "
+            "it reads by itself, or use `xenoovs weight` and `xenoovs drain`. With --force the change is made all the "
+            "same, until the agent takes it back."
         )
 
 

@@ -61,7 +61,7 @@ def command(context: click.Context, config: Path, clients: Path, *, service: str
 
 
 def _read(path: Path) -> Clients:
-    from xenoovs.cli.offload_look import open_lines
+    from xenoovs.cli.recorded import open_lines
     from xenoovs.model.clients import parse_clients
 
     with open_lines(path) as lines:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, connect, duration, load_resolved, rebalance_option
+from xenoovs.cli.options import Output, bridge_command, duration, load_resolved, reach, rebalance_option
 from xenoovs.cli.output import print_json
 from xenoovs.cli.plan import FLOWS_SHOWN
 
 if TYPE_CHECKING:
     from xenoovs.cli.planning import PlannedChange
+    from xenoovs.cli.show_drains import Steps
     from xenoovs.model.balancer import Balancer
     from xenoovs.switch.api import Switch
     from xenoovs.switch.live import LiveSwitch
@@ -37,6 +38,7 @@ class Options:
     confirm_s: float | None
     must_offload: bool
     within_s: float
+    force: bool
 
     @property
     def has_way_back(self) -> bool:
@@ -48,6 +50,7 @@ class Options:
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @rebalance_option
 @click.option("--no-drain", is_flag=True, help="Move all clients at once, whatever `drain` of the config says.")
+@click.option("--force", is_flag=True, help="Also beside a running agent, which will take the change back.")
 @click.option("--all-flows", is_flag=True, help=f"Show every flow, not {FLOWS_SHOWN} of each kind.")
 @click.option(
     "--confirm",
@@ -79,7 +82,9 @@ def command(**given: Any) -> None:
     old flows, every one of them.
 
     With --confirm or --rollback-unless-offloaded the bridge gets exactly its old flows back also when this command is
-    interrupted or killed, or its terminal is lost.
+    interrupted or killed, or its terminal is lost. Flows of services that it did not change stay as they are then.
+
+    Where an agent keeps the bridge nothing is changed: edit the config of the agent.
 
     With `drain: {mode: pin}` open connections stay with their backend for a while: the command waits for the end of it
     and sends two more bundles: after two seconds new connections go to the new backend, at the end all clients do.
@@ -87,49 +92,60 @@ def command(**given: Any) -> None:
     """
     from xenoovs.agent.drains import Drains
     from xenoovs.cli.planning import plan_change
-    from xenoovs.cli.show_drains import wait_for_drains
+    from xenoovs.cli.show_drains import Steps, wait_for_drains
     from xenoovs.cli.show_plan import plan_document, show_plan
 
     options = Options(**given)
-    balancer, switch = load_resolved(options.config), connect(options.db, options.lab)
+    balancer, switch = load_resolved(options.config), reach(options.db, options.lab)
     drains = None if options.no_drain else Drains(switch)
     change = plan_change(balancer, switch, rebalance=options.rebalance, drains=drains, now_s=time.monotonic())
     if options.output is Output.TEXT:
         show_plan(change, flows_shown=None if options.all_flows else FLOWS_SHOWN)
+    steps = Steps(
+        change,
+        plan_again=lambda: plan_change(balancer, switch, drains=drains, now_s=time.monotonic()),
+        apply=lambda again: _apply(again, switch),
+    )
     applied = not options.dry_run and not change.difference.is_empty
     if applied:
-        _send(balancer, change, switch, options)
+        _send(_Sending(balancer, change, switch, steps), options)
     waited_s = 0.0
     if change.drains and not options.dry_run:
-        waited_s = wait_for_drains(
-            change,
-            plan_again=lambda: plan_change(balancer, switch, drains=drains, now_s=time.monotonic()),
-            apply=lambda again: _apply(again, switch),
-        )
+        waited_s = wait_for_drains(steps)
         if options.output is Output.TEXT:
             click.echo(f"drained: all blocks have moved after {waited_s:.0f} s")
     if options.output is Output.JSON:
         print_json({**plan_document(change), "applied": applied, "drained_s": round(waited_s, 3)})
 
 
-def _send(balancer: Balancer, change: PlannedChange, switch: LiveSwitch, options: Options) -> None:
-    from xenoovs.cli.agent_client import Where, find_places, refuse_beside_agent, tell_of_agent
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    """A change to be made. `steps`: what its drains need afterwards."""
 
-    where = Where(None, None, options.db, options.lab)
+    balancer: Balancer
+    change: PlannedChange
+    switch: LiveSwitch
+    steps: Steps
+
+
+def _send(sending: _Sending, options: Options) -> None:
+    from xenoovs.cli.agent_client import Where, check_agent, find_places, refuse_beside_agent
+
+    change, where = sending.change, Where(None, None, options.db, options.lab)
     if options.has_way_back:
         refuse_beside_agent(find_places(where), change.bridge)
     else:
-        tell_of_agent(where, change.bridge)
+        check_agent(where, change.bridge, force=options.force)
     _confirm(change, yes=options.yes)
     if options.has_way_back:
-        _apply_with_way_back(balancer, change, switch, options)
+        _apply_with_way_back(sending, options)
     else:
-        _apply(change, switch)
+        _apply(change, sending.switch)
     if options.output is Output.TEXT:
         click.echo(f"done: {change.difference.flow_mods} flow-mods in one bundle, read back and found right")
 
 
-def _apply_with_way_back(balancer: Balancer, change: PlannedChange, switch: LiveSwitch, options: Options) -> None:
+def _apply_with_way_back(sending: _Sending, options: Options) -> None:
     from xenoovs.agent.confirm import roll_back, take_flows
     from xenoovs.agent.control.unix import bound_socket
     from xenoovs.cli.agent_client import Where, find_places, refuse_beside_agent
@@ -137,18 +153,19 @@ def _apply_with_way_back(balancer: Balancer, change: PlannedChange, switch: Live
     from xenoovs.errors import NotConfirmed
     from xenoovs.switch.guard import Guard
 
+    change, switch = sending.change, sending.switch
     places = find_places(Where(None, change.bridge, options.db, options.lab))
     # Once more: a person may have thought for long.
     refuse_beside_agent(places, change.bridge)
     before = take_flows(switch, change.bridge)
     with bound_socket(places.waiting(change.bridge)) as sock:
-        guard = Guard(lambda: roll_back(switch, before))
+        guard = Guard(lambda: roll_back(switch, before, services=change.touched))
         with with_way_back(guard):
             _apply(change, switch)
             if options.must_offload:
-                click.echo(require_offload(balancer, switch, guard, within_s=options.within_s), err=True)
+                click.echo(require_offload(sending.balancer, switch, guard, within_s=options.within_s), err=True)
             if options.confirm_s is not None:
-                wait_for_confirmation(guard, sock, within_s=options.confirm_s)
+                wait_for_confirmation(guard, sock, sending.steps, within_s=options.confirm_s)
             elif not guard.keep():
                 raise NotConfirmed(after_s=options.within_s)
 

@@ -20,6 +20,7 @@ import click
 from xenoovs.errors import NotConfirmed, NotOffloaded, SwitchError, TakenBack
 
 if TYPE_CHECKING:
+    from xenoovs.cli.show_drains import Steps
     from xenoovs.model.balancer import Balancer
     from xenoovs.switch.guard import Guard
     from xenoovs.switch.live import LiveSwitch
@@ -87,10 +88,10 @@ def require_offload(balancer: Balancer, switch: LiveSwitch, guard: Guard, *, wit
     return f"all {seen} blocks with traffic are in hardware"
 
 
-def wait_for_confirmation(guard: Guard, sock: socket, *, within_s: float) -> None:
+def wait_for_confirmation(guard: Guard, sock: socket, steps: Steps, *, within_s: float) -> None:
     """Until ENTER, or `xenoovs confirm` from anywhere on this machine. Raises NotConfirmed when time is up.
 
-    The guard keeps the time: it goes on when this process is stopped (Ctrl-Z).
+    Drains go on meanwhile. The guard keeps the time: it goes on when this process is stopped (Ctrl-Z).
     """
     guard.limit(within_s)
     is_asked = sys.stdin.isatty()
@@ -98,9 +99,12 @@ def wait_for_confirmation(guard: Guard, sock: socket, *, within_s: float) -> Non
     click.echo(f"applied; it is taken back in {within_s:g} s: {how}", err=True)
     watched: list[int] = [sock.fileno(), guard.ended, *([sys.stdin.fileno()] if is_asked else [])]
     while True:
-        ready, _, _ = select.select(watched, [], [])
+        ready, _, _ = select.select(watched, [], [], steps.look_s)
         if guard.ended in ready:
             raise NotConfirmed(after_s=within_s)
+        if not ready:
+            steps.go_on()
+            continue
         if sock.fileno() in ready and not _answer(sock, guard):
             continue
         if is_asked and sys.stdin.fileno() in ready and not os.read(sys.stdin.fileno(), 1024):

@@ -47,13 +47,15 @@ def command(
     Exit status 0: nothing is wrong, 2: something is, 1: it could not look, or a fix failed.
     """
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
-    from xenoovs.verify.doctor.examine import has_wrong
+    from xenoovs.verify.doctor.examine import has_wrong, is_running
 
     _check_usage(config, **options)
     question = _question(config, db=db, lab=lab, backends=options["backends"])
     checks, report = _examine(question), _Report(output, question.where)
     report.checks(checks)
-    if options["fix"]:
+    if options["fix"] and not is_running(checks):
+        report.nothing_to_ask()
+    elif options["fix"]:
         checks = _mend(question, checks, report=report, **options)
     report.end(checks)
     status = EXIT_DIFFERS if has_wrong(checks) else EXIT_OK
@@ -130,6 +132,10 @@ class _Report:
 
         if self.text:
             show_checks(checks, self.where)
+
+    def nothing_to_ask(self) -> None:
+        if self.text:
+            click.echo("\n--fix does nothing while Open vSwitch does not answer: mend that first")
 
     def proposal(self, commands: list[str]) -> None:
         if self.text:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from xenoovs.cli.planning import compile_near
 from xenoovs.compile.hardware import hardware_entries
-from xenoovs.datapath.host import NOT_ASKED, BackendFacts, Seen, Unknown
+from xenoovs.datapath.host import NOT_ASKED, BackendFacts, Daemon, Seen, Silent, Unknown
 from xenoovs.errors import ParseError, SimulateError, SwitchError
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.cookie import decode_cookie, is_of_controller
+from xenoovs.openflow.cookie import decode_cookie, is_foreign
 from xenoovs.openflow.render import render_flow
 from xenoovs.simulate.megaflows import pipeline_of
 from xenoovs.switch.host import gather
@@ -61,12 +61,14 @@ class Question:
     def look(self) -> Case:
         """Everything that can be seen now."""
         host = gather(self.endpoint, modules=TC_MODULES)
-        return Case(host, None if self.balancer is None else self._wanted(self.balancer))
+        return Case(host, None if self.balancer is None else self._wanted(self.balancer, host.daemon))
 
-    def _wanted(self, balancer: Balancer) -> Wanted:
+    def _wanted(self, balancer: Balancer, daemon: Seen[Daemon]) -> Wanted:
         uplinks = balancer.uplinks
         foreign: Seen[ForeignFlows]
         try:
+            if isinstance(daemon, Silent):
+                raise SwitchError(daemon.reason)
             program = compile_near(balancer, self.switch.dump_flows(uplinks.bridge))
             others = self.switch.dump_foreign_flows(uplinks.bridge)
             foreign = foreign_flows(balancer, program, (seen.flow for seen in others))
@@ -116,7 +118,7 @@ def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow])
         cookie = decode_cookie(flow.cookie)
         if cookie is not None and cookie.service:
             floors[flow.table] = min(flow.priority, floors.get(flow.table, flow.priority))
-    all_foreign = tuple(flow for flow in foreign if not is_of_controller(flow.cookie))
+    all_foreign = tuple(flow for flow in foreign if is_foreign(flow.cookie))
     ports = (None, *balancer.uplinks.ingress)
     passed = tuple(
         flow

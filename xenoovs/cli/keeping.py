@@ -1,11 +1,11 @@
-"""What makes the agent's rounds, by either way to the switch, and what wakes them up."""
+"""What makes the rounds of agents, by either way to the switch, and what wakes them up."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from xenoovs.cli.options import connect
@@ -13,16 +13,34 @@ from xenoovs.cli.via import Control, serving
 
 if TYPE_CHECKING:
     from xenoovs.agent.reconcile import Reconciler
-    from xenoovs.model.balancer import Balancer
+    from xenoovs.controller.server import Post
+    from xenoovs.controller.switch import ControllerSwitch
+    from xenoovs.model.balancer import Balancer, Uplinks
+    from xenoovs.switch.api import BridgeState, PortState
     from xenoovs.switch.live import LiveSwitch
 
 _ONCE_PATIENCE_S = 30.0
 """How long `agent --once` waits for the bridge to connect."""
 
+_DB_PATIENCE_S = 2.0
+"""How long a round waits for the database, of which it can do without what it knows from before."""
+
 OnChange = Callable[[Callable[[], None]], None]
 """Takes what to call, in any thread, when something has happened at the switch."""
 
 Resolve = Callable[["Balancer"], "Balancer"]
+
+Reach = Callable[["Uplinks", Resolve], "Reached"]
+"""The way to one bridge. `Resolve`: as of Reconciler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The rounds of one bridge, and what wakes them up. `ports`: by name, while the bridge tells; None: it does not."""
+
+    reconciler: Reconciler
+    on_change: OnChange
+    ports: Callable[[], dict[str, PortState] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +53,50 @@ class Way:
 
 
 @contextmanager
-def reconciling(
-    bridge: str, way: Way, control: Control | None, *, resolve: Resolve
-) -> Iterator[tuple[Reconciler, OnChange]]:
+def reaching(wanted: tuple[Uplinks, ...], way: Way, control: Control | None) -> Iterator[Reach]:
     """Until the end of the `with`. `control`: how bridges connect to us; None: by ovs-ofctl.
-
-    `resolve`: as of Reconciler.
 
     Raises click.UsageError, FrameworkMissing, FrameworkUnusable, CannotListen, SwitchError.
     """
     from xenoovs.agent.reconcile import Reconciler
-    from xenoovs.agent.told import LinkReconciler
 
-    local = connect(way.db, way.lab)
+    local = replace(connect(way.db, way.lab), db_timeout_s=_DB_PATIENCE_S)
     if control is None:
-        yield Reconciler(local, resolve=resolve), lambda _wake: None
+        yield lambda _uplinks, resolve: Reached(Reconciler(local, resolve=resolve), lambda _wake: None)
         return
-    here = local if control.attach or way.db or way.lab or _has(local, bridge) else None
-    with serving(control, bridge, here) as server:
+    is_named = control.attach or bool(way.db or way.lab)
+    here = {uplinks: local if is_here(local, uplinks, is_named=is_named) else None for uplinks in wanted}
+    with serving(control, here) as server:
+        # What imports os-ken comes last: without it the user is told how to get it.
         from xenoovs.controller.switch import ControllerSwitch
 
-        _look_at_fail_mode(here, bridge)
-        switch = ControllerSwitch(server.board, here, _ONCE_PATIENCE_S if way.once else 0.0)
-        board, responder = server.board, server.responder
-        links = LinkReconciler(switch, board.ports_down, follow=responder.follow, resolve=resolve)
-        yield links, board.on_change
+        patience_s = _ONCE_PATIENCE_S if way.once else 0.0
+
+        def reach(uplinks: Uplinks, resolve: Resolve) -> Reached:
+            _look_at_fail_mode(here[uplinks], uplinks)
+            post = server.want(uplinks.bridge, uplinks.datapath_id)
+            return reach_by(post, ControllerSwitch(server.board, here[uplinks], patience_s, post.place), resolve)
+
+        yield reach
+
+
+def reach_by(post: Post, switch: ControllerSwitch, resolve: Resolve) -> Reached:
+    """The way to a bridge that connects to us."""
+    from xenoovs.agent.told import LinkReconciler
+    from xenoovs.controller.switch import port_states
+
+    place, responder = post.place, post.responder
+    reconciler = LinkReconciler(switch, lambda _bridge: place.ports_down, follow=responder.follow, resolve=resolve)
+    return Reached(reconciler, place.on_change, lambda: port_states(place.lines))
+
+
+def is_here(local: LiveSwitch, uplinks: Uplinks, *, is_named: bool) -> bool:
+    """Whether a bridge is taken to be of this host. `is_named`: the user has named its Open vSwitch.
+
+    By its name it mostly is; one of another datapath id is known when it connects.
+    """
+    has_one = local.endpoint.rundir is not None and uplinks.bridge in local.endpoint.bridges_with_socket()
+    return has_one or (is_named and uplinks.datapath_id is None)
 
 
 def wake(events: asyncio.AbstractEventLoop, want_round: Callable[[], None]) -> None:
@@ -70,20 +107,21 @@ def wake(events: asyncio.AbstractEventLoop, want_round: Callable[[], None]) -> N
         return
 
 
-def _look_at_fail_mode(here: LiveSwitch | None, bridge: str) -> None:
+def _look_at_fail_mode(here: LiveSwitch | None, uplinks: Uplinks) -> None:
     """Tell of flows that would go with the controller. Nothing is said of a bridge that cannot be looked at."""
     from xenoovs.agent.log import warn
     from xenoovs.errors import SwitchError
 
     try:
-        fail_mode = "secure" if here is None else here.describe(bridge).fail_mode
+        state = None if here is None else here.describe(uplinks.bridge)
     except SwitchError:
         return
-    if fail_mode != "secure":
-        remedy = f"ovs-vsctl set-fail-mode {bridge} secure"
-        warn("without this controller the bridge will forget its flows", fail_mode=fail_mode, remedy=remedy)
+    if state is None or state.fail_mode == "secure" or not is_of_datapath(state, uplinks):
+        return
+    facts = {"fail_mode": state.fail_mode, "remedy": f"ovs-vsctl set-fail-mode {uplinks.bridge} secure"}
+    warn("without this controller the bridge will forget its flows", bridge=uplinks.label, **facts)
 
 
-def _has(local: LiveSwitch, bridge: str) -> bool:
-    """Whether this host has a bridge of the name: mostly the one that will connect, which is looked at then."""
-    return bridge in local.endpoint.bridges_with_socket() if local.endpoint.rundir is not None else False
+def is_of_datapath(state: BridgeState, uplinks: Uplinks) -> bool:
+    """Whether it is the bridge that is meant, and not one of the same name on another host."""
+    return uplinks.datapath_id is None or state.datapath_id == f"{uplinks.datapath_id:016x}"

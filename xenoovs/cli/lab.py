@@ -90,10 +90,11 @@ def up_command(config: Path | None, name: str, *, nic: str, output: Output) -> N
 
 
 def _up_emulated(config: Path | None, name: str, balancer: Balancer, *, output: Output) -> None:
+    from xenoovs.cli import nic_guest
     from xenoovs.lab.nic.up import up
 
     with progress_bar("building the lab") as progress:
-        machine = up(name, balancer, progress=progress)
+        machine = up(name, balancer, guest=nic_guest.__name__, progress=progress)
     if output is Output.JSON:
         print_json({"lab": name, "nic": "emulated", "pid": machine.pid, "console": str(machine.console)})
         return

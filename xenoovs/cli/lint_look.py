@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from xenoovs.cli.options import load
+from xenoovs.cli.recorded import read_text
 from xenoovs.compile.offloadable.cost import Cost, CostFinding, check_cost, program_entries
 from xenoovs.compile.offloadable.groups import parse_groups
 from xenoovs.compile.offloadable.program import ProgramOffload, check_flows, check_program
 from xenoovs.compile.offloadable.row import Profile, Version
 from xenoovs.compile.program import Program, compile_program
-from xenoovs.openflow.cookie import is_ours
+from xenoovs.openflow.cookie import is_foreign
 from xenoovs.openflow.parse import parse_dump
 
 if TYPE_CHECKING:
@@ -40,14 +39,14 @@ def look(config: Path | None, *, profile: Profile, version: Version, **options: 
     options: `flows`, `groups`, `client_macs` and `table_size` of the command, each may be None.
     """
     dumped = _read_flows(options["flows"]) if options["flows"] else None
-    groups = parse_groups(_read(options["groups"])) if options["groups"] else {}
+    groups = parse_groups(read_text(options["groups"])) if options["groups"] else {}
     if config is None:
         assert dumped is not None  # noqa: S101 - narrows the type; the command has seen to it
         dump = check_flows(dumped, profile=profile, version=version, groups=groups)
         return Lint(profile, version, None, dump, (), None)
     balancer = load(config)
     program = compile_program(balancer)
-    others = None if dumped is None else tuple(flow for flow in dumped if not is_ours(flow.cookie))
+    others = None if dumped is None else tuple(flow for flow in dumped if is_foreign(flow.cookie))
     costs = check_cost(program, client_macs=options["client_macs"], table_size=options["table_size"])
     return Lint(
         profile,
@@ -77,10 +76,5 @@ def _foreign_cost(balancer: Balancer, program: Program, others: tuple[Flow, ...]
 
 def _read_flows(path: Path) -> tuple[Flow, ...]:
     """The flows of a dump or of a flow file; lines that start with # are left out."""
-    lines = ("" if line.lstrip().startswith("#") else line for line in _read(path).splitlines())
+    lines = ("" if line.lstrip().startswith("#") else line for line in read_text(path).splitlines())
     return tuple(observed.flow for observed in parse_dump("\n".join(line.rstrip() for line in lines)))
-
-
-def _read(path: Path) -> str:
-    with click.open_file(str(path), encoding="utf-8", errors="replace") as file:
-        return str(file.read())

@@ -44,7 +44,7 @@ def _follow(client: Client, place: tuple[float, int], output: Output) -> tuple[f
     """Show what is new until the agent ends. `place`: when it started, and the last event of it that was shown."""
     started_s, last = place
     try:
-        now_s = client.ask("events", since=last)["started_s"]
+        now_s = client.ask("events", query={"since": last})["started_s"]
         if now_s != started_s:
             # Another agent, which counts from 1 again.
             started_s, last = now_s, 0

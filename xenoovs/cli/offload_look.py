@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xenoovs.cli.planning import compile_near
+from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.compile.program import Program
 from xenoovs.datapath.match import match_of
 from xenoovs.datapath.parse import scan_dump
-from xenoovs.datapath.rejoin import rejoin_lines
 from xenoovs.errors import SwitchError
-from xenoovs.openflow.cookie import is_ours
+from xenoovs.openflow.cookie import is_foreign, is_ours
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.parse import parse_dump
 from xenoovs.verify.bridge import BridgeFindings, BridgePorts, check_bridge
@@ -149,10 +148,10 @@ def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
     program = compile_near(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
     around = Surroundings(own_mask=own_mask_of(program))
     hints = Hints()
-    with open_lines(dump) as lines, uncollected():
-        joined = hints.watch(rejoin_lines(lines))
+    with open_dump(dump) as lines, uncollected():
+        joined = hints.watch(lines)
         findings = check_dump(expected_services(program), joined, surroundings=around)
-    foreign = tuple(seen.flow for seen in observed if not is_ours(seen.flow.cookie))
+    foreign = tuple(seen.flow for seen in observed if is_foreign(seen.flow.cookie))
     findings = name_takers(name_foreign(findings, foreign), foreign)
     findings = replace(findings, is_filtered=hints.all_offloaded and bool(findings.absent))
     told = (*hints.reasons_told(), *hints.remarks(is_filtered=findings.is_filtered))
@@ -176,8 +175,8 @@ def look_at_bridge(bridge: str, switch: LiveSwitch) -> BridgeFindings:
 def look_at_bridge_dump(bridge: str, dump: Path) -> BridgeFindings:
     """All megaflows of a dump: it does not say which bridge has which port. Raises OSError."""
     hints = Hints()
-    with open_lines(dump) as lines, uncollected():
-        joined = hints.watch(rejoin_lines(lines))
+    with open_dump(dump) as lines, uncollected():
+        joined = hints.watch(lines)
         findings = check_bridge(scan_dump(joined), internal_ports=frozenset((bridge,)))
     told = tuple(hints.remarks(is_filtered=hints.all_offloaded))
     return replace(findings, is_filtered=hints.all_offloaded, remarks=told)
@@ -220,20 +219,9 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
-@contextmanager
-def open_lines(path: Path) -> Iterator[Iterable[str]]:
-    """The lines of a text file, or of standard input for `-`; bytes that are no UTF-8 become escapes."""
-    if str(path) == "-":
-        sys.stdin.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-        yield sys.stdin
-        return
-    with path.open(encoding="utf-8", errors="backslashreplace") as file:
-        yield file
-
-
 def read_flows(path: Path) -> tuple[ObservedFlow, ...]:
-    with open_lines(path) as lines:
-        return tuple(parse_dump("".join(lines)))
+    """The flows of a recorded dump. Raises OSError, ParseError, FileUnusable."""
+    return tuple(parse_dump(read_text(path)))
 
 
 def _filters(dump: str) -> tuple[dict[str, TcFilter] | None, tuple[str, ...]]:

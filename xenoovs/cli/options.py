@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from xenoovs.cli.inside import hand_on
+from xenoovs.errors import XenoovsError
 
 if TYPE_CHECKING:
     from xenoovs.model.balancer import Balancer
@@ -34,6 +36,12 @@ def config_argument(command: Command) -> Command:
     return click.argument("config", metavar="FILE", type=path)(command)
 
 
+def configs_argument(command: Command) -> Command:
+    """FILE..., the configs of one or several bridges."""
+    path = click.Path(dir_okay=True, allow_dash=True, path_type=Path)
+    return click.argument("configs", metavar="FILE...", type=path, nargs=-1, required=True)(command)
+
+
 def output_option(command: Command) -> Command:
     """-o text|json."""
     option = click.option(
@@ -49,7 +57,7 @@ def output_option(command: Command) -> Command:
 
 
 def switch_options(command: Command) -> Command:
-    """--db and --lab, handed on as one `switch`."""
+    """--db and --lab. Commands that an error tells to type reach the Open vSwitch that they name."""
     db = click.option(
         "--db",
         metavar="TARGET",
@@ -63,7 +71,22 @@ def switch_options(command: Command) -> Command:
         callback=hand_on,
         help="Use the Open vSwitch of this lab (see `xenoovs lab`).",
     )
-    return db(lab(command))
+    return db(lab(_leading(command)))
+
+
+def _leading(command: Command) -> Command:
+    @functools.wraps(command)
+    def led(*arguments: Any, **options: Any) -> object:
+        try:
+            return command(*arguments, **options)
+        except XenoovsError as error:
+            if error.commands:
+                from xenoovs.cli.where import lead
+
+                lead(error, config=options.get("config"), db=options.get("db"), lab=options.get("lab"))
+            raise
+
+    return cast(Command, led)
 
 
 def control_option(command: Command) -> Command:
@@ -142,6 +165,15 @@ def connect(db: str | None, lab: str | None) -> LiveSwitch:
         ovs = open_lab(lab).ovs
         return LiveSwitch(Endpoint(ovs.db, ovs.directory))
     return LiveSwitch(find_endpoint(db=db, env=os.environ))
+
+
+def reach(db: str | None, lab: str | None) -> LiveSwitch:
+    """As `connect`, of an Open vSwitch that answers. Raises SwitchSilent after some seconds for one that hangs."""
+    from xenoovs.switch.answers import require_answers
+
+    switch = connect(db, lab)
+    require_answers(switch.endpoint)
+    return switch
 
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}

@@ -58,7 +58,9 @@ class _Table:
         return [max(len(click.unstyle(row[column])) for row in self.cells) for column in kept]
 
     def width(self, kept: Sequence[int]) -> int:
-        return sum(self.widths(kept)) + 2 * (len(kept) - 1)
+        """The least: a last column of text can go on below itself."""
+        *others, last = self.widths(kept)
+        return sum(others) + (last if kept[-1] in self.numbers else min(last, _LEAST_ROOM)) + 2 * (len(kept) - 1)
 
     def lines(self, kept: Sequence[int], width: int | None) -> Iterator[str]:
         widths = self.widths(kept)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, connect, load_resolved, rebalance_option
+from xenoovs.cli.options import Output, bridge_command, load_resolved, reach, rebalance_option
 from xenoovs.cli.output import print_json
 
 FLOWS_SHOWN = 20
@@ -44,7 +44,7 @@ def command(context: click.Context, /, **given: Any) -> None:
     from xenoovs.cli.show_plan import plan_document, show_plan
 
     options = Options(**given)
-    balancer, switch = load_resolved(options.config), connect(options.db, options.lab)
+    balancer, switch = load_resolved(options.config), reach(options.db, options.lab)
     change = plan_change(balancer, switch, rebalance=options.rebalance, drains=Drains(switch))
     if options.output is Output.JSON:
         print_json(plan_document(change))

@@ -74,7 +74,7 @@ def plan_change(
     bridge = balancer.uplinks.bridge
     with ThreadPoolExecutor(max_workers=1) as reader:
         # The switch answers while the program is compiled.
-        reading = reader.submit(_read, switch, bridge, balancer.ports)
+        reading = reader.submit(_read, switch, balancer)
         program = compile_program(balancer)
         known = by_text(program.flows)
         dump, learned = split_learned(reading.result())
@@ -122,8 +122,9 @@ def by_text(flows: Iterable[Flow]) -> dict[str, Flow]:
     return {render_flow(flow): flow for flow in flows}
 
 
-def _read(switch: Switch, bridge: str, ports: Iterable[str]) -> str:
-    require_ports(switch, bridge, ports)
+def _read(switch: Switch, balancer: Balancer) -> str:
+    bridge = balancer.uplinks.bridge
+    require_ports(switch, bridge, balancer.ports, datapath_id=balancer.uplinks.datapath_id)
     return switch.dump_flow_text(bridge)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, connect, load, output_option, switch_options
+from xenoovs.cli.options import Output, load, output_option, reach, switch_options
 from xenoovs.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def command(**given: Any) -> None:
         raise click.UsageError("Name a FILE, or --all for every bridge.")
     from xenoovs.cli.agent_client import Where, tell_of_agent
 
-    switch = connect(options.db, options.lab)
+    switch = reach(options.db, options.lab)
     named = None if options.config is None else load(options.config).uplinks.bridge
     bridges = tuple(state.name for state in switch.bridges()) if named is None else (named,)
     for bridge in bridges:

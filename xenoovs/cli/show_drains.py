@@ -16,12 +16,23 @@ from xenoovs.compile.draining import Draining
 def drain_line(drain: Draining) -> str:
     """One drain, told in one line."""
     blocks = f"{drain.blocks} block{'s' if drain.blocks > 1 else ''}"
+    ways = [(old, new) for old, new in drain.ways if old != new]
+    if not ways:
+        return (
+            f"service {drain.service}: {blocks} back with {', '.join(drain.new)}; connections opened elsewhere "
+            f"meanwhile stay there for at most {drain.left_s:.0f} s"
+        )
     later = ""
     if drain.is_settling:
         later = f" in {ceil(drain.settles_s)} s" if drain.settles_s else " when `xenoovs apply` or an agent goes on"
+    old, new = (", ".join(sorted(set(names))) for names in zip(*ways, strict=True))
+    if {name for name, _ in ways} & {name for _, name in ways}:
+        # Some lose clients and get others: names alone would say that they keep what they get.
+        old, new = "their backends", f"others{later} ({', '.join(f'{one} -> {other}' for one, other in ways)})"
+        later = ""
     return (
-        f"service {drain.service}: open connections of {blocks} stay with {', '.join(drain.old)} "
-        f"for at most {drain.left_s:.0f} s; new ones go to {', '.join(drain.new)}{later}"
+        f"service {drain.service}: open connections of {blocks} stay with {old} for at most {drain.left_s:.0f} s; "
+        f"new ones go to {new}{later}"
     )
 
 
@@ -34,6 +45,7 @@ def drain_document(drain: Draining) -> dict[str, object]:
     """One drain for programs."""
     return {
         "service": drain.service,
+        "ways": [list(way) for way in drain.ways],
         "old": list(drain.old),
         "new": list(drain.new),
         "blocks": drain.blocks,
@@ -45,18 +57,38 @@ def drain_document(drain: Draining) -> dict[str, object]:
     }
 
 
-def wait_for_drains(
-    change: PlannedChange, *, plan_again: Callable[[], PlannedChange], apply: Callable[[PlannedChange], None]
-) -> float:
-    """Plan and apply until no drain is left. Returns the seconds that it took."""
+class Steps:
+    """A change and all that its drains need after it: planned again, and sent, until none is left."""
+
+    def __init__(
+        self, change: PlannedChange, *, plan_again: Callable[[], PlannedChange], apply: Callable[[PlannedChange], None]
+    ) -> None:
+        self._change, self._plan_again, self._apply = change, plan_again, apply
+
+    @property
+    def drains(self) -> tuple[Draining, ...]:
+        return self._change.drains
+
+    @property
+    def look_s(self) -> float | None:
+        """After how long to go on; None: there is nothing left to do."""
+        return (self._change.look_again_s or 1.0) if self.drains else None
+
+    def go_on(self) -> None:
+        """Raises what planning and applying do."""
+        self._change = self._plan_again()
+        if not self._change.difference.is_empty:
+            self._apply(self._change)
+
+
+def wait_for_drains(steps: Steps) -> float:
+    """Go on until no drain is left. Returns the seconds that it took."""
     begun_s = time.monotonic()
     try:
-        while change.drains:
-            _tell(change.drains)
-            time.sleep(change.look_again_s or 1.0)
-            change = plan_again()
-            if not change.difference.is_empty:
-                apply(change)
+        while (look_s := steps.look_s) is not None:
+            _tell(steps.drains)
+            time.sleep(look_s)
+            steps.go_on()
     except KeyboardInterrupt:
         click.echo("\ninterrupted: open connections are still kept; `xenoovs apply` goes on with it", err=True)
         raise

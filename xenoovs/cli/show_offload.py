@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import click
 
@@ -65,7 +65,7 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
     """Tables, what is odd, and the conclusion in the last line."""
     findings = look.findings
     if findings.conclusion is Conclusion.COULD_NOT_LOOK:
-        _show_torn(findings.torn)
+        _show_torn(findings)
         _cannot_judge(is_unread=findings.is_unread)
         return
     if blocks:
@@ -94,7 +94,7 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
             _show_oddity(oddity, count, look)
     for remark in look.remarks:
         say(remark, fg="yellow")
-    _show_torn(findings.torn)
+    _show_torn(findings)
     concluded = findings.conclusion_for(required)
     told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and total.megaflows else _CONCLUSION[findings.conclusion]
     told = _FILTERED if concluded is Conclusion.NOTHING_SEEN and findings.is_filtered else told
@@ -106,7 +106,7 @@ def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
     """Megaflows by port, verdict and reason."""
     reached = findings.conclusion_for(None)
     if reached is Conclusion.COULD_NOT_LOOK:
-        _show_torn(findings.torn)
+        _show_torn(findings)
         _cannot_judge(is_unread=findings.is_unread)
         return
     rows = [
@@ -126,7 +126,7 @@ def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
     click.echo()
     for remark in findings.remarks:
         click.echo(click.style(remark, fg="yellow"))
-    _show_torn(findings.torn)
+    _show_torn(findings)
     concluded, is_judged = findings.conclusion_for(required), any(row.is_judged for row in findings.rows)
     told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and is_judged else _ON_BRIDGE[reached]
     told = _FILTERED if concluded is Conclusion.NOTHING_SEEN and findings.is_filtered else told
@@ -251,7 +251,7 @@ def _show_oddity(oddity: Oddity, count: int, look: Look) -> None:
         click.echo(f"    made by {origin}")
 
 
-def _show_torn(torn: Iterable[object]) -> None:
-    lines = list(torn)
-    if lines:
-        click.echo(f"lines that could not be read ({len(lines)}); the first: {lines[0]}")
+def _show_torn(findings: OffloadFindings | BridgeFindings) -> None:
+    if findings.torn:
+        lines = len(findings.torn) + findings.torn_more
+        click.echo(f"lines that could not be read ({lines}); the first: {findings.torn[0]}")

@@ -8,10 +8,14 @@ import click
 
 from xenoovs.agent.overrides import show_weight
 from xenoovs.agent.snapshot import BackendState, BackendView, ServiceView, Snapshot
+from xenoovs.agent.standing import troubles
 from xenoovs.cli.output import percent, print_table, quantity
 
 _HEADERS = ["SERVICE", "BACKEND", "STATE", "FOR", "WEIGHT", "WANTED", "SPACE", "BLOCKS", "PPS", "BPS", "IN HW", "PROBE"]
+_SPARE = tuple(_HEADERS.index(name) for name in ("BLOCKS", "BPS", "WANTED", "PPS", "IN HW"))
 _COLOURS = {BackendState.UP: "green", BackendState.DOWN: "red", BackendState.DRAINED: "yellow"}
+
+_HOW = {"bad": "red", "warn": "yellow"}
 
 
 def show_snapshot(snapshot: Snapshot) -> None:
@@ -19,17 +23,12 @@ def show_snapshot(snapshot: Snapshot) -> None:
     age = duration_text(snapshot.now_s - snapshot.started_s)
     click.echo(f"agent of bridge {snapshot.bridge}, for {age}: {snapshot.config_path} ({snapshot.config_digest})\n")
     rows = [_row(snapshot, service, backend) for service in snapshot.services for backend in service.backends]
-    print_table(_HEADERS, rows, right=range(4, 11))
+    print_table(_HEADERS, rows, right=range(4, 11), spare=_SPARE)
     lines = [*_remarks(snapshot)]
     if lines:
         click.echo()
     for colour, line in lines:
         click.echo(click.style(line, fg=colour))
-
-
-def is_as_desired(snapshot: Snapshot) -> bool:
-    """Whether the bridge is as the newest config and the operator want it."""
-    return not (snapshot.last_error or snapshot.config_problem or snapshot.held)
 
 
 def duration_text(seconds: float) -> str:
@@ -78,21 +77,8 @@ def _probe(backend: BackendView) -> str:
 
 def _remarks(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     """Lines with their colour, the most pressing first."""
-    if snapshot.last_error:
-        yield "red", f"the bridge is not as it should be: {snapshot.last_error}"
-    for port in snapshot.ports or ():
-        if port.ofport is None:
-            yield "red", f"port {port.name} does not work: {port.error or 'it is not on the bridge'}"
-        elif port.link_up is False:
-            yield "red", f"port {port.name} has no link"
-    if snapshot.config_problem:
-        yield "red", f"the newest config is not in use, {snapshot.config_digest} is: {snapshot.config_problem}"
-    if snapshot.confirm_by_s is not None:
-        left = duration_text(snapshot.confirm_by_s - snapshot.now_s)
-        yield "yellow", f"the config is taken back in {left} unless you run `xenoovs confirm`"
-    if snapshot.is_paused:
-        held = f"; {snapshot.held} flow-mods are held back" if snapshot.held else ""
-        yield "yellow", f"paused{held}: `xenoovs resume` lets the agent change the bridge again"
+    for told, how in troubles(snapshot):
+        yield _HOW[how], told
     for override in snapshot.overrides:
         age = duration_text(snapshot.now_s - override.since_s)
         what = f"weight {show_weight(override.weight)}" if override.weight else "drained"

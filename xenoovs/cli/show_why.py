@@ -39,7 +39,10 @@ def show(findings: WhyFindings, *, nothing: str) -> None:
     if lineup.unjudged:
         click.echo("the dump does not say where its megaflows run (it was made without -m)")
     elif lineup.suspects:
-        text = f"{len(lineup.suspects)} not in hardware, {lineup.in_hardware} in hardware"
+        if lineup.left_out:
+            say(f"note: {lineup.left_out} more were only counted: ask for some by --service or --src", indent="      ")
+        suspects = len(lineup.suspects) + lineup.left_out
+        text = f"{suspects} not in hardware, {lineup.in_hardware} in hardware"
         click.echo(click.style(text, fg="yellow", bold=True))
     elif lineup.in_hardware:
         click.echo(click.style(f"all {lineup.in_hardware} megaflows are in hardware", fg="green", bold=True))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
-from xenoovs.cli.options import Output, connect, load_resolved, output_option
+from xenoovs.cli.options import Output, load_resolved, output_option, reach
 from xenoovs.cli.output import is_terminal, percent, print_json, print_table, quantity
 from xenoovs.errors import AgentMissing
 from xenoovs.model.drain import DrainMode
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from xenoovs.verify.traffic import BackendTraffic, TrafficReport
 
 _HEADERS = ["SERVICE", "BACKEND", "WANTED", "SPACE", "BLOCKS", "PACKETS", "SEEN", "BYTES", "PPS", "BPS"]
+
+_SPARE = tuple(_HEADERS.index(name) for name in ("BLOCKS", "BYTES", "BPS"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,9 @@ def command(context: click.Context, /, **given: Any) -> None:
     From the bridge: WANTED and SPACE, and SEEN, the share of the packets, from the counters of the flows. Open vSwitch
     brings those up to date about twice a second, those of hardware every 2 s.
 
-    Exit status 2: the bridge is not as it should be, or the newest config is not in use.
+    Exit status 0: the newest config is on the bridge, the ports it names have their links, and all clients have
+    backends that answer. 2: something of that is not so; the lines below the table say what. A change that waits for
+    `xenoovs confirm` is told and is no failure.
     """
     where = Where(**{name: given.pop(name) for name in ("control", "bridge", "db", "lab")})
     options = Options(where=where, **given)
@@ -86,13 +90,14 @@ def _agent(balancer: Balancer | None, options: Options) -> Client | None:
     """Whom to ask; None: the bridge. Raises AgentMissing where only an agent could tell."""
     if balancer is None:
         return find_client(options.where)
-    return None if options.from_bridge else agent_of(options.where, balancer.uplinks.bridge)
+    return None if options.from_bridge else agent_of(options.where, balancer.uplinks.label, balancer.uplinks.bridge)
 
 
 def _from_agent(client: Client, options: Options) -> int:
     from xenoovs.agent.document import from_document
+    from xenoovs.agent.standing import is_as_desired
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-    from xenoovs.cli.show_status import is_as_desired, show_snapshot
+    from xenoovs.cli.show_status import show_snapshot
 
     while True:
         document = client.ask("status")
@@ -111,18 +116,26 @@ def _from_agent(client: Client, options: Options) -> int:
 def _from_bridge(balancer: Balancer, options: Options) -> int:
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 
-    switch, bridge = connect(options.where.db, options.where.lab), balancer.uplinks.bridge
+    switch, bridge = reach(options.where.db, options.where.lab), balancer.uplinks.bridge
     source = f"from the flows of bridge {bridge}" + ("" if options.from_bridge else ", which no agent keeps")
-    report = None
+    report: TrafficReport | None = None
+    dead: tuple[str, ...] = ()
     for report, before in _looks(balancer, switch, interval_s=options.interval_s):
         if options.watch and is_terminal():
             click.clear()
         if options.output is Output.TEXT:
             click.echo(f"{source}:\n")
-        _show(report, before, options.interval_s, output=options.output)
+        dead = _dead_ports(switch, balancer)
+        _show(report, before, options, dead=dead)
         if not options.watch:
             break
-    return EXIT_OK if report is not None and report.is_as_configured else EXIT_DIFFERS
+    return EXIT_OK if report is not None and report.is_as_configured and not dead else EXIT_DIFFERS
+
+
+def _dead_ports(switch: Switch, balancer: Balancer) -> tuple[str, ...]:
+    """Ports of the config without link. Those that are missing are among the flows that differ."""
+    states = {port.name: port for port in switch.describe(balancer.uplinks.bridge).ports}
+    return tuple(name for name in balancer.ports if name in states and states[name].link_up is False)
 
 
 def _looks(
@@ -148,20 +161,23 @@ def _looks(
         before = now
 
 
-def _show(report: TrafficReport, before: TrafficReport | None, interval_s: float, *, output: Output) -> None:
+def _show(report: TrafficReport, before: TrafficReport | None, options: Options, *, dead: tuple[str, ...]) -> None:
     from xenoovs.cli.show_drains import drain_document, drain_line
 
     earlier: tuple[BackendTraffic | None, ...] = before.backends if before else (None,) * len(report.backends)
     pairs = list(zip(report.backends, earlier, strict=True))
-    if output is Output.JSON:
+    interval_s = options.interval_s
+    if options.output is Output.JSON:
         rows = [_document(now, then, interval_s) for now, then in pairs]
         drains = [drain_document(drain) for drain in report.drains]
         counts = {"missing_flows": report.missing, "foreign_flows": report.foreign}
-        print_json({"from": "bridge", **counts, "backends": rows, "drains": drains})
+        print_json({"from": "bridge", **counts, "ports_without_link": list(dead), "backends": rows, "drains": drains})
         return
-    print_table(_HEADERS, [_row(now, then, interval_s) for now, then in pairs], right=range(2, 10))
+    print_table(_HEADERS, [_row(now, then, interval_s) for now, then in pairs], right=range(2, 10), spare=_SPARE)
     for drain in report.drains:
         click.echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
+    for name in dead:
+        click.echo(click.style(f"\nport {name} has no link", fg="red"))
     if not report.is_as_configured:
         told = (
             f"the bridge differs from the config: {report.missing} flows missing or changed, {report.foreign} too many"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import replace
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
     from xenoovs.agent.snapshot import Snapshot
     from xenoovs.cli.top_terminal import Terminal
-    from xenoovs.cli.top_view import Order
 
 _RATES_PATIENCE_S = 6.0
 """For `--once`: an agent that nobody asks does not look at the hardware, and rates take two looks."""
 _RETRY_S = 0.5
 _WIDTH_OF_PIPES = 120
+_LONGEST_S = 60.0
+"""Without a key and without an answer; then it is shown anew."""
+_REST = 9
+"""Times as long as a look took there is none: a look at 16,000 backends takes half a second of CPU."""
 
 
 @click.command("top")
@@ -34,12 +38,13 @@ def command(*, interval_s: float, once: bool, **where: Any) -> None:
     WANTED: share by weight. SEEN: share of the packets between the last two looks at the datapath. NIC: of its packets,
     those that the NIC forwards. SINCE: how long its state has lasted.
 
-    Keys: arrows choose, d drains the chosen backend and u undrains it (both ask first), s sorts, q ends.
+    Keys: arrows choose, d drains the chosen backend and u undrains it (both ask first), s sorts, q ends. With thousands
+    of backends it looks less often, so that looks take no more than a tenth of the time.
     """
     from xenoovs.cli.agent_client import find_client
 
     client = find_client(Where(**where))
-    if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if once or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
         _print_once(client)
         return
     from xenoovs.cli.top_terminal import raw_terminal
@@ -53,60 +58,56 @@ class Screen:
     """The loop: look, show, wait for a key."""
 
     def __init__(self, client: Client, terminal: Terminal, interval_s: float, first: Snapshot) -> None:
+        from xenoovs.cli.top_asking import Asking
         from xenoovs.cli.top_view import View
 
-        self._client, self._terminal, self._interval_s = client, terminal, interval_s
+        self._terminal, self._interval_s = terminal, interval_s
+        self._asking = Asking(client, done=terminal.wake)
         self._snapshot, self._view = first, View()
+        self._next_s = time.monotonic() + interval_s
 
     def run(self) -> None:
         """Until q."""
-        from xenoovs.cli.top_view import Order, Quit, pressed
-
-        next_s = time.monotonic() + self._interval_s
         while True:
             self._show()
-            key = self._terminal.key(next_s - time.monotonic())
-            if key is None:
-                self._look()
-                next_s = time.monotonic() + self._interval_s
-                continue
-            page = max((self._terminal.size.height or 0) - 6, 1)
-            self._view, wanted = pressed(self._view, key, self._snapshot, page=page)
-            if isinstance(wanted, Quit):
+            key = self._terminal.key(_LONGEST_S if self._asking.is_looking else self._next_s - time.monotonic())
+            if key is not None and not self._pressed(key):
                 return
-            if isinstance(wanted, Order):
-                self._give(wanted)
-                self._look()
+            self._hear()
+            if time.monotonic() >= self._next_s:
+                self._asking.look()
 
     def _show(self) -> None:
         from xenoovs.cli.top_frame import frame
 
         self._terminal.show(frame(self._snapshot, self._view, self._terminal.size))
 
-    def _look(self) -> None:
-        """An agent that is restarted is what whoever watches wants to see come back."""
-        from xenoovs.errors import XenoovsError
+    def _pressed(self, key: str) -> bool:
+        """Whether to go on."""
+        from xenoovs.cli.top_view import Order, Quit, pressed
 
-        try:
-            self._snapshot = _ask(self._client)
-        except XenoovsError as error:
-            self._view = replace(self._view, message=f"not now: {error}")
-            return
-        if self._view.message.startswith("not now: "):
-            self._view = replace(self._view, message="")
+        if key == "ctrl-z":
+            self._terminal.suspend()
+            return True
+        page = max((self._terminal.size.height or 0) - 6, 1)
+        self._view, wanted = pressed(self._view, key, self._snapshot, page=page)
+        if isinstance(wanted, Order):
+            self._view = replace(self._view, message=f"{wanted.task.value} {'/'.join(wanted.names)} …")
+            self._asking.give(wanted)
+        return not isinstance(wanted, Quit)
 
-    def _give(self, order: Order) -> None:
-        from xenoovs.errors import XenoovsError
+    def _hear(self) -> None:
+        """Take what the agent has answered. One that is restarted is what whoever watches wants to see come back."""
+        from xenoovs.cli.top_asking import Given
 
-        self._view = replace(self._view, message=f"{order.task.value} {'/'.join(order.names)} …")
-        self._show()
-        service, backend = order.names
-        try:
-            done = self._client.ask(order.task.value, {"service": service, "backend": backend})
-        except XenoovsError as error:
-            self._view = replace(self._view, message=str(error))
-            return
-        self._view = replace(self._view, message=done["message"])
+        while (heard := self._asking.answer()) is not None:
+            if isinstance(heard, Given):
+                self._view = replace(self._view, message=heard.message)
+                self._next_s = time.monotonic()
+                continue
+            self._snapshot = heard.snapshot or self._snapshot
+            self._view = replace(self._view, silence=heard.silence)
+            self._next_s = time.monotonic() + max(self._interval_s, heard.cost_s * _REST)
 
 
 def _ask(client: Client) -> Snapshot:

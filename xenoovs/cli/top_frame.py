@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from xenoovs.agent.rates import nic_share
 from xenoovs.agent.snapshot import BackendState, ServiceView, Snapshot
-from xenoovs.agent.words import ago, percent, quantity, troubles
-from xenoovs.cli.top_line import Line, Span, cut, fit, printable
+from xenoovs.agent.standing import headline, troubles
+from xenoovs.agent.words import ago, percent, quantity
+from xenoovs.cli.top_line import Line, cut, fit, printable
 from xenoovs.cli.top_rows import Layout, layout_of, row_line, service_line
 from xenoovs.cli.top_view import Row, Sort, Task, View, chosen_index, rows
 
@@ -24,7 +26,7 @@ def frame(snapshot: Snapshot, view: View, size: Size) -> tuple[Line, ...]:
     """The lines from top to bottom, none longer than the width; exactly `height` of them where that is given."""
     listed = rows(snapshot, view.sort)
     layout = layout_of(listed, size.width, is_flat=view.sort is not Sort.CONFIG, now_s=snapshot.now_s)
-    head = (*_head(snapshot, size.width), layout.titles())
+    head = (*_head(snapshot, view, size.width), layout.titles())
     items = [*_items(listed, is_flat=layout.is_flat)]
     if size.height is None:
         return tuple(cut(line, size.width) for line in (*head, *(_line(item, layout, None) for item in items)))
@@ -36,8 +38,8 @@ def frame(snapshot: Snapshot, view: View, size: Size) -> tuple[Line, ...]:
     return tuple(cut(line, size.width) for line in (*above, *blanks, _foot(view, snapshot, size.width)))
 
 
-def _head(snapshot: Snapshot, width: int) -> Iterator[Line]:
-    state, look = _state(snapshot)
+def _head(snapshot: Snapshot, view: View, width: int) -> Iterator[Line]:
+    state, look = ("the agent does not answer", "bad") if view.silence else headline(snapshot)
     left = f"xenoovs top  {printable(snapshot.bridge)}  "
     up = f"agent up {ago(snapshot.now_s - snapshot.started_s)}"
     yield (left, "bold"), (state, look), (up.rjust(width - len(left) - len(state)), "quiet")
@@ -46,23 +48,13 @@ def _head(snapshot: Snapshot, width: int) -> Iterator[Line]:
         yield ((printable(trouble), look),)
 
 
-def _state(snapshot: Snapshot) -> Span:
-    if snapshot.last_error:
-        return "cannot be made right", "bad"
-    if snapshot.is_paused:
-        return "paused", "warn"
-    if snapshot.last_round_s is None:
-        return "starting", "warn"
-    return "as configured", "good"
-
-
 def _totals(snapshot: Snapshot) -> str:
     backends = [backend for service in snapshot.services for backend in service.backends]
     rates = [backend.rate for backend in backends if backend.rate is not None]
     pps = sum(rate.pps for rate in rates)
     checked = [b for b in backends if b.state in (BackendState.UP, BackendState.DOWN)]
     up = sum(backend.state is BackendState.UP for backend in checked)
-    in_nic = sum(rate.hw_pps for rate in rates) / pps if pps else None
+    in_nic = nic_share(rates)
     looked = "-" if snapshot.verified_s is None else f"{ago(snapshot.now_s - snapshot.verified_s)} ago"
     told = (
         f"in the NIC {percent(in_nic)}",
@@ -107,6 +99,8 @@ def _foot(view: View, snapshot: Snapshot, width: int) -> Line:
         else:
             told = f"give {name} its weight of the config again?"
         return ((fit(printable(told), width - 8), "warn"), ("  y / n", "bold"))
+    if view.silence and not view.message:
+        return ((fit(printable(f"what is shown is old: {view.silence}"), width), "bad"),)
     if view.message:
         return ((fit(printable(view.message), width), "note"),)
     keys = f"↑ ↓ choose   d drain   u undrain   s sort: {view.sort.value}   q quit"

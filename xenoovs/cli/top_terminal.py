@@ -10,7 +10,7 @@ import sys
 import termios
 import tty
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import click
 
@@ -35,6 +35,7 @@ _KEYS = {
     b"\x1b": "escape",
     b"\x03": "ctrl-c",
     b"\x04": "q",
+    b"\x1a": "ctrl-z",
 }
 _LOOKS: dict[str, dict[str, object]] = {
     "plain": {},
@@ -51,12 +52,41 @@ _LONGEST_KEY = 8
 
 
 def painted(line: Line) -> str:
-    """A line with its looks as ANSI sequences."""
-    return "".join(click.style(text, **_LOOKS[look]) if _LOOKS[look] else text for text, look in line)  # type: ignore[arg-type]
+    """A line with its looks as ANSI sequences; without colours where NO_COLOR is set (https://no-color.org)."""
+    is_plain = bool(os.environ.get("NO_COLOR"))
+    looks = {name: {k: v for k, v in look.items() if k != "fg" or not is_plain} for name, look in _LOOKS.items()}
+    return "".join(click.style(text, **looks[look]) if looks[look] else text for text, look in line)  # type: ignore[arg-type]
 
 
 class Terminal:
     """A terminal in raw mode; made by `raw_terminal`."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._before = descriptor, termios.tcgetattr(descriptor)
+        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def enter(self) -> None:
+        tty.setraw(self._descriptor)
+        sys.stdout.write(_ENTER)
+        sys.stdout.flush()
+
+    def leave(self) -> None:
+        """All as it was before."""
+        sys.stdout.write(_LEAVE)
+        sys.stdout.flush()
+        termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
+
+    def suspend(self) -> None:
+        """As a shell wants it after Ctrl-Z, until it lets this go on."""
+        self.leave()
+        # The whole job: sudo(8) and scripts above this wait for a stop of theirs.
+        os.killpg(os.getpgrp(), signal.SIGTSTP)
+        self.enter()
+
+    def wake(self) -> None:
+        """Let `key` return now; from any thread, and from handlers of signals."""
+        with suppress(OSError):
+            os.write(self._waker, b"!")
 
     @property
     def size(self) -> Size:
@@ -70,10 +100,12 @@ class Terminal:
         sys.stdout.flush()
 
     def key(self, timeout_s: float) -> str | None:
-        """The next key; None: none came within the time, or the window changed its size."""
-        descriptor = sys.stdin.fileno()
-        ready, _, _ = select.select([descriptor], [], [], max(timeout_s, 0))
-        if not ready:
+        """The next key; None: none came within the time, the window changed its size, or somebody called `wake`."""
+        descriptor = self._descriptor
+        ready, _, _ = select.select([descriptor, self._woken], [], [], max(timeout_s, 0))
+        if self._woken in ready:
+            os.read(self._woken, 4096)
+        if descriptor not in ready:
             return None
         data = os.read(descriptor, 1)
         while data.startswith(b"\x1b") and data not in _COMPLETE and len(data) < _LONGEST_KEY:
@@ -97,16 +129,12 @@ _COMPLETE = frozenset(_KEYS) - {b"\x1b"}
 @contextmanager
 def raw_terminal() -> Iterator[Terminal]:
     """Keys without Enter and without echo, on the screen that full-screen programs use."""
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
+    terminal = Terminal(sys.stdin.fileno())
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    tty.setraw(descriptor)
-    sys.stdout.write(_ENTER)
-    sys.stdout.flush()
+    signal.signal(signal.SIGWINCH, lambda *_: terminal.wake())
+    terminal.enter()
     try:
-        yield Terminal()
+        yield terminal
     finally:
-        sys.stdout.write(_LEAVE)
-        sys.stdout.flush()
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        terminal.leave()

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from xenoovs.agent.snapshot import BackendState, BackendView, ServiceView, Snapshot
+from xenoovs.agent.rates import nic_share
+from xenoovs.agent.snapshot import BackendState, BackendView, Rate, ServiceView, Snapshot
 
 Names = tuple[str, str]
 """Of a service, and of one of its backends."""
@@ -44,12 +45,16 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`chosen`: the row under the cursor; `question`: what waits for y or n; `message`: of the last order."""
+    """`chosen`: the row under the cursor; `question`: what waits for y or n; `message`: of the last order.
+
+    silence: why the agent does not answer now, so that what is shown is old; empty while it does.
+    """
 
     chosen: Names | None = None
     sort: Sort = Sort.CONFIG
     question: Order | None = None
     message: str = ""
+    silence: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +77,7 @@ class Row:
     @property
     def in_nic(self) -> float | None:
         """Of its packets, 0..1, those that the NIC forwarded."""
-        rate = self.backend.rate
-        return None if rate is None or not rate.pps else rate.hw_pps / rate.pps
+        return None if self.backend.rate is None else nic_share((self.backend.rate,))
 
 
 _WORST_FIRST = (BackendState.DOWN, BackendState.DRAINED, BackendState.UP, BackendState.UNCHECKED)
@@ -85,10 +89,15 @@ def rows(snapshot: Snapshot, sort: Sort) -> tuple[Row, ...]:
     if sort is Sort.PPS:
         listed.sort(key=lambda row: -(row.backend.rate.pps if row.backend.rate else -1.0))
     elif sort is Sort.SOFTWARE:
-        listed.sort(key=lambda row: -(row.backend.rate.pps - row.backend.rate.hw_pps if row.backend.rate else -1.0))
+        listed.sort(key=lambda row: -_software_pps(row.backend.rate))
     elif sort is Sort.STATE:
         listed.sort(key=lambda row: _WORST_FIRST.index(row.backend.state))
     return tuple(listed)
+
+
+def _software_pps(rate: Rate | None) -> float:
+    """What the NIC has not forwarded, or may not have."""
+    return -1.0 if rate is None else rate.pps - (rate.hw_pps or 0.0)
 
 
 def chosen_index(view: View, listed: Sequence[Row]) -> int:

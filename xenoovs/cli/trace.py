@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, connect, load_resolved
+from xenoovs.cli.options import Output, bridge_command, load_resolved, reach
 from xenoovs.cli.output import print_json
 from xenoovs.cli.trace_packet import Asked, address, packet_of
 from xenoovs.model.address import Mac
@@ -85,7 +85,7 @@ def _reach(balancer: Balancer, *, db: str | None, lab: str | None) -> _Reached |
     from xenoovs.errors import SwitchError
 
     try:
-        switch = connect(db, lab)
+        switch = reach(db, lab)
         return _Reached(switch, switch.dump_flows(balancer.uplinks.bridge))
     except SwitchError as error:
         # A switch that was named must answer; the host's own one is only asked where there is one.

@@ -11,11 +11,11 @@ import click
 
 from xenoovs.cli.options import (
     Output,
-    connect,
     duration,
     load_recorded,
     load_resolved,
     output_option,
+    reach,
     share,
     switch_options,
 )
@@ -88,11 +88,14 @@ class Request:
 
     def _look_again(self) -> None:
         """A switch that restarts is what whoever watches wants to see the end of."""
+        from xenoovs.cli.where import lead
+
         try:
             self.look_once()
         except SwitchError as error:
             if not error.retryable:
                 raise
+            lead(error, config=self.config, db=self.db, lab=self.lab)
             click.echo(f"not now: {error}", err=True)
 
     def look_once(self) -> Conclusion:
@@ -106,7 +109,7 @@ class Request:
         if self.from_dump is not None:
             findings = look_at_bridge_dump(bridge, self.from_dump)
         else:
-            findings = look_at_bridge(bridge, connect(self.db, self.lab))
+            findings = look_at_bridge(bridge, reach(self.db, self.lab))
         if self.output is Output.JSON:
             print_json(bridge_to_json(findings, required=self.require))
         else:
@@ -124,7 +127,7 @@ class Request:
             look = look_at_dump(load_recorded(config), self.from_dump, self.from_flows)
         else:
             balancer = load_resolved(config)
-            look = _look(looker_of(balancer, connect(self.db, self.lab)), wait_s=self.wait_s or 0)
+            look = _look(looker_of(balancer, reach(self.db, self.lab)), wait_s=self.wait_s or 0)
         if self.output is Output.JSON:
             told = to_json(look.findings, required=self.require, origins=look.origins, remarks=look.remarks)
             print_json(told)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -13,6 +14,7 @@ import click
 if TYPE_CHECKING:
     from xenoovs.controller.listen import Address, Certificates
     from xenoovs.controller.server import Server, Settings
+    from xenoovs.model.balancer import Uplinks
     from xenoovs.switch.live import LiveSwitch
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -41,7 +43,8 @@ _OPTIONS = (
         "--datapath-id",
         metavar="ID",
         callback=lambda _context, _parameter, value: None if value is None else parse_datapath_id(value),
-        help="Controller: let in only the bridge with this datapath id (16 hexadecimal digits).",
+        help="Controller: let in only the bridge with this datapath id (16 hexadecimal digits). The same as "
+        "switch.datapath_id in the config.",
     ),
     click.option(
         "--tls-ca",
@@ -110,8 +113,8 @@ def parse_datapath_id(text: str) -> int:
 
 
 @contextmanager
-def serving(control: Control, bridge: str, local: LiveSwitch | None) -> Iterator[Server]:
-    """A controller for one bridge, until the end of the `with`. `local`: the Open vSwitch of this host, if any.
+def serving(control: Control, wanted: Mapping[Uplinks, LiveSwitch | None]) -> Iterator[Server]:
+    """A controller for these bridges, until the end of the `with`. By bridge: the Open vSwitch of this host, or None.
 
     Raises click.UsageError, FrameworkMissing, FrameworkUnusable, CannotListen,
     CertificateUnusable, SwitchError.
@@ -122,13 +125,15 @@ def serving(control: Control, bridge: str, local: LiveSwitch | None) -> Iterator
     from xenoovs.controller.voice import Voice
 
     with Server(_settings(control), voice=Voice(tell, warn)) as server:
-        server.board.want(bridge)
+        places = [server.want(uplinks.bridge, uplinks.datapath_id).place for uplinks in wanted]
         if control.attach:
-            _attach(control, server, bridge, local=local)
-        # Mostly it comes at once, and then nobody need be told that it has not come yet.
-        server.board.wait_for(bridge, patience_s=_FIRST_PATIENCE_S)
-        if control.redundant:
-            # One that stands by does what it should, and may do so for months.
+            _attach_all(control, server, wanted)
+        # Mostly they come at once, and then nobody need be told that they have not come yet.
+        deadline = monotonic() + _FIRST_PATIENCE_S
+        for place in places:
+            place.wait(patience_s=max(0.0, deadline - monotonic()))
+        if control.redundant or len(places) > 1:
+            # One that stands by does what it should, and may do so for months; and nobody waits for another bridge.
             notify("READY=1")
         yield server
 
@@ -136,14 +141,13 @@ def serving(control: Control, bridge: str, local: LiveSwitch | None) -> Iterator
 def _settings(control: Control) -> Settings:
     from xenoovs.controller.server import Settings
 
-    ids = frozenset(() if control.datapath_id is None else (control.datapath_id,))
     address, certificates = _address(control.listen), _certificates(control)
     if certificates is None and not address.is_loopback:
         raise click.UsageError(
             f"--listen {address} can be reached from other hosts: give --tls-key, --tls-cert and --tls-ca "
             "(`ovs-pki` makes them), or listen at 127.0.0.1."
         )
-    return Settings(address, ids, certificates, is_redundant=control.redundant)
+    return Settings(address, certificates, is_redundant=control.redundant)
 
 
 def _address(text: str) -> Address:
@@ -166,9 +170,36 @@ def _certificates(control: Control) -> Certificates | None:
     return Certificates(key, certificate, authority)
 
 
-def _attach(control: Control, server: Server, bridge: str, *, local: LiveSwitch | None) -> None:
+def _attach_all(control: Control, server: Server, wanted: Mapping[Uplinks, LiveSwitch | None]) -> None:
+    """The bridges of this host; one that cannot be attached keeps no other.
+
+    Raises click.UsageError, SwitchError for the last one if none could be.
+    """
+    from xenoovs.agent.log import warn
+    from xenoovs.errors import SwitchError
+
+    left = len(wanted)
+    for uplinks, local in wanted.items():
+        try:
+            _attach(control, server, uplinks, local=local)
+        except SwitchError as problem:
+            left -= 1
+            if not left:
+                raise
+            remedy = f"ovs-vsctl set-controller {uplinks.bridge} {server.target}, on its host"
+            warn("a bridge is not attached", bridge=uplinks.label, reason=str(problem), remedy=remedy)
+
+
+def _attach(control: Control, server: Server, uplinks: Uplinks, *, local: LiveSwitch | None) -> None:
+    from xenoovs.errors import OtherDatapath
     from xenoovs.switch.attach import attach
 
+    bridge, wanted = uplinks.bridge, uplinks.datapath_id
+    found = None
+    if local is not None and wanted is not None:
+        found = next((state.datapath_id for state in local.bridges() if state.name == bridge), None)
+    if wanted is not None and found != f"{wanted:016x}":
+        raise OtherDatapath(bridge=bridge, wanted=f"{wanted:016x}", found=found)
     if local is None:
         raise click.UsageError("--attach needs the database of the switch: --db or --lab.")
     _require_same_namespace(local, server.local_target)

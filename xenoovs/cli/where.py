@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xenoovs.cli.options import connect
 from xenoovs.datapath.host import Unknown
+from xenoovs.errors import LabError, SwitchError
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR
 from xenoovs.switch.host import place_of
 from xenoovs.verify.commands import Where
 
 if TYPE_CHECKING:
+    from xenoovs.errors import XenoovsError
     from xenoovs.switch.endpoint import Endpoint
 
 
@@ -27,6 +30,16 @@ def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> Whe
         enter=_enter(endpoint),
         config=file,
     )
+
+
+def lead(error: XenoovsError, *, config: Path | None, db: str | None, lab: str | None) -> None:
+    """Let the commands that the error tells reach the Open vSwitch that the options name."""
+    try:
+        endpoint = connect(db, lab).endpoint
+    except (SwitchError, LabError):
+        # It was about just that.
+        return
+    error.args = (where_of(endpoint, config=config, lab=lab).told(str(error), error.commands),)
 
 
 def _enter(endpoint: Endpoint) -> tuple[str, ...]:

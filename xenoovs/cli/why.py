@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, connect, load_recorded, load_resolved
+from xenoovs.cli.options import Output, bridge_command, load_recorded, load_resolved, reach
 from xenoovs.cli.output import print_json
 from xenoovs.cli.why_options import Recorded, recorded_options
 
@@ -141,7 +141,7 @@ def _ask(balancer: Balancer, question: Question, *, config: Path, options: Mappi
     from xenoovs.cli.where import where_of
     from xenoovs.cli.why_witnesses import Inquiry
 
-    switch = connect(options["db"], options["lab"])
+    switch = reach(options["db"], options["lab"])
     where = where_of(switch.endpoint, config=config, lab=options["lab"])
     told = ("listen_s", "reinstall", "probe_driver")
     inquiry = Inquiry(switch.endpoint, where, **{name: options[name] for name in told})

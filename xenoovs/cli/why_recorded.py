@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xenoovs.cli.offload_look import open_lines, read_flows
+from xenoovs.cli.offload_look import read_flows
 from xenoovs.cli.planning import compile_near
+from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.cli.why_witnesses import WhyFindings
 from xenoovs.datapath.host import Daemon, HostFacts, Seen, Unknown
 from xenoovs.datapath.parse import scan_dump
-from xenoovs.datapath.rejoin import rejoin_lines
 from xenoovs.errors import ParseError
 from xenoovs.openflow.cookie import is_ours
 from xenoovs.switch.offload_state import judge_offload, parse_history
@@ -18,11 +19,13 @@ from xenoovs.verify.commands import Where
 from xenoovs.verify.diagnose import diagnose, line_up
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.join import index_blocks
+from xenoovs.verify.torn import TornLines
 from xenoovs.verify.why.case import Evidence
 from xenoovs.verify.why.log import parse_refusals
 
 if TYPE_CHECKING:
     from xenoovs.cli.why_options import Recorded
+    from xenoovs.datapath.megaflow import Megaflow
     from xenoovs.model.balancer import Balancer
     from xenoovs.verify.why.question import Question
 
@@ -36,20 +39,29 @@ def find_recorded(balancer: Balancer, question: Question, recorded: Recorded, *,
     observed = read_flows(recorded.flows) if recorded.flows is not None else ()
     program = compile_near(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
     index = index_blocks(expected_services(program))
-    with open_lines(recorded.dump) as lines:
-        found = list(scan_dump(rejoin_lines(lines)))
-    torn = [one for one in found if isinstance(one, ParseError)]
-    if torn and len(torn) == len(found):
-        raise torn[0]
-    megaflows = (one for one in found if not isinstance(one, ParseError))
-    lineup = line_up(megaflows, find=index.find, asked=question.asks_about)
-    notes = tuple(f"a line of the dump could not be read: {error}" for error in torn[:1])
+    torn = TornLines()
+    with open_dump(recorded.dump) as lines:
+        lineup = line_up(_read_whole(lines, torn), find=index.find, asked=question.asks_about)
+    notes = tuple(f"a line of the dump could not be read: {error}" for error in torn.listed[:1])
     if not lineup.suspects:
         return WhyFindings(lineup, (), notes)
     log = None if recorded.log is None else _read(recorded.log)
     evidence = Evidence(_host(log), refusals=parse_refusals(log or ""), where=Where(config=_name(config)))
     missing = (_HOST,) if log is not None else (_HOST, _LOG)
     return WhyFindings(lineup, diagnose(lineup, evidence), (*notes, *missing))
+
+
+def _read_whole(lines: Iterable[str], torn: TornLines) -> Iterator[Megaflow]:
+    """The megaflows; the other lines go to `torn`. Raises ParseError where all lines do."""
+    is_any = False
+    for one in scan_dump(lines):
+        if isinstance(one, ParseError):
+            torn.add(one)
+        else:
+            is_any = True
+            yield one
+    if torn.listed and not is_any:
+        raise torn.listed[0]
 
 
 def _host(log: str | None) -> HostFacts:
@@ -63,8 +75,7 @@ def _host(log: str | None) -> HostFacts:
 
 
 def _read(path: Path) -> str:
-    with open_lines(path) as lines:
-        return "".join(lines)
+    return read_text(path)
 
 
 def _name(config: Path) -> str | None:

@@ -23,8 +23,10 @@ _ENTRY_LIVES_S = 10
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """The blocks of one service that move. `old`, `new`: names of the backends, sorted; a MAC where there is none.
+    """The blocks of one service that move.
 
+    ways:        from which backend to which, by name, sorted; a MAC where there is none. Both are the same for blocks
+                 that have come back before they had left: some connections were opened elsewhere meanwhile.
     left_s:      until the last of them has moved, at the latest.
     is_settling: whether there are some whose new connections still stay with `old`.
     settles_s:   until these go to `new`, if somebody goes on with the drain; no longer than `left_s`.
@@ -33,14 +35,23 @@ class Draining:
     """
 
     service: str
-    old: tuple[str, ...]
-    new: tuple[str, ...]
+    ways: tuple[tuple[str, str], ...]
     blocks: int
     left_s: float
     is_settling: bool = False
     settles_s: float = 0.0
     connections: int = 0
     entries: int = 0
+
+    @property
+    def old(self) -> tuple[str, ...]:
+        """Who keeps open connections, sorted."""
+        return tuple(sorted({old for old, _ in self.ways}))
+
+    @property
+    def new(self) -> tuple[str, ...]:
+        """Who gets the clients, sorted."""
+        return tuple(sorted({new for _, new in self.ways}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +115,17 @@ def _dead(service: ServiceProgram, out: Outages) -> set[Destination | None]:
 
 def _draining(service: ServiceProgram, ages: Mapping[Area, float], settle_s: float) -> Draining:
     names = {Destination(b.mac.value, b.egress): b.name for b in service.service.backends}
+
+    def name(place: Destination) -> str:
+        return names.get(place) or render_mac(place.mac)
+
     timeout_s = service.service.drain.timeout_ms / 1000
     begun = [ages.get((service.service_id, pin.rule.value, pin.rule.mask), 0.0) for pin in service.pins]
     settling = [age_s for age_s, pin in zip(begun, service.pins, strict=True) if pin.is_settling]
     left_s = max(0.0, timeout_s - min(begun))
     return Draining(
         service.service.name,
-        old=tuple(sorted({names.get(pin.old) or render_mac(pin.old.mac) for pin in service.pins})),
-        new=tuple(sorted({names.get(pin.new) or render_mac(pin.new.mac) for pin in service.pins})),
+        ways=tuple(sorted({(name(pin.old), name(pin.new)) for pin in service.pins})),
         blocks=len(service.pins),
         left_s=left_s,
         is_settling=bool(settling),

@@ -35,7 +35,8 @@ def build_balancer(
     switch: SwitchConfig, services: Iterable[tuple[int, ServiceConfig]], *, health: HealthConfig, drain: DrainConfig
 ) -> Balancer:
     """`services`: with their index in the file, in its order. `health`, `drain`: what the file says for all of them."""
-    uplinks = Uplinks(switch.bridge, tuple(switch.ingress), switch.egress, switch.other_traffic)
+    ports = tuple(switch.ingress), switch.egress
+    uplinks = Uplinks(switch.bridge, *ports, switch.other_traffic, switch.datapath_id)
     return Balancer(uplinks, tuple(_service(service, switch.egress, health, drain) for _, service in services))
 
 

@@ -33,6 +33,8 @@ def _lines(balancer: Balancer) -> Iterator[str]:
     yield "version: 1"
     yield "switch:"
     yield f"  bridge: {_text(uplinks.bridge)}"
+    if uplinks.datapath_id is not None:
+        yield f'  datapath_id: "{uplinks.datapath_id:016x}"'
     yield f"  ingress: {_list(map(_text, uplinks.ingress))}"
     yield f"  egress: {_text(uplinks.egress)}"
     yield f"  other_traffic: {uplinks.other_traffic.value}"

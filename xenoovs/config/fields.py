@@ -31,6 +31,7 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 # Names ovs-ofctl can read back in a flow: no separators of its grammar (ovs-ofctl(8), "Flow Syntax").
 PORT_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@+~%^-]{0,254}$"
 PORT_RANGE_PATTERN = r"^([0-9]{1,9}) ?- ?([0-9]{1,9})$"
+DATAPATH_ID_PATTERN = r"^[0-9A-Fa-f]{16}$"
 PERCENT_PATTERN = r"^[0-9]+(\.[0-9]+)? ?%$"
 
 # Words that ovs-ofctl takes for an OpenFlow reserved port, in any case (ovs-ofctl(8), "Port"; OpenFlow 1.4, 7.2.1).
@@ -79,6 +80,15 @@ def port_name(value: object) -> str:
     if text.isdigit() or text.lower() in _RESERVED_PORTS:
         raise ValueError(f"{show(value)} means a port of its own in OpenFlow; give the port another name")
     return text
+
+
+def datapath_id(value: object) -> int:
+    """Of a bridge, as ovs-vswitchd.conf.db(5) writes it: 16 hexadecimal digits, not all of them 0."""
+    if is_int(value) or isinstance(value, Number):
+        raise ValueError(f"{show(value)} is a number to YAML; write the 16 digits in quotes")
+    if not isinstance(value, str) or not re.fullmatch(DATAPATH_ID_PATTERN, value) or not int(value, 16):
+        raise ValueError(f'{show(value)} is not a datapath id; write 16 hexadecimal digits such as "0000c470bda056ac"')
+    return int(value, 16)
 
 
 def mac(value: object) -> Mac:

@@ -23,6 +23,7 @@ MAX_SERVICES = 1_000
 MAX_BACKENDS = 1_000
 MAX_ITEMS = 1_000  # addresses, port ranges or ports of the bridge in one list
 
+_DATAPATH_ID = {"type": "string", "pattern": fields.DATAPATH_ID_PATTERN}
 _NAME = {"type": "string", "pattern": fields.NAME_PATTERN}
 _PORT_NAME = {"type": "string", "pattern": fields.PORT_NAME_PATTERN}
 _MAC = {"type": "string", "pattern": "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"}
@@ -59,6 +60,7 @@ _Many = (Field(max_length=MAX_ITEMS), BeforeValidator(fields.one_or_many))
 Name = Annotated[str, PlainValidator(fields.name), WithJsonSchema(_NAME)]
 PortName = Annotated[str, PlainValidator(fields.port_name), WithJsonSchema(_PORT_NAME)]
 PortNames = Annotated[list[PortName], *_Many, _one_or_many(_PORT_NAME)]
+DatapathId = Annotated[int | None, PlainValidator(fields.datapath_id), WithJsonSchema(_DATAPATH_ID)]
 MacAddress = Annotated[Mac | None, PlainValidator(fields.mac), WithJsonSchema(_MAC)]
 SourceMac = Annotated[
     Mac | bool, PlainValidator(fields.source_mac), WithJsonSchema({"anyOf": [{"type": "boolean"}, _MAC]})
@@ -84,6 +86,12 @@ class SwitchConfig(_Mapping):
     """The bridge and its ports."""
 
     bridge: PortName = Field(default="ovsbr1", description="Open vSwitch bridge.")
+    datapath_id: DatapathId = Field(
+        default=None,
+        description="Its datapath id, 16 hexadecimal digits in quotes (`ovs-vsctl get bridge ovsbr1 datapath_id`): "
+        "tells bridges of one name on several hosts apart, and keeps the config off every other bridge. Left out: any.",
+        examples=["0000c470bda056ac"],
+    )
     ingress: PortNames = Field(description="Port, or ports, where client traffic enters.", examples=[["p0"]])
     egress: PortName = Field(description="Port towards backends that name none of their own.", examples=["p1"])
     other_traffic: Annotated[OtherTraffic, _choice(OtherTraffic), _words(OtherTraffic)] = Field(

@@ -11,11 +11,11 @@ from __future__ import annotations
 from secrets import randbits
 from threading import Event, Thread
 
-from xenoovs.controller.board import Board
 from xenoovs.controller.dump import dump
 from xenoovs.controller.frames import ERROR
 from xenoovs.controller.line import Line
 from xenoovs.controller.notices import error_of
+from xenoovs.controller.place import Place
 from xenoovs.controller.voice import Voice
 from xenoovs.errors import SwitchError
 from xenoovs.openflow.bundle import Command, FlowMod
@@ -36,10 +36,10 @@ _NO_GENERATION = (1 << 64) - 1
 
 
 class Keeper:
-    """Works in a thread of its own until `close`."""
+    """For one bridge: one that hangs must not cost another its lease. Works in a thread of its own until `close`."""
 
-    def __init__(self, board: Board, *, voice: Voice) -> None:
-        self._board, self._voice = board, voice
+    def __init__(self, place: Place, *, voice: Voice) -> None:
+        self._place, self._voice = place, voice
         self._cookie = LEASE_OWNER << 48 | randbits(48)
         self._told: set[Line] = set()
         self._closing = Event()
@@ -47,16 +47,16 @@ class Keeper:
         self._thread.start()
 
     def close(self) -> None:
-        """Give up all leases, so that another one takes over at once."""
+        """Give up the lease, so that another one takes over at once."""
         self._closing.set()
         self._thread.join()
-        for line in self._board.lines:
+        for line in self._place.lines:
             if not line.is_standby:
                 line.carrier.send(self._lease(Command.DELETE))
 
     def _keep(self) -> None:
         while not self._closing.wait(_STEP_S):
-            lines = self._board.lines
+            lines = self._place.lines
             self._told &= set(lines)
             for line in lines:
                 try:
@@ -79,8 +79,8 @@ class Keeper:
             line.carrier.send(self._lease(Command.ADD))
             line.is_standby = False
             self._told.discard(line)
-            self._voice.tell("this controller is master", bridge=line.bridge)
-            self._board.wake()
+            self._voice.tell("this controller is master", bridge=self._place.label)
+            self._place.wake()
 
     def _stand_by(self, line: Line) -> None:
         if line in self._told:
@@ -88,7 +88,7 @@ class Keeper:
         self._told.add(line)
         _, generation = _ask(line, RoleRequest(Role.NOCHANGE))
         _ask(line, RoleRequest(Role.SLAVE, 0 if generation == _NO_GENERATION else generation))
-        self._voice.tell("another controller is master; standing by", bridge=line.bridge)
+        self._voice.tell("another controller is master; standing by", bridge=self._place.label)
 
     def _lease(self, command: Command) -> bytes:
         options = (f"hard_timeout={_LEASE_S}",)

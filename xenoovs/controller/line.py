@@ -78,14 +78,16 @@ class HostView:
 class Line:
     """One connected bridge.
 
+    label:      what tells it from all others, for messages (`Place.label`).
     generation: another after the bridge had lost its flows; None until that is known.
     is_standby: another controller is master.
     is_here:    it is of this host; None: nobody has looked.
     host_view:  the host's bridges, as `ControllerSwitch` saw them last.
     """
 
-    def __init__(self, carrier: Carrier, *, bridge: str, datapath_id: int, ports: tuple[Port, ...]) -> None:
-        self.carrier, self.bridge, self.datapath_id, self.ports = carrier, bridge, datapath_id, ports
+    def __init__(self, carrier: Carrier, *, bridge: str, label: str, datapath_id: int, ports: tuple[Port, ...]) -> None:
+        self.carrier, self.bridge, self.label = carrier, bridge, label
+        self.datapath_id, self.ports = datapath_id, ports
         self.generation: int | None = None
         self.is_standby = False
         self.is_here: bool | None = None
@@ -131,7 +133,7 @@ class Line:
         return self.unreachable(f"the connection is lost ({self._end or 'it takes nothing any more'}); it comes back")
 
     def unreachable(self, reason: str) -> SwitchUnreachable:
-        return SwitchUnreachable(target=f"bridge {self.bridge} ({self.carrier.peer})", reason=reason)
+        return SwitchUnreachable(target=f"bridge {self.label} ({self.carrier.peer})", reason=reason)
 
     @property
     def names(self) -> dict[int, str]:

@@ -8,17 +8,20 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from threading import BoundedSemaphore, Event, Thread
+from threading import Event, Thread
+from time import monotonic
 
+from xenoovs.controller.doorway import Doorway
 from xenoovs.controller.pipe import Pipe
 from xenoovs.controller.voice import Voice
 from xenoovs.errors import CannotListen, CertificateUnusable
 
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})", re.ASCII)
-_CONNECTIONS = 64
-"""At one time, strangers included. More wait in the kernel's queue."""
+_QUEUE = 128
+"""Connections that the kernel accepts ahead of us."""
 _TLS_TIMEOUT_S = 5.0
 _TICK_S = 0.2
 _LOOPBACK = {4: "127.0.0.1", 6: "::1"}
@@ -69,14 +72,26 @@ class Certificates:
         return context
 
 
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A connection that was accepted. `at_s`: when, monotonic. `let_in`: to be called when it is known who it is."""
+
+    peer: tuple[str, int]
+    at_s: float
+    let_in: Callable[[], None]
+
+
 class Listener:
-    """Accepts connections until it is closed; each is served in a thread of its own."""
+    """Accepts connections until it is closed; each is served in a thread of its own.
+
+    serve: takes a connection that is encrypted by now, if it has to be.
+    """
 
     def __init__(
         self,
         address: Address,
         *,
-        serve: Callable[[Pipe, tuple[str, int]], None],
+        serve: Callable[[Pipe, Visit], None],
         voice: Voice,
         certificates: Certificates | None = None,
     ) -> None:
@@ -86,7 +101,7 @@ class Listener:
         self._socket = _listen(address)
         self.address = Address(address.host, self._socket.getsockname()[1])
         self._closing = Event()
-        self._places = BoundedSemaphore(_CONNECTIONS)
+        self._doorway = Doorway()
         self._accepting = Thread(target=self._accept_forever, name="xenoovs-listen", daemon=True)
         self._accepting.start()
 
@@ -111,28 +126,30 @@ class Listener:
 
     def _accept_forever(self) -> None:
         while not self._closing.is_set():
-            if not self._places.acquire(timeout=_TICK_S):
-                continue
             try:
-                accepted = self._socket.accept()
+                sock, peer = self._socket.accept()
+                if self._context is not None:
+                    sock.settimeout(_TLS_TIMEOUT_S)
+                    sock = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
             except OSError:
-                self._places.release()
                 continue
-            Thread(target=self._welcome, args=accepted, name="xenoovs-switch", daemon=True).start()
+            self._doorway.enter(sock, peer[0])
+            visit = Visit(peer, monotonic(), partial(self._doorway.known, sock))
+            Thread(target=self._welcome, args=(sock, visit), name="xenoovs-switch", daemon=True).start()
 
-    def _welcome(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+    def _welcome(self, sock: socket.socket, visit: Visit) -> None:
         try:
             with suppress(OSError), sock:
-                self._serve(Pipe(self._secure(sock, peer)), peer)
+                self._secure(sock, visit.peer)
+                self._serve(Pipe(sock), visit)
         finally:
-            self._places.release()
+            self._doorway.known(sock)
 
-    def _secure(self, sock: socket.socket, peer: tuple[str, int]) -> socket.socket:
-        if self._context is None:
-            return sock
-        sock.settimeout(_TLS_TIMEOUT_S)
+    def _secure(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+        if not isinstance(sock, ssl.SSLSocket):
+            return
         try:
-            return self._context.wrap_socket(sock, server_side=True)
+            sock.do_handshake()
         except OSError as error:
             reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
             self._voice.warn("a connection is refused: no TLS with a certificate we trust", peer=peer[0], reason=reason)
@@ -145,7 +162,7 @@ def _listen(address: Address) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((address.host, address.port))
-        sock.listen(_CONNECTIONS)
+        sock.listen(_QUEUE)
         sock.settimeout(_TICK_S)
     except OSError as error:
         sock.close()

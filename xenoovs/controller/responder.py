@@ -1,4 +1,4 @@
-"""Answers neighbour solicitations for the addresses of the services, on all bridges that are connected."""
+"""Answers neighbour solicitations for the addresses of the services of one bridge."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Responder:
                 self.answered += 1
                 line.carrier.send(packed)
         except (WireError, NotEncodable) as strange:
-            self._voice.warn("a packet of a bridge is not understood", bridge=line.bridge, reason=str(strange))
+            self._voice.warn("a packet of a bridge is not understood", bridge=line.label, reason=str(strange))
 
     def close(self) -> None:
         """Take the flows away, so that neighbour discovery goes on without us at once."""
@@ -111,4 +111,4 @@ class Responder:
         now_s = self._now_s()
         if now_s >= self._quiet_until_s:
             self._quiet_until_s = now_s + _QUIET_S
-            self._voice.warn("packets come faster than they are answered", bridge=line.bridge, limit_pps=RATE_PER_S)
+            self._voice.warn("packets come faster than they are answered", bridge=line.label, limit_pps=RATE_PER_S)

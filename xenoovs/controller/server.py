@@ -10,8 +10,9 @@ from typing import Self
 from xenoovs.controller.board import Board
 from xenoovs.controller.framework import silence
 from xenoovs.controller.keeper import Keeper
-from xenoovs.controller.listen import Address, Certificates, Listener
+from xenoovs.controller.listen import Address, Certificates, Listener, Visit
 from xenoovs.controller.pipe import Pipe
+from xenoovs.controller.place import Place
 from xenoovs.controller.responder import Responder
 from xenoovs.controller.session import FRAMEWORK, Patience, Session
 from xenoovs.controller.voice import Voice
@@ -22,16 +23,33 @@ _TICK_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """datapath_ids: the only bridges that may connect; empty: all that are asked for.
-
-    certificates: None speaks plain TCP. is_redundant: other controllers share the bridges.
-    """
+    """certificates: None speaks plain TCP. is_redundant: other controllers share the bridges."""
 
     address: Address
-    datapath_ids: frozenset[int] = frozenset()
     certificates: Certificates | None = None
     patience: Patience = field(default_factory=Patience)
     is_redundant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A bridge that is wanted, and who serves it: no two bridges share a thread, a rate limit or a lease."""
+
+    place: Place
+    responder: Responder
+    keeper: Keeper | None
+
+    def close(self) -> None:
+        self.responder.close()
+        if self.keeper is not None:
+            self.keeper.close()
+
+
+def make_post(place: Place, *, voice: Voice, is_redundant: bool = False) -> Post:
+    """From now on it is served."""
+    responder = Responder(lambda: place.lines, voice=voice)
+    place.on_packet(responder.hear)
+    return Post(place, responder, Keeper(place, voice=voice) if is_redundant else None)
 
 
 class Server:
@@ -40,15 +58,13 @@ class Server:
     def __init__(self, settings: Settings, *, voice: Voice) -> None:
         silence(FRAMEWORK)
         FRAMEWORK.prepare()
-        self._patience = settings.patience
+        self._patience, self._voice, self._is_redundant = settings.patience, voice, settings.is_redundant
         self._sessions: set[Session] = set()
+        self._posts: dict[Place, Post] = {}
         self._is_closing = False
-        self.board = Board(voice=voice, datapath_ids=settings.datapath_ids, is_redundant=settings.is_redundant)
+        self.board = Board(voice=voice, is_redundant=settings.is_redundant)
         self._listener = Listener(settings.address, serve=self._serve, voice=voice, certificates=settings.certificates)
         self.board.where = self._listener.target
-        self.responder = Responder(lambda: self.board.lines, voice=voice)
-        self.board.on_packet(self.responder.hear)
-        self._keeper = Keeper(self.board, voice=voice) if settings.is_redundant else None
         voice.tell("waiting for bridges", at=self._listener.target, framework=FRAMEWORK.name)
 
     @property
@@ -61,11 +77,17 @@ class Server:
         """The same for a bridge of this host."""
         return self._listener.local_target
 
+    def want(self, bridge: str, datapath_id: int | None = None) -> Post:
+        """Let a bridge in when it comes, and serve it. The same post for the same bridge."""
+        place = self.board.want(bridge, datapath_id)
+        if place not in self._posts:
+            self._posts[place] = make_post(place, voice=self._voice, is_redundant=self._is_redundant)
+        return self._posts[place]
+
     def close(self) -> None:
         """Let go of all bridges. Their flows stay."""
-        self.responder.close()
-        if self._keeper is not None:
-            self._keeper.close()
+        for post in self._posts.values():
+            post.close()
         self._is_closing = True
         self._listener.close()
         for session in tuple(self._sessions):
@@ -82,8 +104,8 @@ class Server:
     ) -> None:
         self.close()
 
-    def _serve(self, pipe: Pipe, peer: tuple[str, int]) -> None:
-        session = Session(pipe, peer, self.board.ears, self._patience)
+    def _serve(self, pipe: Pipe, visit: Visit) -> None:
+        session = Session(pipe, visit.peer, self.board.ears, self._patience, visit=visit)
         self._sessions.add(session)
         try:
             if not self._is_closing:

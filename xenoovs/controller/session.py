@@ -28,6 +28,7 @@ from xenoovs.controller.frames import (
     spoken_versions,
 )
 from xenoovs.controller.framework import OPENFLOW, load_framework
+from xenoovs.controller.listen import Visit
 from xenoovs.controller.port import Port, PortTable, port_of
 from xenoovs.errors import MalformedOpenFlow, WireError
 from xenoovs.openflow.wire.frame import VERSION
@@ -65,16 +66,27 @@ class Ears:
 class Session(FRAMEWORK.controller.Datapath):  # type: ignore[misc,name-defined]
     """`spoken`: the OpenFlow versions that the switch offers, by their numbers on the wire.
 
-    is_settled: set by whoever has let the bridge in; until then the time of the handshake runs.
+    is_settled: whether it was let in or refused; until then the time of the handshake runs. accepted_s: since when it
+    is connected, monotonic.
     """
 
-    def __init__(self, socket: Any, address: object, ears: Ears, patience: Patience | None = None) -> None:
-        self._ears, self._patience = ears, patience or Patience()
+    def __init__(
+        self,
+        socket: Any,
+        address: object,
+        ears: Ears,
+        patience: Patience | None = None,
+        *,
+        visit: Visit | None = None,
+    ) -> None:
+        """`visit`: how it came; None: by a launcher's own server."""
+        self._ears, self._patience, self._visit = ears, patience or Patience(), visit
         self._sending = Lock()
         self._begun_s = self._heard_s = self._asked_s = monotonic()
+        self.accepted_s = self._begun_s if visit is None else visit.at_s
         self.spoken: tuple[int, ...] = ()
         self._table = PortTable()
-        self.is_settled = False
+        self.is_settled = self._is_abandoned = False
         self.end = ""
         super().__init__(socket, address)
 
@@ -98,6 +110,12 @@ class Session(FRAMEWORK.controller.Datapath):  # type: ignore[misc,name-defined]
             else tuple(port_of(described) for described in self.ports.values())
         )
 
+    def settle(self) -> None:
+        """It is a bridge that is wanted."""
+        self.is_settled = True
+        if self._visit is not None:
+            self._visit.let_in()
+
     def serve(self) -> None:
         """Until the connection ends."""
         self.end = "the switch closed the connection"
@@ -105,13 +123,13 @@ class Session(FRAMEWORK.controller.Datapath):  # type: ignore[misc,name-defined]
             self.send_msg(self.ofproto_parser.OFPHello(self))
             self._read()
         except MalformedOpenFlow as malformed:
-            self.end = str(malformed)
+            self.abandon(str(malformed))
         except WireError as malformed:
-            self.end = f"malformed OpenFlow: {malformed}"
+            self.abandon(f"malformed OpenFlow: {malformed}")
         except OSError as error:
-            self.end = error.strerror or type(error).__name__
+            self.abandon(error.strerror or type(error).__name__)
         except Exception as error:  # noqa: BLE001 - what a hostile message makes the framework raise is without limit
-            self.end = f"malformed OpenFlow: {type(error).__name__}: {error}"
+            self.abandon(f"malformed OpenFlow: {type(error).__name__}: {error}")
         finally:
             self.set_state(_DEAD)
             self.socket.close()
@@ -130,8 +148,10 @@ class Session(FRAMEWORK.controller.Datapath):  # type: ignore[misc,name-defined]
         return True
 
     def abandon(self, reason: str) -> None:
-        """End the connection. May be called by any thread."""
-        self.end = reason
+        """End the connection. May be called by any thread; the first reason is the one that is told."""
+        if not self._is_abandoned:
+            self.end = reason
+        self._is_abandoned = True
         self.state = _DEAD
         try:
             self.socket.shutdown(SHUT_RDWR)

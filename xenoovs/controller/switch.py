@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from xenoovs.controller.board import Board
 from xenoovs.controller.bundle import send_bundle
 from xenoovs.controller.dump import count, dump
 from xenoovs.controller.line import HostView, Line
-from xenoovs.errors import BridgeMissing, StandingBy, SwitchError
+from xenoovs.controller.place import Place
+from xenoovs.controller.port import Port
+from xenoovs.errors import BridgeMissing, NotTold, OtherBridge, StandingBy, SwitchError
 from xenoovs.openflow.bundle import Bundle
-from xenoovs.openflow.cookie import OWNER, OWNER_MASK, is_ours
+from xenoovs.openflow.cookie import FAMILY, FAMILY_MASK, OWNER, OWNER_MASK, is_foreign
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.render import render_flow
 from xenoovs.openflow.value import render_mac
 from xenoovs.switch.api import BridgeState, PortState
 from xenoovs.switch.live import LiveSwitch
-from xenoovs.switch.ofctl import Ofctl
 
 _OURS = OWNER << 48
 _SERVICE_MASK = OWNER_MASK | 0xFFFFFFFF
@@ -28,11 +30,13 @@ class ControllerSwitch:
 
     local:      the Open vSwitch of this host, for megaflows, traces and its database; None: the switch is elsewhere.
     patience_s: how long a call waits for a bridge that is not connected.
+    only:       the one bridge that may be worked on; None: any, which is let in as soon as it is asked for.
     """
 
     board: Board
     local: LiveSwitch | None = None
     patience_s: float = 0.0
+    only: Place | None = None
 
     def bridges(self) -> tuple[BridgeState, ...]:
         """All bridges of the host where it is ours, else those that are connected.
@@ -40,7 +44,7 @@ class ControllerSwitch:
         The database is asked again when a port has come or gone, which a bridge tells; asking takes longer than all the
         rest of what has to be done when a port goes down. `describe` always asks.
         """
-        lines = self.board.lines
+        lines = self.board.lines if self.only is None else self.only.lines
         if self.local is None or not all(map(self._is_here, lines)):
             return tuple(_state(line) for line in lines)
         if not lines:
@@ -56,7 +60,7 @@ class ControllerSwitch:
         return self.local.describe(bridge) if self.local is not None and self._is_here(line) else _state(line)
 
     def incarnation(self, bridge: str) -> str | None:
-        line = self.board.find(bridge)
+        line = self._place(bridge).line
         return None if line is None else f"{line.datapath_id:016x}-{line.generation}"
 
     def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
@@ -74,11 +78,11 @@ class ControllerSwitch:
         return "".join(f" {render_flow(seen.flow)}\n" for seen in flows)
 
     def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
-        return tuple(seen for seen in dump(self._line(bridge)) if not is_ours(seen.flow.cookie))
+        return tuple(seen for seen in dump(self._line(bridge)) if is_foreign(seen.flow.cookie))
 
     def count_foreign_flows(self, bridge: str) -> int:
         line = self._line(bridge)
-        return count(line) - count(line, cookie=_OURS, cookie_mask=OWNER_MASK)
+        return count(line) - count(line, cookie=FAMILY, cookie_mask=FAMILY_MASK)
 
     def apply(self, bridge: str, bundle: Bundle) -> None:
         """All flow-mods or none. Raises BundleRejected, StandingBy, SwitchUnreachable."""
@@ -95,44 +99,52 @@ class ControllerSwitch:
     def trace(self, bridge: str, flow: str) -> str:
         return self._host("a trace").trace(bridge, flow)
 
+    def _place(self, bridge: str) -> Place:
+        if self.only is None:
+            return self.board.want(bridge)
+        if self.only.bridge != bridge:
+            raise OtherBridge(mine=self.only.label, wanted=bridge)
+        return self.only
+
     def _line(self, bridge: str) -> Line:
-        if self.local is not None and self.board.find(bridge) is None:
+        place = self._place(bridge)
+        if self.local is not None and place.line is None:
             present = self.local.endpoint.bridges_with_socket()
             if present and bridge not in present:
                 raise BridgeMissing(bridge=bridge, present=present)
-        return self.board.line(bridge, patience_s=self.patience_s)
+        return place.connected(patience_s=self.patience_s)
 
     def _is_here(self, line: Line) -> bool:
         """Whether it is a bridge of this host, and not another one of the same name."""
         if line.is_here is None and self.local is not None:
+            mine = line.bridge, f"{line.datapath_id:016x}"
             try:
-                line.is_here = Ofctl(self.local.endpoint).datapath_id(line.bridge) == f"{line.datapath_id:016x}"
+                line.is_here = mine in {(state.name, state.datapath_id) for state in self.local.bridges()}
             except SwitchError:
-                line.is_here = False
+                return False
         return bool(line.is_here)
 
     def _host(self, wanted: str) -> LiveSwitch:
-        if self.local is None:
-            raise SwitchError(
-                f"OpenFlow cannot tell {wanted}: ask on the host of the switch, where xenoovs finds ovs-vswitchd"
-            )
+        lines = () if self.only is None else self.only.lines
+        if self.local is None or not all(map(self._is_here, lines)):
+            raise NotTold(wanted=wanted)
         return self.local
+
+
+def port_states(lines: Iterable[Line]) -> dict[str, PortState] | None:
+    """The ports of a bridge by their names, as OpenFlow tells them; None while it is not connected."""
+    return next(({state.name: state for state in map(_port_state, line.ports)} for line in lines), None)
+
+
+def _port_state(port: Port) -> PortState:
+    # Open vSwitch counts its ports in 16 bits (ovs-vswitchd.conf.db(5), column ofport).
+    number, kind = port.number & 0xFFFF, "internal" if port.is_local else "system"
+    return PortState(port.name, number, kind, link_up=port.is_up, mac=render_mac(port.mac))
 
 
 def _state(line: Line) -> BridgeState:
     """What OpenFlow tells of a bridge."""
-    ports = (
-        PortState(
-            port.name,
-            # Open vSwitch counts its ports in 16 bits (ovs-vswitchd.conf.db(5), column ofport).
-            port.number & 0xFFFF,
-            "internal" if port.is_local else "system",
-            link_up=port.is_up,
-            mac=render_mac(port.mac),
-        )
-        for port in line.ports
-    )
-    states = tuple(sorted(ports, key=lambda port: port.name))
+    states = tuple(sorted(map(_port_state, line.ports), key=lambda port: port.name))
     return BridgeState(
         line.bridge,
         states,

@@ -19,6 +19,14 @@ class Unknown:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Silent(Unknown):
+    """Nothing is known as a process takes questions and answers none. `mend`: commands that make it answer again."""
+
+    process: str
+    mend: tuple[tuple[str, ...], ...] = ()
+
+
 NOT_ASKED = Unknown("not asked")
 
 Seen: TypeAlias = T | Unknown

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from xenoovs.datapath.megaflow import Key, Megaflow, split_keys
-from xenoovs.datapath.value import MaskedValue, parse_masked, read_masked
+from xenoovs.datapath.value import MaskedValue, read_masked
 
 _ATTRIBUTES: Mapping[tuple[str, str], tuple[str, int]] = {
     ("eth", "src"): ("dl_src", 48),
@@ -39,6 +39,9 @@ _WHOLE: Mapping[str, tuple[str, int]] = {"eth_type": ("dl_type", 16), "skb_mark"
 _FLAGS = ("fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns")
 """TCP flags by bit (packet_tcp_flag_to_string() in lib/packets.c)."""
 
+_LONG = 256
+"""Characters. Longer text is no address or number, and is not kept to be found again."""
+
 _FLAG = re.compile(r"([+-])([a-z]+)", re.ASCII)
 _PARSED = frozenset({name for name, _ in _ATTRIBUTES} | set(_WHOLE) | {"tcp_flags"})
 
@@ -50,12 +53,16 @@ def match_of(megaflow: Megaflow) -> dict[str, MaskedValue]:
 
 def _match_of(keys: tuple[Key, ...]) -> dict[str, MaskedValue]:
     match: dict[str, MaskedValue] = {}
+    inside: dict[str, MaskedValue] = {}
     for key in keys:
         fields = key.fields
-        if fields is None:
-            fields = _match_of(split_keys(key.inner)) if key.name == "encap" else fields_of(key.name, key.inner)
         if fields:
             match.update(fields)
+        elif fields is None and key.name == "encap":
+            inside = _match_of(split_keys(key.inner))
+        elif fields is None:
+            match.update(fields_of(key.name, key.inner))
+    match.update(inside)
     return match
 
 
@@ -66,7 +73,7 @@ def fields_of(name: str, inner: str) -> Mapping[str, MaskedValue]:
     """
     if name in _WHOLE:
         field, width = _WHOLE[name]
-        found = parse_masked(inner, width)
+        found = read_masked(inner, width)
         return {field: found} if found.mask else {}
     if name not in _PARSED or not inner:
         return {}
@@ -76,7 +83,7 @@ def fields_of(name: str, inner: str) -> Mapping[str, MaskedValue]:
         return {name: MaskedValue(on, seen)} if seen else {}
     fields = {}
     for item in inner.split(","):
-        attribute = _attribute(name, item)
+        attribute = (_attribute if len(item) <= _LONG else _attribute.__wrapped__)(name, item)
         if attribute is not None:
             fields[attribute[0]] = attribute[1]
     return fields

@@ -27,6 +27,9 @@ _USUAL = re.compile(
 _HEADER = "flow-dump from "
 """What ovs-vswitchd writes above the flows of one thread of the userspace datapath (lib/dpctl.c)."""
 
+_LONG = 4096
+"""Characters. Longer text is rare, and is not kept to be found again: it would fill the memory."""
+
 _OFFLOADED = {"yes": Offloaded.YES, "partial": Offloaded.PARTIAL}
 
 
@@ -64,7 +67,7 @@ def parse_megaflow(line: str, *, number: int | None = None) -> Megaflow:
     if not found:
         raise ParseError(text=line, offset=len(line), expected="' actions:'", line=number)
     try:
-        actions, remarks = _split_tail(tail)
+        actions, remarks = (_split_tail if len(tail) <= _LONG else _split_tail.__wrapped__)(tail)
     except KeyTextError as error:
         offset = len(head) + len(found) + error.offset
         raise ParseError(text=line, offset=offset, expected=error.expected, line=number) from None
@@ -160,7 +163,7 @@ def _parse_keys(text: str, offset: int) -> tuple[Key, ...]:
     try:
         # Without nesting every part has one parenthesis, and parts recur from line to line: each is read once.
         if text.endswith(")") and text.count("(") == len(flat) and text.count(")") == len(flat):
-            return tuple(map(_flat_key, flat))
+            return tuple(map(_flat_key if len(text) <= _LONG else _flat_key.__wrapped__, flat))
         keys = tuple(_key(key.name, key.inner) for key in split_keys(text))
     except KeyTextError as error:
         raise KeyTextError(offset + error.offset, error.expected) from None
@@ -196,7 +199,7 @@ def _count(text: str | None, name: str) -> int:
     return int(text)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=16384)
 def _used(text: str | None) -> float | None:
     if text == "never":
         return None

@@ -15,6 +15,9 @@ _KEYS = ("recirc_id(", "tunnel(", "in_port(", "skb_priority(", "ct_state(", "eth
 _ITEM = re.compile(r"(?:packets|bytes|used|flags|offloaded|dp|actions|dp-[a-z-]+):")
 _ONLY_UFID = re.compile(r"ufid:[0-9a-f-]+,")
 
+_LONGEST = 1 << 16
+"""Characters. What is longer already is not joined any further: it is no line that was wrapped."""
+
 
 def rejoin_lines(lines: Iterable[str]) -> Iterator[str]:
     """The lines of a dump, wrapped ones joined; an empty line stands for each that was joined to an earlier one.
@@ -25,22 +28,20 @@ def rejoin_lines(lines: Iterable[str]) -> Iterator[str]:
     joined = 0
     for raw in lines:
         line = raw.strip()
-        if held is not None and line and not _starts(line, held):
+        if held is not None and line and len(held) < _LONGEST and not _starts(line, held):
             held = _join(held, line)
             joined += 1
             continue
-        yield from _release(held, joined)
+        if held is not None:
+            yield held
+            yield from [""] * joined
         held, joined = line, 0
         if not line or line.startswith(_HEADER):
             yield line
             held = None
-    yield from _release(held, joined)
-
-
-def _release(held: str | None, joined: int) -> Iterator[str]:
     if held is not None:
         yield held
-        yield from ("" for _ in range(joined))
+        yield from [""] * joined
 
 
 def _starts(line: str, held: str) -> bool:

@@ -9,6 +9,7 @@ from xenoovs.errors.agent import (
     NotConfirmed,
     NotOffloaded,
     RequestRefused,
+    RoundLate,
     StateUnusable,
     TakenBack,
 )
@@ -22,6 +23,8 @@ from xenoovs.errors.controller import (
     FrameworkMissing,
     FrameworkUnusable,
     MalformedOpenFlow,
+    OtherBridge,
+    SameBridge,
     StandingBy,
 )
 from xenoovs.errors.lab import LabError
@@ -33,14 +36,17 @@ from xenoovs.errors.switch import (
     CommandTimeout,
     FlowsNotBack,
     MacUnknown,
+    NotTold,
     OpenFlowVersionDisabled,
+    OtherDatapath,
     PortsMissing,
     ReadBackDiffers,
     SwitchError,
+    SwitchSilent,
     SwitchUnreachable,
     UnusablePorts,
 )
-from xenoovs.errors.text import NotEncodable, ParseError, UnknownTableName, WireError
+from xenoovs.errors.text import FileUnusable, NotEncodable, ParseError, UnknownTableName, WireError
 
 __all__ = [
     "AgentMissing",
@@ -59,6 +65,7 @@ __all__ = [
     "ConfigError",
     "ConfigUnreadable",
     "ControllerTaken",
+    "FileUnusable",
     "Finding",
     "FlowTaken",
     "FlowsNotBack",
@@ -71,15 +78,21 @@ __all__ = [
     "NotConfirmed",
     "NotEncodable",
     "NotOffloaded",
+    "NotTold",
     "OpenFlowVersionDisabled",
+    "OtherBridge",
+    "OtherDatapath",
     "ParseError",
     "PortsMissing",
     "ReadBackDiffers",
     "RequestRefused",
+    "RoundLate",
+    "SameBridge",
     "SimulateError",
     "StandingBy",
     "StateUnusable",
     "SwitchError",
+    "SwitchSilent",
     "SwitchUnreachable",
     "TakenBack",
     "ToleranceUnreachable",

@@ -15,6 +15,19 @@ class ChangesHeld(XenoovsError):
         super().__init__(f"paused: {flow_mods} flow-mods are held back until `xenoovs resume`")
 
 
+class RoundLate(XenoovsError):
+    """A round of the agent that goes on and on. `after_s`: how long it has taken by now."""
+
+    retryable = True
+
+    def __init__(self, *, bridge: str, after_s: float) -> None:
+        self.bridge, self.after_s = bridge, after_s
+        super().__init__(
+            f"the look at bridge {bridge} is not over after {after_s:g} s: Open vSwitch is stopped or very busy, and "
+            "until it answers nobody knows whether a change was made"
+        )
+
+
 class NotConfirmed(XenoovsError):
     """A change that nobody confirmed in time, and that was taken back. `after_s`: seconds that were waited."""
 

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 
 class XenoovsError(Exception):
-    """Base of all errors that a user is meant to read. `retryable`: the same call may succeed later."""
+    """Base of all errors that a user is meant to read.
+
+    retryable: the same call may succeed later.
+    commands:  those that the message tells in backquotes, as they are typed for the Open vSwitch of the host itself;
+               the command line leads them to the one that was asked.
+    """
 
     retryable: bool = False
+    commands: tuple[str, ...] = ()

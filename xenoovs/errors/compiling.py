@@ -62,5 +62,5 @@ class SimulateError(XenoovsError):
     """A flow that cannot be simulated: it matches or does something that xenoovs never writes. `unknown`: its text."""
 
     def __init__(self, *, flow: str, unknown: str) -> None:
-        self.flow, self.unknown = flow, unknown
-        super().__init__(f"{flow}: {unknown} cannot be simulated; ask the switch with `ovs-appctl ofproto/trace`")
+        self.flow, self.unknown, self.commands = flow, unknown, ("ovs-appctl ofproto/trace",)
+        super().__init__(f"{flow}: {unknown} cannot be simulated; ask the switch with `{self.commands[0]}`")

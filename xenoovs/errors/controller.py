@@ -47,14 +47,36 @@ class StandingBy(SwitchError):
         super().__init__(f"another controller is master of bridge {bridge}; this one stands by")
 
 
+class OtherBridge(SwitchError):
+    """A config names another bridge than it did when the controller started. `mine`: the one that is kept."""
+
+    def __init__(self, *, mine: str, wanted: str) -> None:
+        self.mine, self.wanted = mine, wanted
+        super().__init__(
+            f"this controller keeps bridge {mine} and lets in no {wanted}; start it anew with the config of that bridge"
+        )
+
+
+class SameBridge(XenoovsError):
+    """Two configs are of one bridge, or cannot be told apart. `files`: both."""
+
+    def __init__(self, *, files: tuple[str, str], bridge: str) -> None:
+        self.files, self.bridge = files, bridge
+        super().__init__(
+            f"{files[0]} and {files[1]} are both of bridge {bridge}: a bridge has one config. If two hosts have a "
+            "bridge of that name, say in both which one: `datapath_id:` under `switch:`"
+        )
+
+
 class ControllerTaken(SwitchError):
     """A bridge has controllers that are not ours; `present`: their targets."""
 
     def __init__(self, *, bridge: str, present: Iterable[str]) -> None:
         self.bridge, self.present = bridge, tuple(present)
+        self.commands = (f"ovs-vsctl del-controller {bridge}",)
         super().__init__(
             f"bridge {bridge} has another controller ({', '.join(self.present)}) and was not changed; remove it with "
-            f"`ovs-vsctl del-controller {bridge}`, or stand beside it with --redundant"
+            f"`{self.commands[0]}`, or stand beside it with --redundant"
         )
 
 

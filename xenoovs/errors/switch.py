@@ -7,18 +7,30 @@ from collections.abc import Iterable, Mapping
 from xenoovs.errors.base import XenoovsError
 
 
+def _quoted(command: str) -> str:
+    return f"`{command}`"
+
+
 class SwitchError(XenoovsError):
     """Open vSwitch could not do or tell what it was asked."""
 
 
 class SwitchUnreachable(SwitchError):
-    """Nobody answers at the socket of Open vSwitch."""
+    """Nobody answers at the socket of Open vSwitch. `commands`: those in the reason."""
 
     retryable = True
 
-    def __init__(self, *, target: str, reason: str) -> None:
-        self.target, self.reason = target, reason
+    def __init__(self, *, target: str, reason: str, commands: tuple[str, ...] = ()) -> None:
+        self.target, self.reason, self.commands = target, reason, commands
         super().__init__(f"cannot reach Open vSwitch at {target}: {reason}")
+
+
+class SwitchSilent(SwitchUnreachable):
+    """A process of Open vSwitch takes questions and answers none."""
+
+    def __init__(self, *, target: str, reason: str, commands: tuple[str, ...]) -> None:
+        told = f"{reason}; to mend it, {' and '.join(map(_quoted, commands))}"
+        super().__init__(target=target, reason=told, commands=commands)
 
 
 class MacUnknown(SwitchError):
@@ -45,15 +57,37 @@ class MacUnknown(SwitchError):
         super().__init__(f"no MAC is known for {listed}{more}: {why}")
 
 
+class NotTold(SwitchError):
+    """By this way to the switch something cannot be had. `wanted`: what."""
+
+    def __init__(self, *, wanted: str) -> None:
+        self.wanted = wanted
+        super().__init__(
+            f"OpenFlow cannot tell {wanted}: ask on the host of the switch, where xenoovs finds ovs-vswitchd"
+        )
+
+
 class BridgeMissing(SwitchError):
     """The bridge of the config is not there."""
 
     def __init__(self, *, bridge: str, present: Iterable[str]) -> None:
         self.bridge, self.present = bridge, tuple(sorted(present))
         there = f"bridges here: {', '.join(self.present)}" if self.present else "there is no bridge at all"
+        self.commands = (f"ovs-vsctl add-br {bridge}",)
         super().__init__(
             f"bridge {bridge} does not exist ({there}); "
-            f"create it with `ovs-vsctl add-br {bridge}` or name another in switch.bridge"
+            f"create it with {_quoted(*self.commands)} or name another in switch.bridge"
+        )
+
+
+class OtherDatapath(SwitchError):
+    """The bridge has another datapath id than the config says; both as 16 hexadecimal digits."""
+
+    def __init__(self, *, bridge: str, wanted: str, found: str | None) -> None:
+        self.bridge, self.wanted, self.found = bridge, wanted, found
+        super().__init__(
+            f"bridge {bridge} here has the datapath id {found or '(none)'}, but the config is for {wanted}: "
+            "is this the right host? Nothing was changed"
         )
 
 
@@ -62,17 +96,19 @@ class PortsMissing(SwitchError):
 
     def __init__(self, *, bridge: str, elsewhere: dict[str, str | None]) -> None:
         self.bridge, self.elsewhere = bridge, dict(sorted(elsewhere.items()))
-        super().__init__(
-            "; ".join(self._explain(port, other) for port, other in self.elsewhere.items()) + "; nothing was changed"
-        )
+        self.commands = tuple(self._command(port, other) for port, other in self.elsewhere.items())
+        told = map(self._explain, self.elsewhere.items(), self.commands)
+        super().__init__(f"{'; '.join(told)}; nothing was changed")
 
-    def _explain(self, port: str, other: str | None) -> str:
+    def _command(self, port: str, other: str | None) -> str:
+        leave = "" if other is None else f"del-port {other} {port} -- "
+        return f"ovs-vsctl {leave}add-port {self.bridge} {port}"
+
+    def _explain(self, missing: tuple[str, str | None], command: str) -> str:
+        port, other = missing
         if other is None:
-            return f"port {port} is on no bridge; add it with `ovs-vsctl add-port {self.bridge} {port}`"
-        return (
-            f"port {port} is on bridge {other}, not on {self.bridge}; "
-            f"move it with `ovs-vsctl del-port {other} {port} -- add-port {self.bridge} {port}`"
-        )
+            return f"port {port} is on no bridge; add it with {_quoted(command)}"
+        return f"port {port} is on bridge {other}, not on {self.bridge}; move it with {_quoted(command)}"
 
 
 class CommandFailed(SwitchError):
@@ -105,10 +141,13 @@ class CommandTimeout(SwitchError):
 
 
 class UnusablePorts(SwitchError):
-    """Ports that are on the bridge but that no flow can name; `reasons` maps a port to what is wrong with it."""
+    """Ports that are on the bridge but that no flow can name; `reasons` maps a port to what is wrong with it.
 
-    def __init__(self, *, bridge: str, reasons: dict[str, str]) -> None:
-        self.bridge, self.reasons = bridge, dict(sorted(reasons.items()))
+    commands: those in the reasons.
+    """
+
+    def __init__(self, *, bridge: str, reasons: dict[str, str], commands: tuple[str, ...] = ()) -> None:
+        self.bridge, self.reasons, self.commands = bridge, dict(sorted(reasons.items())), commands
         told = "; ".join(f"port {port} of bridge {bridge} {reason}" for port, reason in self.reasons.items())
         super().__init__(f"{told}; nothing was changed")
 
@@ -118,9 +157,10 @@ class OpenFlowVersionDisabled(SwitchError):
 
     def __init__(self, *, bridge: str, version: str, spoken: Iterable[str]) -> None:
         self.bridge, self.version, self.spoken = bridge, version, tuple(spoken)
+        self.commands = (f"ovs-vsctl add bridge {bridge} protocols {version}",)
         super().__init__(
             f"bridge {bridge} speaks {', '.join(self.spoken) or 'other versions'} but not {version}; "
-            f"allow it with `ovs-vsctl add bridge {bridge} protocols {version}`"
+            f"allow it with {_quoted(*self.commands)}"
         )
 
 
@@ -129,10 +169,14 @@ class BundleRejected(SwitchError):
 
     error:   OpenFlow error name, e.g. OFPFMFC_TABLE_FULL; None where ovs-ofctl refused the text and sent nothing.
     message: the flow-mod that it is about, with the reason where there is one.
+    advice:  what to do; `commands` that it tells.
     """
 
-    def __init__(self, *, bridge: str, error: str | None, message: str, advice: str) -> None:
+    def __init__(
+        self, *, bridge: str, error: str | None, message: str, advice: str, commands: tuple[str, ...] = ()
+    ) -> None:
         self.bridge, self.error, self.message, self.advice = bridge, error, message, advice
+        self.commands = commands
         super().__init__(
             f"bridge {bridge} refused the change{f' with {error}' if error else ''} on: {message}; "
             f"no flow was changed; {advice}"
@@ -143,12 +187,13 @@ class ReadBackDiffers(SwitchError):
     """After a change the switch does not hold what was sent: somebody else changed our flows at the same time."""
 
     retryable = True
+    commands = ("xenoovs plan FILE",)
 
     def __init__(self, *, bridge: str, flows: int) -> None:
         self.bridge, self.flows = bridge, flows
         super().__init__(
             f"bridge {bridge} took the change, but {flows} of our flows read back differently: does another controller "
-            f"or a second xenoovs change this bridge? Look at `xenoovs plan`, then apply again"
+            f"or a second xenoovs change this bridge? Look at {_quoted(*self.commands)}, then apply again"
         )
 
 
@@ -157,9 +202,11 @@ class FlowsNotBack(SwitchError):
 
     def __init__(self, *, reasons: dict[str, str], files: dict[str, str]) -> None:
         self.reasons, self.files = dict(sorted(reasons.items())), dict(sorted(files.items()))
+        back = {bridge: f"ovs-ofctl -O OpenFlow14 bundle {bridge} {self.files[bridge]}" for bridge in self.reasons}
+        self.commands = (*back.values(), "xenoovs apply FILE")
         told = "; ".join(
-            f"bridge {bridge} is without its flows ({reason}): mend that, then run "
-            f"`ovs-ofctl -O OpenFlow14 bundle {bridge} {self.files[bridge]}`; `xenoovs apply` brings ours alone"
+            f"bridge {bridge} is without its flows ({reason}): mend that, then run {_quoted(back[bridge])}; "
+            f"{_quoted(self.commands[-1])} brings ours alone"
             for bridge, reason in self.reasons.items()
         )
         super().__init__(f"Open vSwitch was restarted, but {told}")

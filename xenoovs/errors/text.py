@@ -15,6 +15,14 @@ class ParseError(XenoovsError):
         super().__init__(f"{at}: expected {expected}, found {seen!r} in: {text[:200]!r}")
 
 
+class FileUnusable(XenoovsError):
+    """A recorded file that is not read, or not to its end."""
+
+    def __init__(self, *, file: str, reason: str) -> None:
+        self.file, self.reason = file, reason
+        super().__init__(f"{file}: {reason}")
+
+
 class UnknownTableName(ParseError):
     """A dump calls a table by a name (Flow_Table of ovs-vswitchd.conf.db(5)) whose number the reader was not told."""
 

@@ -19,12 +19,26 @@ class OtherTraffic(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Uplinks:
-    """Bridge and ports. Clients enter by `ingress`; `egress` leads to backends that name no port of their own."""
+    """Bridge and ports. Clients enter by `ingress`; `egress` leads to backends that name no port of their own.
+
+    datapath_id: of the bridge, 64 bits; None: whichever it has.
+    """
 
     bridge: str
     ingress: tuple[str, ...]
     egress: str
     other_traffic: OtherTraffic
+    datapath_id: int | None = None
+
+    @property
+    def label(self) -> str:
+        """What tells the bridge from all others, also on other hosts: `ovsbr1`, or `ovsbr1@0000c470bda056ac`."""
+        return label_of(self.bridge, self.datapath_id)
+
+
+def label_of(bridge: str, datapath_id: int | None) -> str:
+    """As `Uplinks.label`."""
+    return bridge if datapath_id is None else f"{bridge}@{datapath_id:016x}"
 
 
 @dataclass(frozen=True, slots=True)

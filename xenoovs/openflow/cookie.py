@@ -14,6 +14,10 @@ LEASE_OWNER, ANSWER_OWNER = 0x786C, 0x786E
 controller/answers.py). No program has them; nothing of theirs touches the packets of a service."""
 
 
+FAMILY, FAMILY_MASK = 0x786C << 48, 0xFFFC << 48
+"""All owners that are xenoovs: ASCII "xl" to "xo"."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cookie:
     """generation: of the pipeline's layout, 0..255. stage: index in the pipeline, 0..255. service: id, 0: none."""
@@ -31,9 +35,9 @@ def is_ours(value: int) -> bool:
     return value & OWNER_MASK == OWNER << 48
 
 
-def is_of_controller(value: int) -> bool:
-    """Whether a cookie is of a flow that a controller of xenoovs keeps beside the program."""
-    return value >> 48 in (LEASE_OWNER, ANSWER_OWNER)
+def is_foreign(value: int) -> bool:
+    """Whether a cookie is of somebody else: neither of the program nor of what a controller keeps beside it."""
+    return value & FAMILY_MASK != FAMILY
 
 
 def decode_cookie(value: int) -> Cookie | None:

@@ -82,7 +82,7 @@ def render_match(match: Match) -> str:
 
 
 def _render_conditions(match: Match, render: Callable[[Masked], str]) -> str:
-    keyword, told = _keyword(match)
+    keyword, told = _keyword(match.get(Field.DL_TYPE), match.get(Field.NW_PROTO))
     marks, registers, headers = list[str](), list[str](), list[str]()
     for masked in match.masked:
         rank = masked.field.rank
@@ -98,9 +98,9 @@ def _render_key(flow: Flow, render: Callable[[Masked], str]) -> str:
     return ",".join(filter(None, (priority, _render_conditions(flow.match, render))))
 
 
-def _keyword(match: Match) -> tuple[tuple[str, ...], tuple[Field, ...]]:
+@lru_cache(maxsize=1024)
+def _keyword(dl_type: Masked | None, nw_proto: Masked | None) -> tuple[tuple[str, ...], tuple[Field, ...]]:
     """The protocol keyword, if there is one, and the fields that it stands for."""
-    dl_type, nw_proto = match.get(Field.DL_TYPE), match.get(Field.NW_PROTO)
     if dl_type is None or not dl_type.is_exact:
         return (), ()
     if nw_proto is not None and nw_proto.is_exact and (both := KEYWORD_OF.get((dl_type.value, nw_proto.value))):

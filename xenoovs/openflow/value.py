@@ -126,8 +126,7 @@ def render_hex(value: int) -> str:
 
 
 def render_mac(value: int) -> str:
-    digits = f"{value:012x}"
-    return ":".join(digits[i : i + 2] for i in range(0, 12, 2))
+    return value.to_bytes(6, "big").hex(":")
 
 
 def render_ipv4(value: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from xenoovs.errors import BridgeMissing, PortsMissing, UnusablePorts
+from xenoovs.errors import BridgeMissing, OtherDatapath, PortsMissing, UnusablePorts
 from xenoovs.openflow.action import LOCAL
 from xenoovs.openflow.bundle import Bundle
 from xenoovs.openflow.flow import ObservedFlow
@@ -108,22 +108,26 @@ class Switch(Protocol):
         """The text of `ofproto/trace`; `flow`: as ovs-ofctl(8) writes a match. Raises BridgeMissing."""
 
 
-def require_ports(switch: Switch, bridge: str, ports: Iterable[str]) -> BridgeState:
+def require_ports(switch: Switch, bridge: str, ports: Iterable[str], *, datapath_id: int | None = None) -> BridgeState:
     """The state of a bridge that has all `ports`, each of which a flow can name.
 
-    Raises BridgeMissing, PortsMissing (which tells the bridges where the ports are), UnusablePorts.
+    `datapath_id`: the one that it has to have; None: any. Raises BridgeMissing, OtherDatapath, PortsMissing (which
+    tells the bridges where the ports are), UnusablePorts.
     """
     states = switch.bridges()
     state = next((candidate for candidate in states if candidate.name == bridge), None)
     if state is None:
         raise BridgeMissing(bridge=bridge, present=(candidate.name for candidate in states))
+    if datapath_id is not None and state.datapath_id != f"{datapath_id:016x}":
+        raise OtherDatapath(bridge=bridge, wanted=f"{datapath_id:016x}", found=state.datapath_id)
     wanted = sorted(set(ports) - {LOCAL})
     missing = [name for name in wanted if state.port(name) is None]
     if missing:
         raise PortsMissing(bridge=bridge, elsewhere={name: _home(states, name) for name in missing})
     reasons = {name: reason for name in wanted if (reason := _unusable(state, name)) is not None}
     if reasons:
-        raise UnusablePorts(bridge=bridge, reasons=reasons)
+        commands = tuple(command for name in reasons if (command := _look(name)) in reasons[name])
+        raise UnusablePorts(bridge=bridge, reasons=reasons, commands=commands)
     return state
 
 
@@ -131,11 +135,15 @@ def _home(states: Iterable[BridgeState], port: str) -> str | None:
     return next((state.name for state in states if state.port(port) is not None), None)
 
 
+def _look(name: str) -> str:
+    return f"ovs-vsctl list interface {name}"
+
+
 def _unusable(state: BridgeState, name: str) -> str | None:
     port = state.port(name)
     if port is None or port.ofport is None:
         error = port.error if port is not None else None
-        return f"does not work ({error or 'it has no OpenFlow number'}): see `ovs-vsctl list interface {name}`"
+        return f"does not work ({error or 'it has no OpenFlow number'}): see `{_look(name)}`"
     if name == state.name:
         return f"is the bridge's own port: call it {LOCAL}"
     if len(name.encode()) > MAX_PORT_NAME:

@@ -11,6 +11,7 @@ from pathlib import Path
 from xenoovs.datapath.host import Database, Device, Eswitch, Feature, HostFacts, Seen, Unknown
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, SwitchError, SwitchUnreachable
 from xenoovs.switch import links, sysfs
+from xenoovs.switch.answers import ask_database, ask_vswitchd
 from xenoovs.switch.daemon import read_daemon, read_learned
 from xenoovs.switch.devlink import PORTS, parse_subfunctions, read_eswitch
 from xenoovs.switch.endpoint import Endpoint
@@ -34,20 +35,25 @@ _LEFTOVERS = {
 
 def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
     """Everything that can be seen now. `modules`: those of the kernel to look for. Changes nothing, raises nothing."""
-    database, place = read_database(endpoint), place_of(endpoint)
+    # Asked first, with little patience: every further question to a process that hangs would wait for a minute.
+    silent = ask_vswitchd(endpoint)
+    database, place = ask_database(endpoint) or read_database(endpoint), place_of(endpoint)
+    daemon = silent or read_daemon(endpoint)
     facts = HostFacts(
         is_here=not isinstance(place, Unknown),
         database=database,
-        daemon=read_daemon(endpoint),
+        daemon=daemon,
         devices=_ELSEWHERE,
         kernel=_ELSEWHERE,
         neighbours=_ELSEWHERE,
-        learned={} if isinstance(database, Unknown) else read_learned(endpoint, database),
+        learned={} if isinstance(database, Unknown) or silent else read_learned(endpoint, database),
     )
     if isinstance(place, Unknown):
         return facts
     facts = replace(facts, leftovers=_leftovers(endpoint))
-    devices = _with_rules(endpoint, place, read_devices(place, _ports(database)))
+    devices = read_devices(place, _ports(database))
+    if silent is None:
+        devices = _with_rules(endpoint, place, devices)
     return replace(
         facts,
         devices=devices,

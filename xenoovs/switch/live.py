@@ -11,18 +11,22 @@ from xenoovs.switch.api import BridgeState
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ofctl import Ofctl
-from xenoovs.switch.ovsdb import read_bridges
+from xenoovs.switch.ovsdb import DEFAULT_TIMEOUT_S, read_bridges
 
 
 @dataclass(frozen=True, slots=True)
 class LiveSwitch:
-    """The Open vSwitch at `endpoint`; nothing is kept between calls. Implements `Switch`."""
+    """The Open vSwitch at `endpoint`; nothing is kept between calls. Implements `Switch`.
+
+    db_timeout_s: how long the database may take to answer.
+    """
 
     endpoint: Endpoint
+    db_timeout_s: float = DEFAULT_TIMEOUT_S
 
     def bridges(self) -> tuple[BridgeState, ...]:
         """All bridges. Raises SwitchError where the database is not the one of the ovs-vswitchd that has the flows."""
-        states = read_bridges(self.endpoint)
+        states = read_bridges(self.endpoint, timeout_s=self.db_timeout_s)
         if self.endpoint.is_split:
             self._check_same_switch(states)
         return states

@@ -10,7 +10,7 @@ from xenoovs.errors import SwitchUnreachable
 from xenoovs.switch.api import BridgeState, PortState
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.python_ovs import import_ovs
-from xenoovs.switch.stderr import explain
+from xenoovs.switch.stderr import unreachable
 
 if TYPE_CHECKING:
     from ovs.db.idl import Idl
@@ -95,7 +95,7 @@ def _check_reachable(db: str, *, deadline: float) -> None:
         if not error:
             return
         errors.append(error)
-    raise SwitchUnreachable(target=db, reason=explain(os.strerror(errors[0])))
+    raise unreachable(db, os.strerror(errors[0]))
 
 
 def _wait_for_contents(idl: Idl, *, target: str, deadline: float) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.switch.api import PortState
-from xenoovs.switch.stderr import explain
+from xenoovs.switch.stderr import explain, unreachable
 
 Ports = Mapping[str, Mapping[str, PortState]]
 """By name of bridge and of port."""
@@ -48,7 +48,7 @@ async def follow_ports(db: str) -> AsyncIterator[Ports]:
                 _take(rows, updates)
                 yield ports_of(rows)
     except OSError as error:
-        raise SwitchUnreachable(target=db, reason=explain(error.strerror or str(error))) from None
+        raise unreachable(db, error.strerror or str(error)) from None
     finally:
         writer.close()
 

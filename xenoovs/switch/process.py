@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import environ
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -84,11 +86,14 @@ def try_run(
     return Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
 
 
-async def start(argv: Sequence[str], *, output: int, env: Mapping[str, str]) -> asyncio.subprocess.Process:
+async def start(argv: Sequence[str], *, output: int, env: Mapping[str, str]) -> Process:
     """Start a program as leader of a session of its own, with nothing to read; the caller ends it.
 
     `output`: descriptor for stdout and stderr. `env`: its whole environment. Raises OSError.
     """
+    # Imported here: it takes 30 ms, and no command but the agent needs it.
+    import asyncio
+
     return await asyncio.create_subprocess_exec(
         *argv, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=env
     )

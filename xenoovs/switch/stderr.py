@@ -30,7 +30,8 @@ _WIRE_VERSIONS = {
 }
 """OpenFlow 1.5.1, 7.1.1: version field; names: column protocols of ovs-vswitchd.conf.db(5)."""
 
-_START = "is ovs-vswitchd running? Start it with `systemctl start openvswitch-switch`, or name another with --db"
+_START_COMMAND = "systemctl start openvswitch-switch"
+_START = f"is ovs-vswitchd running? If not, `{_START_COMMAND}`; or name another with --db"
 _LOST = "the connection was lost: ovs-vswitchd stopped or restarted meanwhile (its tables are then empty); try again"
 _REASONS = {
     "Permission denied": "permission denied; run as root, e.g. with sudo",
@@ -44,10 +45,14 @@ _REASONS = {
 }
 """strerror(3) of glibc under LC_ALL=C, and ovs_retval_to_string() of lib/util.c."""
 
+_TORN = re.compile(r"\|vconn_stream\|ERR\|connection dropped mid-packet$", re.MULTILINE)
+"""do_recv() of lib/vconn-stream.c; EPROTO alone may also mean a peer that speaks nonsense."""
+
 _CONNECTION = re.compile(rf"^ovs-(?:ofctl|appctl): .*\(({'|'.join(_REASONS)})\)$", re.MULTILINE)
 
+_SHOW_LIMITS = "ovs-vsctl list Flow_Table"
 _ADVICE = {
-    "OFPFMFC_TABLE_FULL": "the table has a limit: raise flow_limit of its Flow_Table (`ovs-vsctl list Flow_Table`)",
+    "OFPFMFC_TABLE_FULL": f"the table has a limit: raise flow_limit of its Flow_Table (`{_SHOW_LIMITS}`)",
     "OFPBAC_BAD_OUT_PORT": "the port is not on the bridge any more: plan again",
     "OFPBRC_EPERM": "the table belongs to Open vSwitch: use tables 0 to 253",
     "OFPBIC_BAD_TABLE_ID": "goto_table leads to higher tables only: use resubmit",
@@ -62,18 +67,32 @@ def lift(failed: CommandFailed, *, endpoint: Endpoint, bridge: str | None = None
     if bridge is not None and (found := _NEGOTIATION.search(failed.stderr)):
         spoken = tuple(_WIRE_VERSIONS.get(version, version) for version in found[1].split(", "))
         return OpenFlowVersionDisabled(bridge=bridge, version="OpenFlow14", spoken=spoken)
-    if not (found := _CONNECTION.search(failed.stderr)):
+    if not (reason := _broken_connection(failed.stderr)):
         return failed
     present = endpoint.bridges_with_socket()
-    if bridge is not None and found[1] == "No such file or directory" and present and bridge not in present:
+    if bridge is not None and reason == "No such file or directory" and present and bridge not in present:
         return BridgeMissing(bridge=bridge, present=present)
     target = endpoint.management(bridge) if bridge is not None else str(endpoint.local_rundir)
-    return SwitchUnreachable(target=target, reason=_REASONS[found[1]])
+    return unreachable(target, reason)
 
 
-def explain(reason: str) -> str:
+def _broken_connection(stderr: str) -> str | None:
+    """The text of strerror(3) for what broke the connection; None where nothing did."""
+    if _TORN.search(stderr):
+        return "End of file"
+    found = _CONNECTION.search(stderr)
+    return found[1] if found else None
+
+
+def unreachable(target: str, said: str) -> SwitchUnreachable:
     """What to do about an error of the system that stands between us and Open vSwitch, by its text in strerror(3)."""
-    return _REASONS.get(reason, reason)
+    reason = explain(said)
+    return SwitchUnreachable(target=target, reason=reason, commands=(_START_COMMAND,) if _START in reason else ())
+
+
+def explain(said: str) -> str:
+    """The same as words."""
+    return _REASONS.get(said, said)
 
 
 def lift_refusal(failed: CommandFailed, *, endpoint: Endpoint, bridge: str, lines: Sequence[str]) -> SwitchError:
@@ -90,4 +109,5 @@ def lift_refusal(failed: CommandFailed, *, endpoint: Endpoint, bridge: str, line
 def rejected(bridge: str, error: str | None, message: str) -> BundleRejected:
     """A bundle that was refused, and what to do. `error`: OpenFlow's name. `message`: the flow-mod that it is about."""
     advice = _ADVICE.get(error, _DEFAULT_ADVICE) if error else _DEFAULT_ADVICE
-    return BundleRejected(bridge=bridge, error=error, message=message, advice=advice)
+    commands = (_SHOW_LIMITS,) if _SHOW_LIMITS in advice else ()
+    return BundleRejected(bridge=bridge, error=error, message=message, advice=advice, commands=commands)

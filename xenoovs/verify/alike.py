@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from xenoovs.datapath.match import match_of
 from xenoovs.datapath.megaflow import Megaflow
-from xenoovs.datapath.value import parse_value
-from xenoovs.verify.check import Check, IgnoredTally, Judged
+from xenoovs.datapath.value import MaskedValue, parse_value
+from xenoovs.verify.check import Check, IgnoredTally, Judged, Shared, Taker
 from xenoovs.verify.expected import ExpectedBlock
 from xenoovs.verify.verdict import Verdict, verdict_of
 
@@ -25,20 +26,47 @@ _COUNTERS = re.compile(
     r", packets:([0-9]{1,20}), bytes:([0-9]{1,20}), used:(?:never|([0-9]{1,12}\.[0-9]{1,6})s)", re.ASCII
 )
 
+_MAC = re.compile(r"(?<=eth\(src=)(?:[0-9a-f]{2}:){5}[0-9a-f]{2}(?=[,/])", re.ASCII)
+_PORT = re.compile(r"(?<=(?:tcp|udp)\(src=)(?:[1-5]?[0-9]{1,4}|6[0-4][0-9]{3})(?=[,/])", re.ASCII)
+_INDIFFERENT_FIELDS = ("dl_src", "tp_src")
+"""Clients differ in these too where some flow makes megaflows of single connections; ports of 65000 and more are read
+one by one."""
+
+_MOST_SHAPES = 4096
+_REST = 65_536
+"""For so many lines none is looked for where of those before not even every other one was like an earlier one."""
+
+_ANY = MaskedValue(0, 0)
+
 _Key = tuple[str, str, str]
 """What stands before the address, between it and the counters, and behind them."""
 
 _Lookups = tuple[tuple[int, dict[int, ExpectedBlock]], ...]
 
 
+class _Parts(NamedTuple):
+    """Where a line has its keys, the source address, its end, and its counters."""
+
+    begin: int
+    start: int
+    end: int
+    counters: re.Match[str]
+    address: str
+
+
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What lines of one key share. `ignored`: where no block is possible; `judged`: by id of the block."""
+    """What lines of one key share. `ignored`: where no block is possible; `judged`: by id of the block.
+
+    taker: where such lines are of no block and may take packets of some; `mask`: of the source.
+    """
 
     width: int
+    mask: int
     lookups: _Lookups
     verdict: Verdict
     ignored: IgnoredTally | None
+    taker: Taker | None
     judged: dict[int, Judged] = field(default_factory=dict)
 
 
@@ -50,67 +78,85 @@ class AlikeLines:
         self.shapes: dict[_Key, _Shape] = {}
         # A filter of traffic control tells each megaflow apart by its ufid.
         self.is_usable = check.around.filters is None and not check.index.looks_at(_FIELDS.values())
+        self._met = self._resting = 0
+        self._key_of = _key_of if check.index.looks_at(_INDIFFERENT_FIELDS) else _general_key_of
 
     def add(self, line: str) -> bool:
         """Count a line; False: its like was never seen, or it is to be looked at itself."""
-        parts = _split(line)
-        shape = self.shapes.get(parts[0]) if parts else None
+        if self._resting:
+            self._resting -= 1
+            return False
+        parts = _split(line) if self.shapes else None
+        shape = self.shapes.get(self._key_of(line, parts)) if parts else None
         if parts is None or shape is None:
             return False
-        _, address, counters = parts
-        packets, size, used = counters.groups()
+        self._met += 1
+        packets, size, used = parts.counters.groups()
         try:
-            value = parse_value(address, shape.width)
+            value = parse_value(parts.address, shape.width)
         except ValueError:
             return False
+        used_s = float(used) if used else None
         if shape.ignored is not None:
             shape.ignored.add(int(packets), shape.verdict)
+            return True
+        if shape.taker is not None:
+            self._take(shape, shape.taker, value, packets=int(packets), used_s=used_s)
             return True
         for mask, blocks in shape.lookups:
             block = blocks.get(value & mask)
             if block is not None:
                 judged = shape.judged.get(id(block))
-                return judged is not None and self.check.count_alike(
-                    judged, int(packets), int(size), used_s=float(used) if used else None
-                )
+                return judged is not None and self.check.count_alike(judged, int(packets), int(size), used_s=used_s)
         return False
 
-    def learn(self, line: str, megaflow: Megaflow, judged: Judged | IgnoredTally | None) -> None:
+    def _take(self, shape: _Shape, taker: Taker, value: int, *, packets: int, used_s: float | None) -> None:
+        fields = taker.fields
+        if shape.mask:
+            fields = {**fields, _FIELDS[shape.width]: MaskedValue(value & shape.mask, shape.mask)}
+        self.check.take(taker, fields, packets=packets, used_s=used_s)
+
+    def learn(self, line: str, megaflow: Megaflow, shared: Shared | None) -> None:
         """Remember how a line was judged that was parsed and counted."""
+        if self._resting:
+            return
         verdict = verdict_of(megaflow)
-        if not self.is_usable or judged is None or verdict is None:
+        parts = _split(line) if self.is_usable and shared is not None and verdict is not None else None
+        if parts is None or shared is None or verdict is None:
             return
-        parts = _split(line)
-        if parts is None:
-            return
-        before, behind, _ = key = parts[0]
+        before, behind, _ = key = self._key_of(line, parts)
         if sum((before + behind).count(name) for name in _WIDTHS) != 1:
             return
         shape = self.shapes.get(key)
         if shape is None:
+            if len(self.shapes) >= _MOST_SHAPES:
+                # Where lines are all different, looking for alike ones costs more than it saves.
+                self._resting, self._met = (0 if self._met > _MOST_SHAPES else _REST), 0
+                self.shapes.clear()
             width = _WIDTHS[before[-len("ipv4(src=") :][:5]]
-            shape = self.shapes[key] = self._shape(megaflow, width, verdict, judged)
-        if isinstance(judged, Judged):
-            shape.judged[id(judged.tally.block)] = judged
+            shape = self.shapes[key] = self._shape(megaflow, width, verdict, shared)
+        if isinstance(shared, Judged):
+            shape.judged[id(shared.tally.block)] = shared
 
-    def _shape(self, megaflow: Megaflow, width: int, verdict: Verdict, judged: Judged | IgnoredTally) -> _Shape:
+    def _shape(self, megaflow: Megaflow, width: int, verdict: Verdict, shared: Shared) -> _Shape:
         fields = match_of(megaflow)
         name = _FIELDS[width]
-        source = fields.pop(name, None)
+        source = fields.pop(name, _ANY)
         places = tuple(self.check.index.places(megaflow.in_port, fields))
         lookups = tuple(
             (mask, blocks)
-            for place in places[:1]
+            for place in places
             for looked_at, mask, blocks in place.sources.by_mask
-            if mask == 0 or (looked_at == name and source is not None and source.mask & mask == mask)
+            if mask == 0 or (looked_at == name and source.mask & mask == mask)
         )
+        ignored = shared if isinstance(shared, IgnoredTally) and not lookups else None
+        taker = shared if isinstance(shared, Taker) and not lookups else None
         # Behind several entries the first may have no block for an address that the second has.
-        ignored = judged if isinstance(judged, IgnoredTally) and not places else None
-        return _Shape(width, lookups if len(places) == 1 else (), verdict, ignored)
+        return _Shape(width, source.mask, lookups if len(places) == 1 else (), verdict, ignored, taker)
 
 
-def _split(line: str) -> tuple[_Key, str, re.Match[str]] | None:
-    """The key, the address and the counters of a line; None: a line of another form."""
+def _split(line: str) -> _Parts | None:
+    """None: a line of another form."""
     start = line.find("ipv4(src=")
     if start < 0:
         start = line.find("ipv6(src=")
@@ -122,5 +168,15 @@ def _split(line: str) -> tuple[_Key, str, re.Match[str]] | None:
     if address is None or counters is None:
         return None
     ufid = _UFID.match(line)
-    key = line[ufid.end() if ufid else 0 : start], line[address.end() : counters.start()], line[counters.end() :]
-    return key, address[0], counters
+    return _Parts(ufid.end() if ufid else 0, start, address.end(), counters, address[0])
+
+
+def _key_of(line: str, parts: _Parts) -> _Key:
+    counters = parts.counters
+    return line[parts.begin : parts.start], line[parts.end : counters.start()], line[counters.end() :]
+
+
+def _general_key_of(line: str, parts: _Parts) -> _Key:
+    """Without values that no entry looks at: such lines are judged alike, whoever sent the packets."""
+    before, behind, after = _key_of(line, parts)
+    return _MAC.sub("", before, count=1), _PORT.sub("", behind, count=1), after

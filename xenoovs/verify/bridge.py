@@ -10,10 +10,16 @@ from xenoovs.errors import ParseError
 from xenoovs.verify.delivery import is_slow
 from xenoovs.verify.findings import Conclusion, conclude
 from xenoovs.verify.ignore import reason_of
+from xenoovs.verify.torn import TornLines
 from xenoovs.verify.verdict import Verdict, verdict_of
 
 _OFFLOAD_REASON = "dp-offload-info"
 """The remark in which newer forks of Open vSwitch say themselves why a megaflow is not offloaded."""
+
+
+_MOST_ROWS = 5_000
+_OTHERS = "(others)"
+"""Stands for the ports of rows beyond as many as anybody reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class BridgeFindings:
 
     read:     megaflows in the dump, of all bridges.
     unjudged: megaflows of a dump made without `-m`.
+    torn_more: lines that could not be read beyond those in `torn`.
     is_filtered: the dump may lack what is not offloaded, as all of it is.
     remarks:  what the dump says beside its megaflows.
     """
@@ -60,6 +67,7 @@ class BridgeFindings:
     unjudged: int
     is_filtered: bool = False
     remarks: tuple[str, ...] = ()
+    torn_more: int = 0
 
     @property
     def hw_share(self) -> float | None:
@@ -95,22 +103,25 @@ def check_bridge(
 ) -> BridgeFindings:
     """Sort a dump, as `datapath.parse.scan_dump` reads it. `ports` None: megaflows of all bridges. Never raises."""
     counts: dict[tuple[str, Verdict, str, bool], list[int]] = {}
-    torn, read, unjudged = list[ParseError](), 0, 0
+    torn, read, unjudged = TornLines(), 0, 0
     for megaflow in megaflows:
         if isinstance(megaflow, ParseError):
-            torn.append(megaflow)
+            torn.add(megaflow)
             continue
         read += 1
         if (verdict := verdict_of(megaflow)) is None:
             unjudged += 1
         elif ports is None or ports.has(megaflow.in_port):
             key = (megaflow.in_port or "", verdict, *_reason(megaflow, verdict, internal_ports))
+            if key not in counts and len(counts) >= _MOST_ROWS:
+                key = (_OTHERS, verdict, "", key[3])
             count = counts.setdefault(key, [0, 0, 0])
             count[0] += 1
             count[1] += megaflow.packets
             count[2] += megaflow.bytes
     ordered = sorted(counts, key=lambda key: (key[0], key[1].badness, not key[3], key[2]))
-    return BridgeFindings(tuple(BridgeRow(*key, *counts[key]) for key in ordered), tuple(torn), read, unjudged)
+    rows = tuple(BridgeRow(*key, *counts[key]) for key in ordered)
+    return BridgeFindings(rows, tuple(torn.listed), read, unjudged, torn_more=torn.more)
 
 
 def _reason(megaflow: Megaflow, verdict: Verdict, internal_ports: Set[str]) -> tuple[str, bool]:

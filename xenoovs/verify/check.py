@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from xenoovs.datapath.match import match_of
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.tc import TcFilter
 from xenoovs.datapath.value import MaskedValue
-from xenoovs.errors import ParseError
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.match import Masked
 from xenoovs.openflow.match import match_of as match_of_conditions
@@ -22,6 +22,7 @@ from xenoovs.verify.findings import BlockOffload, Ignored, Instance, Oddity, Off
 from xenoovs.verify.ignore import Reason, reason_of
 from xenoovs.verify.join import Place, index_blocks
 from xenoovs.verify.taken import TakenCounter
+from xenoovs.verify.torn import TornLines
 from xenoovs.verify.verdict import Verdict
 from xenoovs.verify.widened import OwnMask, WideningCounter, WideningKey
 
@@ -121,6 +122,23 @@ class Judged:
     widening: WideningKey | None
 
 
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """What a megaflow that may take packets of blocks shares with those that differ in its source alone.
+
+    megaflow: the first of them, with its `fields`. ignored: where it counts if it takes none.
+    """
+
+    megaflow: Megaflow
+    fields: Mapping[str, MaskedValue]
+    places: tuple[Place, ...]
+    verdict: Verdict
+    ignored: IgnoredTally
+
+
+Shared: TypeAlias = Judged | IgnoredTally | Taker
+
+
 class Check:
     """Takes megaflows one by one; `findings` at the end."""
 
@@ -129,14 +147,14 @@ class Check:
         self.index = index_blocks(services)
         self.tallies = {id(block): Tally(block) for service in services for block in service.blocks}
         self.ignored = {reason: IgnoredTally() for reason in Reason}
-        self.torn: list[ParseError] = []
+        self.torn = TornLines()
         self.unjudged = 0
         self.widened = WideningCounter(around.own_mask)
         self.taken = TakenCounter(self.index)
         self._expiring_s = _NEARLY * around.max_idle_s
         self._instances: dict[Oddity, list[Instance]] = {oddity: [] for oddity in Oddity}
 
-    def add(self, megaflow: Megaflow) -> Judged | IgnoredTally | None:
+    def add(self, megaflow: Megaflow) -> Shared | None:
         """Count a megaflow. Returns what alike ones share, None where there is no telling."""
         seen = seen_of(megaflow, self.around.filters)
         if seen is None:
@@ -152,15 +170,22 @@ class Check:
                 self._instances[oddity].append(_instance(oddity, megaflow, fields, found[1]))
         return judged
 
-    def _ignore(self, megaflow: Megaflow, seen: Seen, fields: Mapping[str, MaskedValue]) -> IgnoredTally | None:
-        reason = reason_of(megaflow, self.around.internal_ports)
-        may_take = self.taken.may_take(megaflow, fields, reason)
-        # What is gone soon may be what was, before the flows were changed.
-        is_recent = megaflow.used_s is None or megaflow.used_s < self._expiring_s
-        if not (may_take and is_recent and self.taken.add(megaflow, fields)):
+    def _ignore(self, megaflow: Megaflow, seen: Seen, fields: Mapping[str, MaskedValue]) -> Shared:
+        reason = reason_of(megaflow, self.around.internal_ports, fields)
+        places = self.taken.places(megaflow, fields, reason)
+        if not places:
             self.ignored[reason].add(megaflow.packets, seen.verdict)
-        # Alike ones with another source may take packets where this one does not.
-        return None if may_take else self.ignored[reason]
+            return self.ignored[reason]
+        taker = Taker(megaflow, fields, places, seen.verdict, self.ignored[reason])
+        self.take(taker, fields, packets=megaflow.packets, used_s=megaflow.used_s)
+        return taker
+
+    def take(self, taker: Taker, fields: Mapping[str, MaskedValue], *, packets: int, used_s: float | None) -> None:
+        """Count one more megaflow like `taker`, which has these fields."""
+        # What is gone soon may be what was, before the flows were changed.
+        is_recent = used_s is None or used_s < self._expiring_s
+        if not (is_recent and self.taken.add(taker.megaflow, fields, taker.places, packets=packets)):
+            taker.ignored.add(packets, taker.verdict)
 
     def count(self, judged: Judged, seen: Seen, used_s: float | None) -> tuple[Oddity, ...]:
         """Add the counters of one more megaflow, and return its oddities."""
@@ -221,7 +246,8 @@ class Check:
                 for reason, tally in self.ignored.items()
                 if tally.megaflows
             ),
-            torn=tuple(self.torn),
+            torn=tuple(self.torn.listed),
+            torn_more=self.torn.more,
             unjudged=self.unjudged,
             widenings=self.widened.result(),
             taken=self.taken.result(),

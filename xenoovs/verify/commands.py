@@ -51,6 +51,18 @@ class Where:
         """The same for a command of the host itself."""
         return self.typed(split(command))
 
+    def told(self, message: str, commands: Iterable[str]) -> str:
+        """A message with the commands of the host itself that it tells in backquotes, as they have to be typed."""
+        for command in dict.fromkeys(commands):
+            message = message.replace(f"`{command}`", self._quoted(command))
+        return message
+
+    def _quoted(self, command: str) -> str:
+        program, *rest = split(command)
+        if program == "systemctl" and self.rundir is not None:
+            return f"{rest[0]} it yourself (the Open vSwitch of {self.rundir} is no service of this host)"
+        return f"`{self.text(command)}`"
+
     @property
     def restart(self) -> tuple[str, ...]:
         """Commands that restart Open vSwitch, which forgets all flows, and give it ours again; for `text`."""

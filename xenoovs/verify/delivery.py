@@ -18,6 +18,8 @@ def delivers(megaflow: Megaflow, fields: Mapping[str, MaskedValue], block: Expec
 
 
 def _delivers_to(megaflow: Megaflow, fields: Mapping[str, MaskedValue], mac: int | None, port: str | None) -> bool:
+    if len(megaflow.actions) == 1 and "(" not in megaflow.actions[0] and port not in (None, megaflow.actions[0]):
+        return False
     if not _leaves_by(megaflow.actions, port):
         return False
     if mac is None or _writes(megaflow.actions, mac):
@@ -27,25 +29,25 @@ def _delivers_to(megaflow: Megaflow, fields: Mapping[str, MaskedValue], mac: int
     return came_with is not None and came_with.value == mac and not _rewrites(megaflow.actions)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def is_slow(actions: tuple[str, ...]) -> bool:
     """Whether each packet goes through ovs-vswitchd itself."""
     return any(action.startswith("userspace(") for action in actions)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _leaves_by(actions: tuple[str, ...], egress: str | None) -> bool:
     """Whether the port is among the actions. Behind a tunnel it has a name that Open vSwitch chose."""
     is_tunnel = any(action.startswith(("set(tunnel(", "tnl_push(")) for action in actions)
     return egress is None or is_tunnel or egress in actions
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _writes(actions: tuple[str, ...], dl_dst: int) -> bool:
     destination = f"dst={render_mac(dl_dst)}"
     return any(action.startswith("set(eth(") and destination in action for action in actions)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _rewrites(actions: tuple[str, ...]) -> bool:
     return any(action.startswith("set(eth(") and "dst=" in action for action in actions)

@@ -13,12 +13,15 @@ from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.verify.expected import ExpectedBlock
 from xenoovs.verify.verdict import Verdict, verdict_of
 from xenoovs.verify.why.actions import action_reasons
-from xenoovs.verify.why.case import Case, Evidence, shape_of
+from xenoovs.verify.why.case import Case, Evidence, Shape, shape_of
 from xenoovs.verify.why.kernel import kernel_reasons, silent_refusal
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason, rank
 from xenoovs.verify.why.settings import not_offered, setting_reasons
 
 FindBlock = Callable[[Megaflow], ExpectedBlock | None]
+
+_MOST_SUSPECTS = 100_000
+"""Each is kept to be asked about, in some two kilobytes."""
 
 _REMARK = "dp-offload-info"
 """Newer forks tell the reason in the dump itself, behind the actions."""
@@ -47,21 +50,22 @@ class Suspect:
 class Lineup:
     """The megaflows of a question: those not in hardware, and how many are. `evidence`: with what the dump tells.
 
-    unjudged: megaflows of a dump made without `-m`.
+    unjudged: megaflows of a dump made without `-m`. left_out: not in hardware, and more than are looked at.
     """
 
     suspects: tuple[Suspect, ...]
     in_hardware: int
     unjudged: int
-    shapes: frozenset[tuple[str | None, tuple[tuple[str, str], ...], tuple[str, ...]]]
+    shapes: frozenset[Shape]
+    left_out: int = 0
 
 
 def line_up(megaflows: Iterable[Megaflow], *, find: FindBlock, asked: Callable[[Suspect], bool]) -> Lineup:
     """Sort the megaflows of a dump. `asked`: whether the question is about this one."""
-    suspects, shapes, in_hardware, unjudged = list[Suspect](), set(), 0, 0
+    suspects, shapes, in_hardware, unjudged, left_out = list[Suspect](), set[Shape](), 0, 0, 0
     for megaflow in megaflows:
         verdict = verdict_of(megaflow)
-        if verdict is Verdict.HW:
+        if verdict is Verdict.HW and len(shapes) < _MOST_SUSPECTS:
             shapes.add(shape_of(megaflow))
         suspect = Suspect(megaflow, verdict or Verdict.ABSENT, find(megaflow))
         if not asked(suspect):
@@ -70,9 +74,11 @@ def line_up(megaflows: Iterable[Megaflow], *, find: FindBlock, asked: Callable[[
             unjudged += 1
         elif verdict is Verdict.HW:
             in_hardware += 1
-        else:
+        elif len(suspects) < _MOST_SUSPECTS:
             suspects.append(suspect)
-    return Lineup(tuple(suspects), in_hardware, unjudged, frozenset(shapes))
+        else:
+            left_out += 1
+    return Lineup(tuple(suspects), in_hardware, unjudged, frozenset(shapes), left_out)
 
 
 def diagnose(lineup: Lineup, evidence: Evidence) -> tuple[Diagnosis, ...]:

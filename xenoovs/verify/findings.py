@@ -161,7 +161,7 @@ class OffloadFindings:
     """All blocks in the order of the program.
 
     ignored:   megaflows of no block, by reason.
-    torn:      lines of the dump that could not be read.
+    torn:      lines of the dump that could not be read, the first ones; torn_more: how many there are beyond.
     unjudged:  megaflows in a dump made without `-m`, which hides where they run and the names of their ports.
     widenings: which services have narrower megaflows than planned, and by whose flows.
     instances: the first few megaflows of each oddity.
@@ -178,6 +178,7 @@ class OffloadFindings:
     instances: tuple[Instance, ...] = ()
     taken: tuple[Taking, ...] = ()
     is_filtered: bool = False
+    torn_more: int = 0
 
     @property
     def conclusion(self) -> Conclusion:

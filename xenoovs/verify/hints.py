@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 _REASON = re.compile(r", dp-(?!extra)[a-z-]+-info:(.+)$")
 _PMD = re.compile(r"flow-dump from pmd on cpu core: ([0-9]{1,9})", re.ASCII)
 _MOST_REASONS = 5
+_MOST_KEPT = 1000
 
 
 @dataclass(slots=True)
@@ -31,10 +32,14 @@ class Hints:
                 self.offloaded += ", offloaded:yes" in line
                 self.dummies += ", dp:dummy" in line
                 if ", dp-" in line and (found := _REASON.search(line.rstrip())):
-                    self.reasons[found[1]] += 1
-            elif found := _PMD.match(line):
+                    self._count(found[1])
+            elif (found := _PMD.match(line)) and len(self.cores) < _MOST_KEPT:
                 self.cores.append(int(found[1]))
             yield line
+
+    def _count(self, reason: str) -> None:
+        if reason in self.reasons or len(self.reasons) < _MOST_KEPT:
+            self.reasons[reason] += 1
 
     @property
     def all_offloaded(self) -> bool:

@@ -6,11 +6,12 @@ first packet of a tracked connection, and the bridge's own ports.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from enum import Enum
 
 from xenoovs.datapath.match import match_of
 from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.value import MaskedValue
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.openflow.field import ETH_ARP
 
@@ -40,14 +41,17 @@ class Reason(Enum):
         return self not in (Reason.RECIRCULATED, Reason.OTHER)
 
 
-def reason_of(megaflow: Megaflow, internal_ports: Set[str]) -> Reason:
-    """The first reason that applies. `internal_ports`: names of bridges and of their ports of type internal."""
-    fields = match_of(megaflow)
-    if megaflow.eth_type == ETH_ARP:
+def reason_of(megaflow: Megaflow, internal_ports: Set[str], fields: Mapping[str, MaskedValue] | None = None) -> Reason:
+    """The first reason that applies. `internal_ports`: names of bridges and of their ports of type internal.
+
+    fields: the match of the megaflow, where it is known already.
+    """
+    fields = match_of(megaflow) if fields is None else fields
+    eth_type, icmp_type, destination = (fields.get(name) for name in ("dl_type", "icmp_type", "dl_dst"))
+    if eth_type is not None and eth_type.value == ETH_ARP:
         return Reason.ARP
-    names = {key.name for key in megaflow.keys}
-    icmp_type, destination = fields.get("icmp_type"), fields.get("dl_dst")
     if icmp_type is not None and icmp_type.mask:
+        names = {key.name for key in megaflow.keys}
         if "icmpv6" in names and icmp_type.value in NEIGHBOUR_DISCOVERY:
             return Reason.NEIGHBOUR_DISCOVERY
         if any(name in names and icmp_type.value == code for name, code in _DESTINATION_UNREACHABLE.items()):

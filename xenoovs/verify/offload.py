@@ -28,7 +28,7 @@ def check_offload(
     check = Check(tuple(services), surroundings or Surroundings())
     for megaflow in megaflows:
         if isinstance(megaflow, ParseError):
-            check.torn.append(megaflow)
+            check.torn.add(megaflow)
         else:
             check.add(megaflow)
     return check.findings()
@@ -45,7 +45,7 @@ def check_dump(
             continue
         megaflow = read_line(line, number=number)
         if isinstance(megaflow, ParseError):
-            check.torn.append(megaflow)
+            check.torn.add(megaflow)
         elif megaflow is not None:
             alike.learn(line, megaflow, check.add(megaflow))
     return check.findings()

@@ -45,6 +45,7 @@ def to_json(
         "ignored": [_ignored(ignored) for ignored in findings.ignored],
         "unjudged": findings.unjudged,
         "torn_lines": [str(error) for error in findings.torn],
+        "torn_lines_more": findings.torn_more,
         "remarks": list(remarks),
         "byte_counters": BYTE_COUNTERS,
     }
@@ -72,6 +73,7 @@ def bridge_to_json(findings: BridgeFindings, *, required: float | None = None) -
         ],
         "unjudged": findings.unjudged,
         "torn_lines": [str(error) for error in findings.torn],
+        "torn_lines_more": findings.torn_more,
         "remarks": list(findings.remarks),
         "byte_counters": BYTE_COUNTERS,
     }

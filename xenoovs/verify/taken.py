@@ -6,7 +6,8 @@ does not lie in it holds packets of the block. Where it does not deliver them as
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from xenoovs.compile.pipeline import Stage
@@ -20,17 +21,23 @@ from xenoovs.verify.expected import ExpectedBlock, ExpectedService
 from xenoovs.verify.findings import OffloadFindings, Taking
 from xenoovs.verify.ignore import Reason
 from xenoovs.verify.join import BlockIndex, Place, Sources
+from xenoovs.verify.overlap import ANY, Fields, OverlapIndex
 
 _REASONS = (Reason.DROP, Reason.INTERNAL_PORT, Reason.OTHER)
 """Of megaflows that no block explains, those that a flow of somebody else may have made of a block's packets."""
 
-_UNTOLD = ("recirc(", "slow_path(", "clone(", "check_pkt_len(")
+_UNTOLD = re.compile(r"(?:recirc|slow_path|clone|check_pkt_len)\(")
 """Actions behind which the packets may yet go where they should."""
 
-_ANY = MaskedValue(0, 0)
+OTHER_WAYS = "(other actions)"
+"""Stands for the actions of megaflows that take packets in yet another way than the first ones."""
+
+_LATER = "frag=later"
+_MOST_WAYS = 500
+_MOST_GROUPS = 50_000
+
 _BY_NAME = {field.ovs_name: field for field in Field}
 
-_Fields = Mapping[str, MaskedValue]
 _Groups = tuple[tuple[ExpectedBlock, ...], ...]
 """Blocks, grouped by where their packets go."""
 
@@ -41,89 +48,83 @@ class _Tally:
     match: Match
     megaflows: int = 0
     packets: int = 0
-    groups: dict[int, tuple[ExpectedBlock, ...]] = field(default_factory=dict)
+    lost: dict[int, ExpectedBlock] = field(default_factory=dict)
+    added: set[int] = field(default_factory=set)
+
+    def add(self, packets: int, groups: Iterable[tuple[ExpectedBlock, ...]], *, lasting: object) -> None:
+        """`lasting`: whether the groups live as long as this, so that each needs to be added only once."""
+        self.megaflows += 1
+        self.packets += packets
+        for group in groups:
+            if id(group) in self.added:
+                continue
+            self.lost.update((id(block), block) for block in group)
+            if lasting:
+                self.added.add(id(group))
 
     @property
     def blocks(self) -> tuple[ExpectedBlock, ...]:
         """In the order of the program."""
-        found = {id(block) for group in self.groups.values() for block in group}
-        return tuple(block for block in self.service.blocks if id(block) in found)
+        return tuple(block for block in self.service.blocks if id(block) in self.lost)
 
 
 class TakenCounter:
-    """Gathers such megaflows, by service, ingress port and actions."""
+    """Gathers such megaflows, by service, ingress port and actions. What it keeps is bounded, whatever the dump."""
 
     def __init__(self, index: BlockIndex) -> None:
-        self.entries = tuple(index.entries.items())
-        self._places: dict[tuple[int, tuple[int, ...]], dict[tuple[str | None, tuple[int, ...]], list[Place]]] = {}
+        self.index = OverlapIndex(index)
         self._groups: dict[tuple[int, int, int], _Groups] = {}
         self._tallies: dict[tuple[str, str | None, tuple[str, ...]], _Tally] = {}
 
-    def may_take(self, megaflow: Megaflow, fields: _Fields, reason: Reason) -> bool:
-        """Whether a megaflow of no block, or one that differs in its source alone, can hold packets of a block."""
+    def places(self, megaflow: Megaflow, fields: Fields, reason: Reason) -> tuple[Place, ...]:
+        """By which packets of a block may come that this megaflow of no block holds, whatever its source."""
         if reason not in _REASONS or megaflow.recirc_id:
-            return False
-        if not any(True for _ in self.overlapping(megaflow.in_port, fields)):
-            return False
+            return ()
+        places = tuple(self.index.places(megaflow.in_port, fields))
         # A later fragment shows no port, so that it is of no service with ports; of others it is left out as well.
-        return not _is_untold(megaflow.actions) and not any("frag=later" in key.inner for key in megaflow.keys)
+        is_untold = not places or _is_untold(megaflow.actions) or any(_LATER in key.inner for key in megaflow.keys)
+        return () if is_untold else places
 
-    def add(self, megaflow: Megaflow, fields: _Fields) -> bool:
-        """Count a megaflow that may take packets; False: it takes none, so nothing was counted."""
+    def add(self, megaflow: Megaflow, fields: Fields, places: Iterable[Place], *, packets: int) -> bool:
+        """Count a megaflow of these fields that may take packets; False: it takes none, so nothing was counted."""
         is_taken = False
-        for place in self.overlapping(megaflow.in_port, fields):
-            groups = [
-                group for group in self._blocks(place.sources, fields) if not delivers(megaflow, fields, group[0])
-            ]
+        for place in places:
+            found, lasting = self._blocks(place.sources, fields)
+            groups = [group for group in found if not delivers(megaflow, fields, group[0])]
             if groups:
-                self._count(megaflow, fields, place, groups)
+                self._tally(megaflow, fields, place.service).add(packets, groups, lasting=lasting)
                 is_taken = True
         return is_taken
 
-    def overlapping(self, in_port: str | None, fields: _Fields) -> Iterator[Place]:
-        """The entries by which some packet of this match comes, whatever its source."""
-        if "dl_type" not in fields:
-            return
-        for number, (masks, entries) in enumerate(self.entries):
-            found = [fields.get(name, _ANY) for name, _ in masks]
-            common = tuple(one.mask & mask for one, (_, mask) in zip(found, masks, strict=True))
-            places = self._places.get((number, common))
-            if places is None:
-                places = self._places[number, common] = {}
-                for (port, values), place in entries.items():
-                    kept = tuple(value & bits for value, bits in zip(values, common, strict=True))
-                    places.setdefault((port, kept), []).append(place)
-            seen = tuple(one.value & bits for one, bits in zip(found, common, strict=True))
-            yield from places.get((in_port, seen), ())
-            if in_port is not None:
-                yield from places.get((None, seen), ())
-
-    def _blocks(self, sources: Sources, fields: _Fields) -> _Groups:
-        """The blocks that share a packet with this match; megaflows that agree on all their bits share the answer."""
+    def _blocks(self, sources: Sources, fields: Fields) -> tuple[_Groups, bool]:
+        """The blocks that share a packet with this match, and whether they are kept for others that do."""
         if not sources.by_mask:
-            return ()
+            return (), True
         name = sources.by_mask[0][0]
         looked_at = 0
         for _, mask, _ in sources.by_mask:
             looked_at |= mask
-        source = fields.get(name, _ANY)
+        source = fields.get(name, ANY)
         source = MaskedValue(source.value & looked_at, source.mask & looked_at)
         key = id(sources), source.value, source.mask
         groups = self._groups.get(key)
-        if groups is None:
-            groups = self._groups[key] = _grouped(_overlapped(sources, name, source, looked_at))
-        return groups
+        if groups is not None:
+            return groups, True
+        groups = _grouped(self.index.blocks(sources, source, looked_at))
+        if len(self._groups) >= _MOST_GROUPS:
+            return groups, False
+        self._groups[key] = groups
+        return groups, True
 
-    def _count(
-        self, megaflow: Megaflow, fields: _Fields, place: Place, groups: Iterable[tuple[ExpectedBlock, ...]]
-    ) -> None:
-        key = place.service.name, megaflow.in_port, megaflow.actions
+    def _tally(self, megaflow: Megaflow, fields: Fields, service: ExpectedService) -> _Tally:
+        key = service.name, megaflow.in_port, megaflow.actions
+        if key not in self._tallies and len(self._tallies) >= _MOST_WAYS:
+            # More ways than anybody reads: what is dropped stays apart, as that alone is no failure.
+            key = service.name, None, megaflow.actions if megaflow.actions == ("drop",) else (OTHER_WAYS,)
         tally = self._tallies.get(key)
         if tally is None:
-            tally = self._tallies[key] = _Tally(place.service, _known_match(megaflow.in_port, fields))
-        tally.megaflows += 1
-        tally.packets += megaflow.packets
-        tally.groups.update((id(group), group) for group in groups)
+            tally = self._tallies[key] = _Tally(service, _known_match(megaflow.in_port, fields))
+        return tally
 
     def result(self) -> tuple[Taking, ...]:
         """In the order in which they were met."""
@@ -141,20 +142,7 @@ class TakenCounter:
 
 
 def _is_untold(actions: tuple[str, ...]) -> bool:
-    return any(text in action for action in actions for text in _UNTOLD)
-
-
-def _overlapped(sources: Sources, name: str, source: MaskedValue, looked_at: int) -> Iterator[ExpectedBlock]:
-    for _, mask, blocks in sources.by_mask:
-        if source.mask & mask == mask:
-            agreeing = [found] if (found := blocks.get(source.value & mask)) is not None else []
-        else:
-            agreeing = [b for value, b in blocks.items() if not (value ^ source.value) & mask & source.mask]
-        for block in agreeing:
-            shared = source.value | block.source.value & ~source.mask
-            # Rules of strategy lpm overlap: the packets of the longer one inside are not of this one.
-            if sources.find({name: MaskedValue(shared, looked_at)}) is block:
-                yield block
+    return any(map(_UNTOLD.search, actions))
 
 
 def _grouped(blocks: Iterable[ExpectedBlock]) -> _Groups:
@@ -164,7 +152,7 @@ def _grouped(blocks: Iterable[ExpectedBlock]) -> _Groups:
     return tuple(map(tuple, groups.values()))
 
 
-def _known_match(in_port: str | None, fields: _Fields) -> Match:
+def _known_match(in_port: str | None, fields: Fields) -> Match:
     known = (Masked(_BY_NAME[name], found.value, found.mask) for name, found in fields.items() if name in _BY_NAME)
     return match_of(known, in_port=in_port)
 

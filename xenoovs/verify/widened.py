@@ -27,8 +27,15 @@ ExtraBits = tuple[tuple[str, int], ...]
 OwnMask = Callable[[Megaflow], Mapping[str, int] | None]
 """Field -> mask that a megaflow would have with our flows alone; None: not known."""
 
-WideningKey = tuple[str, str | None, ExtraBits]
-"""Service, ingress port, bits."""
+WideningKey = tuple[str, tuple[str, ...]]
+"""Service and names of fields."""
+
+_Kind = tuple[int, int, int]
+"""Ids of an entry's place and of a block, and the number of the entry."""
+
+_MOST_SIMULATED = 2_000
+"""Kinds of megaflows that are simulated. Of further ones, in a dump of more masks than a datapath is fast with, what
+our flows look at is taken from those of the same block."""
 
 _CONNECTION = (
     Field.DL_SRC,
@@ -113,9 +120,12 @@ class WideningCounter:
 
     def __init__(self, own_mask: OwnMask | None) -> None:
         self.own_mask = own_mask
-        self.known: dict[tuple[int, int, int], dict[str, int]] = {}
+        self.owns: dict[_Kind, dict[str, int]] = {}
+        self.known: dict[_Kind, dict[str, int]] = {}
         self.extras: dict[tuple[int, int, int, ExtraBits], ExtraBits] = {}
         self.counts = Counter[WideningKey]()
+        self.bits: dict[WideningKey, dict[str, int]] = {}
+        self.in_ports: dict[str, str | None] = {}
 
     def key_of(
         self, megaflow: Megaflow, fields: Mapping[str, MaskedValue], place: Place, block: ExpectedBlock
@@ -128,29 +138,36 @@ class WideningCounter:
         extra = extra_bits(fields, known)
         if not extra:
             return None
+        # Megaflows of one block and mask are alike: one of them tells for all.
         again = (*key, extra)
-        if again not in self.extras:
-            # Megaflows of one block and mask are alike: one of them tells for all.
-            own = self.own_mask(megaflow) if self.own_mask else None
-            self.extras[again] = extra_bits(fields, own) if own is not None else extra
-        extra = self.extras[again]
-        return (place.service.name, place.service.entries[place.entry].in_port, extra) if extra else None
+        if again in self.extras:
+            extra = self.extras[again]
+        elif key in self.owns and len(self.extras) >= _MOST_SIMULATED:
+            extra = extra_bits(fields, self.owns[key])
+        else:
+            extra = self.extras[again] = extra_bits(fields, self._own(megaflow, key))
+        return self._merge(extra, place.service.name, place.service.entries[place.entry].in_port) if extra else None
+
+    def _own(self, megaflow: Megaflow, key: _Kind) -> Mapping[str, int]:
+        own = (self.own_mask(megaflow) if self.own_mask else None) or self.known[key]
+        all_own = self.owns.setdefault(key, {})
+        for name, bits in own.items():
+            all_own[name] = all_own.get(name, 0) | bits
+        return own
+
+    def _merge(self, extra: ExtraBits, service: str, in_port: str | None) -> WideningKey:
+        key = service, tuple(name for name, _ in extra)
+        self.in_ports.setdefault(service, in_port)
+        merged = self.bits.setdefault(key, {})
+        for name, mask in extra:
+            merged[name] = merged.get(name, 0) | mask
+        return key
 
     def result(self) -> tuple[Widening, ...]:
         """In the order in which they were met."""
-        bits: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
-        megaflows = Counter[tuple[str, tuple[str, ...]]]()
-        in_ports: dict[str, str | None] = {}
-        for (service, in_port, extra), count in self.counts.items():
-            alike = service, tuple(name for name, _ in extra)
-            megaflows[alike] += count
-            in_ports.setdefault(service, in_port)
-            merged = bits.setdefault(alike, {})
-            for name, mask in extra:
-                merged[name] = merged.get(name, 0) | mask
         return tuple(
-            Widening(alike[0], tuple(sorted(mask.items())), megaflows[alike], in_ports[alike[0]])
-            for alike, mask in bits.items()
+            Widening(key[0], tuple(sorted(self.bits[key].items())), count, self.in_ports[key[0]])
+            for key, count in self.counts.items()
         )
 
 

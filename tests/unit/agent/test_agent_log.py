@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -27,3 +30,21 @@ def test_text_quotes_what_would_be_ambiguous(capsys: pytest.CaptureFixture[str])
     start_logging(LogForm.TEXT)
     tell("flows changed", flow_mods=3, reason='a "b"\nc', empty="")
     assert capsys.readouterr().err == 'info flows changed flow_mods=3 reason="a \\"b\\"\\nc" empty=""\n'
+
+
+def test_journald_is_told_the_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "stream").open("w+") as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        for known in ("1:2", _identity(stream)):
+            monkeypatch.setenv("JOURNAL_STREAM", known)
+            start_logging(LogForm.TEXT)
+            tell("flows changed")
+            warn("backend down")
+        stream.seek(0)
+        lines = stream.read().splitlines()
+    assert lines == ["info flows changed", "warning backend down", "<6>info flows changed", "<4>warning backend down"]
+
+
+def _identity(stream: TextIO) -> str:
+    status = os.fstat(stream.fileno())
+    return f"{status.st_dev}:{status.st_ino}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
 from xenoovs.compile.pipeline import Stage, cookie_of
 from xenoovs.errors import CommandTimeout
+from xenoovs.openflow.cookie import service_of
 from xenoovs.openflow.parse import parse_dump
 
 
@@ -179,11 +181,42 @@ def test_a_pause_outlives_the_way_back(scene: Scene) -> None:
         assert scene.flows == before != changed
 
 
-def test_what_is_taken_back_with_a_config_is_told(scene: Scene) -> None:
-    with scene.agent(confirm_s=0.5) as (agent, client):
+def test_a_drain_that_was_set_since_outlives_the_way_back(scene: Scene) -> None:
+    with scene.agent(confirm_s=1.0) as (agent, client):
+        client.ask("weight", {"service": "dns", "backend": "fips2", "weight": 7})
         scene.edit("weight: 30", "weight: 300")
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
         client.ask("drain", {"service": "dns", "backend": "fips2"})
+        drained = scene.flows
+        eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
+        eventually(lambda: scene.flows == drained, "flows of the old config, without the drained one")
+        assert [(o.backend, o.weight) for o in agent.operator.overrides] == [("fips2", Fraction(0))]
+
+
+def test_another_service_is_left_alone_by_the_way_back(scene: Scene) -> None:
+    """Its drain, set since, goes on; it was ended with the flows of the service that the config had changed."""
+    second = SMALL_CONFIG.partition("services:\n")[2].replace("dns", "ntp").replace("53", "123")
+    scene.config.write_text(SMALL_CONFIG + second)
+    with scene.agent(confirm_s=1.0) as (agent, client):
+        first, before = agent.snapshot().services[0].service_id, scene.flows
+        scene.edit("name: fips3, mac: 02:00:5e:10:00:03, weight: 30}\n  - name: ntp", "@")
+        scene.edit("@", "name: fips3, mac: 02:00:5e:10:00:03, weight: 300}\n  - name: ntp")
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
+        client.ask("drain", {"service": "ntp", "backend": "fips2"})
+        bundles, drained = len(scene.switch.applied), {f for f in scene.flows if service_of(f.cookie) != first}
+        eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
+        assert {f for f in scene.flows if service_of(f.cookie) != first} == drained
+        assert {f for f in scene.flows if service_of(f.cookie) == first} < before
+        ours = [mod.flow for _, bundle in scene.switch.applied[bundles:] for mod in bundle.mods]
+        assert {service_of(flow.cookie) for flow in ours} == {first}
+
+
+def test_what_cannot_be_had_with_the_config_of_before_is_told(scene: Scene) -> None:
+    with scene.agent(confirm_s=1.0) as (agent, client):
+        scene.edit("    backends:", "    backends:\n      - {name: new, mac: 02:00:5e:10:00:09, weight: 9}")
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
+        for name in ("fips2", "fips3"):
+            client.ask("drain", {"service": "dns", "backend": name})
         eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
         assert agent.operator.overrides == ()
         assert "an override has ended" in [event.text for event in agent.events.since(0)]

@@ -34,26 +34,26 @@ def on(bridge: str, balancer: Balancer = ONE) -> Balancer:
 
 def test_a_round_with_nothing_to_do_sends_nothing(switch: FakeSwitch) -> None:
     reconciler = Reconciler(switch)
-    assert not reconciler.round(ONE, {}).difference.is_empty
-    assert reconciler.round(ONE, {}).difference.is_empty
+    assert not reconciler.round(ONE, {}, now_s=0.0).difference.is_empty
+    assert reconciler.round(ONE, {}, now_s=0.0).difference.is_empty
     assert len(switch.applied) == 1
 
 
 def test_another_bridge_is_not_a_lost_one(switch: FakeSwitch) -> None:
     reconciler = Reconciler(switch)
-    reconciler.round(ONE, {})
+    reconciler.round(ONE, {}, now_s=0.0)
     switch.restart("ovsbr1")
     assert not reconciler.is_lost("ovsbr2")
-    done = reconciler.round(on("ovsbr2"), {})
+    done = reconciler.round(on("ovsbr2"), {}, now_s=0.0)
     assert (done.lost, done.foreign, done.difference.unchanged) == (False, 0, 0)
 
 
 def test_foreign_changes_are_told_from_our_own(switch: FakeSwitch) -> None:
     reconciler = Reconciler(switch)
-    reconciler.round(ONE, {})
+    reconciler.round(ONE, {}, now_s=0.0)
     victim = next(iter(switch.dump_flows("ovsbr1"))).flow
     switch.remove_flow("ovsbr1", victim.key)
-    done = reconciler.round(ONE, {"s": frozenset({"b1"})})
+    done = reconciler.round(ONE, {"s": frozenset({"b1"})}, now_s=0.0)
     assert done.foreign == 1
     assert done.difference.flow_mods > 1
 
@@ -67,28 +67,28 @@ def test_after_a_lost_answer_the_next_round_finds_out(switch: FakeSwitch, *, los
     else:
         switch.fail_next(problem)
     with pytest.raises(CommandTimeout):
-        reconciler.round(ONE, {})
-    reconciler.round(ONE, {})
+        reconciler.round(ONE, {}, now_s=0.0)
+    reconciler.round(ONE, {}, now_s=0.0)
     assert len(switch.applied) == 1
-    assert reconciler.round(ONE, {}).difference.is_empty
+    assert reconciler.round(ONE, {}, now_s=0.0).difference.is_empty
 
 
 def test_a_missing_port_changes_nothing(switch: FakeSwitch) -> None:
     wide = replace(ONE, uplinks=replace(ONE.uplinks, ingress=("p0", "p9")))
     with pytest.raises(PortsMissing):
-        Reconciler(switch).round(wide, {})
+        Reconciler(switch).round(wide, {}, now_s=0.0)
     assert switch.applied == []
 
 
 def test_a_refused_bundle_is_tried_again(switch: FakeSwitch) -> None:
     reconciler = Reconciler(switch)
-    reconciler.round(ONE, {})
+    reconciler.round(ONE, {}, now_s=0.0)
     before = switch.all_flows("ovsbr1")
     switch.fail_next(BundleRejected(bridge="ovsbr1", error="OFPFMFC_TABLE_FULL", message="", advice=""))
     with pytest.raises(BundleRejected):
-        reconciler.round(ONE, {"s": frozenset({"b1"})})
+        reconciler.round(ONE, {"s": frozenset({"b1"})}, now_s=0.0)
     assert switch.all_flows("ovsbr1") == before
-    assert not reconciler.round(ONE, {"s": frozenset({"b1"})}).difference.is_empty
+    assert not reconciler.round(ONE, {"s": frozenset({"b1"})}, now_s=0.0).difference.is_empty
 
 
 def test_a_mistake_of_ours_in_a_probe_ends_the_agent(switch: FakeSwitch, tmp_path: Path) -> None:

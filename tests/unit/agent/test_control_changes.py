@@ -39,6 +39,7 @@ def test_a_drained_backend_has_no_clients_until_undrain(scene: Scene) -> None:
         before = scene.flows
         done = client.ask("drain", backend("fips2"))
         assert (done["is_applied"], done["clients_moved"]) == (True, {"dns": 0.6875})
+        assert "68.75% of the clients of dns (least possible: 68.75%) moved by" in done["message"]
         assert share(client, "fips2") == 0
         (service,) = seen(client).services
         assert service.backends[0].state is BackendState.DRAINED
@@ -163,7 +164,7 @@ def test_events_are_numbered_and_followed(scene: Scene) -> None:
         assert [event["number"] for event in first["events"]] == list(range(1, first["last"] + 1))
         client.ask("pause")
         assert next(client.events(first["last"]))["text"].startswith("paused")
-        later = client.ask("events", since=first["last"])
+        later = client.ask("events", query={"since": first["last"]})
         assert [event["level"] for event in later["events"]] == ["info"]
 
 

@@ -96,3 +96,20 @@ def test_the_tokenizer_finds_a_label_that_does_not_exist() -> None:
     assert list(metrics_of('sum by (le) (rate(xenoovs_x_bucket{a="1", b=~"$c"}[5m])) > 2')) == [
         ("xenoovs_x_bucket", frozenset({"a", "b"}))
     ]
+
+
+RULE_TESTS = (Path(__file__).parents[2] / "prometheus" / "alerts.yaml").read_text()
+
+
+def test_every_alert_is_fired_in_the_tests_of_the_rules() -> None:
+    """promtool runs them: `promtool test rules tests/prometheus/alerts.yaml`."""
+    fired = re.findall(r'alertname="(\w+)"', RULE_TESTS)
+    assert set(fired) == {rule["alert"] for rule in RULES}
+
+
+def test_the_tests_of_the_rules_have_series_that_an_agent_has() -> None:
+    for test in yaml.safe_load(RULE_TESTS)["tests"]:
+        for given in test["input_series"]:
+            for name, labels in metrics_of(given["series"]):
+                assert labels <= {*BY_NAME[name].labels, "instance"}
+                assert set(BY_NAME[name].labels) <= labels or name == "xenoovs_build_info"

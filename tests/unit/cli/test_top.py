@@ -130,3 +130,14 @@ def test_fit_and_cut() -> None:
 
 def test_looks_become_colours() -> None:
     assert painted((("up", "good"), (" 4", "plain"))) == "\x1b[32mup\x1b[0m 4"
+
+
+@pytest.mark.parametrize(("used", "configured", "shown"), [(0.125, 1, "0.125/1"), (1, 1, "1"), (12.5, 100, "12.5/100")])
+def test_a_weight_is_whole_at_80_columns(used: float, configured: float, shown: str) -> None:
+    service = snapshot().services[0]
+    backend = replace(service.backends[0], weight=configured, weight_in_use=used, share_installed=1)
+    one = replace(snapshot(), services=(replace(service, backends=(backend,)),))
+    lines = [text_of(line) for line in frame(one, View(), Size(80, 24))]
+    assert f" {shown} " in lines[4]
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[2].index("WEIGHT") + len("WEIGHT") == lines[4].index(shown) + len(shown)

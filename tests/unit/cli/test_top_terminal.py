@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -22,12 +23,13 @@ from threading import Thread
 import pytest
 from aiohttp import web
 
+from tests.patience import PATIENCE_S, eventually
 from tests.snapshots import snapshot
 from xenoovs.agent.document import to_document
 from xenoovs.agent.snapshot import Snapshot
 
-_PATIENCE_S = 20.0
-_TOP = (sys.executable, "-c", "from xenoovs.cli.main import main; main()", "top", "--interval", "100ms", "--control")
+_MAIN = (sys.executable, "-c", "from xenoovs.cli.main import main; main()", "top", "--interval")
+_TOP = (*_MAIN, "100ms", "--control")
 
 
 class Stub:
@@ -36,8 +38,14 @@ class Stub:
     def __init__(self) -> None:
         self.shown: Snapshot = snapshot()
         self.drained: list[object] = []
+        self.is_away = self.is_slow = self.is_waiting = False
 
     async def status(self, _: web.Request) -> web.Response:
+        if self.is_away:
+            raise web.HTTPBadGateway
+        while self.is_slow:
+            self.is_waiting = True
+            await asyncio.sleep(0.02)
         return web.json_response({"snapshot": to_document(self.shown)})
 
     async def drain(self, request: web.Request) -> web.Response:
@@ -59,9 +67,9 @@ def served(stub: Stub, path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(_PATIENCE_S)
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(PATIENCE_S)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(_PATIENCE_S)
+        thread.join(PATIENCE_S)
         loop.close()
 
 
@@ -73,7 +81,7 @@ class Window:
 
     def wait_for(self, text: str) -> None:
         """Read until the text is on the screen, since the last thing that was waited for."""
-        deadline_s = time.monotonic() + _PATIENCE_S
+        deadline_s = time.monotonic() + PATIENCE_S
         while text not in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen):
             assert time.monotonic() < deadline_s, f"never seen: {text!r} in {self.seen!r}"
             if select.select([self.descriptor], [], [], 0.1)[0]:
@@ -85,18 +93,24 @@ class Window:
 
 
 @contextmanager
-def top(path: Path) -> Iterator[tuple[Window, subprocess.Popen[bytes]]]:
+def top(path: Path, *, interval: str = "100ms", **environment: str) -> Iterator[tuple[Window, subprocess.Popen[bytes]]]:
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    environment = {**os.environ, "TERM": "xterm-256color"}
-    environment.pop("COLUMNS", None)
-    with subprocess.Popen([*_TOP, str(path)], stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+    resize(ours, columns=80)
+    known = {**os.environ, "TERM": "xterm-256color", **environment}
+    known.pop("COLUMNS", None)
+    argv = [*_MAIN, interval, "--control", str(path)]
+    # A session and a job of its own: the terminal stops that job.
+    with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=known, process_group=0) as process:
         os.close(theirs)
         try:
             yield Window(ours), process
         finally:
             process.kill()
             os.close(ours)
+
+
+def resize(descriptor: int, *, columns: int) -> None:
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
 
 @pytest.fixture
@@ -123,7 +137,7 @@ def test_a_drain_is_asked_confirmed_and_done(stub: Stub, control: Path) -> None:
         window.wait_for("it is drained")
         assert stub.drained == [{"service": "web", "backend": "b1"}]
         window.press(b"q")
-        assert process.wait(_PATIENCE_S) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_what_changes_is_shown(stub: Stub, control: Path) -> None:
@@ -141,7 +155,7 @@ def test_the_terminal_is_left_as_it_was(control: Path, ending: str) -> None:
             process.terminate()
         else:
             window.press(b"q" if ending == "q" else b"\x03")
-        process.wait(_PATIENCE_S)
+        process.wait(PATIENCE_S)
         while select.select([window.descriptor], [], [], 0.1)[0]:
             try:
                 window.seen += os.read(window.descriptor, 65536).decode(errors="replace")
@@ -150,13 +164,76 @@ def test_the_terminal_is_left_as_it_was(control: Path, ending: str) -> None:
         assert window.seen.count("\x1b[?25h\x1b[?1049l") == 1
 
 
+def test_a_new_width_is_drawn_at_once(control: Path) -> None:
+    with top(control, interval="1h") as (window, process):
+        window.wait_for("quit")
+        assert "LAST PROBE" not in window.seen
+        resize(window.descriptor, columns=150)
+        # The terminal is of another session here, so the kernel does not send it.
+        process.send_signal(signal.SIGWINCH)
+        window.wait_for("LAST PROBE")
+
+
+def test_it_can_be_stopped_and_goes_on(control: Path) -> None:
+    with top(control) as (window, process):
+        window.wait_for("quit")
+        window.press(b"\x1a")
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        while not window.seen.endswith("\x1b[?25h\x1b[?1049l"):
+            window.seen += os.read(window.descriptor, 65536).decode(errors="replace")
+        window.press(b"")
+        process.send_signal(signal.SIGCONT)
+        window.wait_for("▸ b0")
+        window.press(b"q")
+        assert process.wait(PATIENCE_S) == 0
+
+
+def test_while_the_agent_is_away_it_says_that_it_is_old(stub: Stub, control: Path) -> None:
+    with top(control) as (window, _):
+        window.wait_for("as configured")
+        stub.is_away = True
+        window.wait_for("the agent does not answer")
+        window.wait_for("what is shown is old: ")
+        stub.is_away = False
+        window.seen = ""
+        window.wait_for("as configured")
+        window.wait_for("↑ ↓ choose")
+
+
+def test_keys_are_heard_while_the_agent_thinks(stub: Stub, control: Path) -> None:
+    with top(control) as (window, process):
+        window.wait_for("quit")
+        stub.is_slow = True
+        eventually(lambda: stub.is_waiting, "a look under way")
+        window.press(b"\x1b[B")
+        window.wait_for("▸ b1")
+        window.press(b"q")
+        assert process.wait(PATIENCE_S) == 0
+        stub.is_slow = False
+
+
+def test_without_colours_where_nobody_wants_them(control: Path) -> None:
+    with top(control, NO_COLOR="1") as (window, _):
+        window.wait_for("down")
+        assert re.findall(r"\x1b\[3[0-7]m", window.seen) == []
+        assert "\x1b[7m▸ b0" in window.seen
+
+
+def test_on_a_terminal_that_cannot_move_the_cursor_one_frame_is_printed(control: Path) -> None:
+    with top(control, TERM="dumb") as (window, process):
+        window.wait_for("web  192.0.2.80  megaflows 14/16")
+        assert process.wait(PATIENCE_S) == 0
+        assert "\x1b[?1049h" not in window.seen
+
+
 def test_without_a_terminal_one_frame_is_printed(control: Path) -> None:
-    done = subprocess.run([*_TOP, str(control)], capture_output=True, text=True, check=True, timeout=_PATIENCE_S)
+    done = subprocess.run([*_TOP, str(control)], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert "web  192.0.2.80  megaflows 14/16" in done.stdout
     assert "\x1b" not in done.stdout
 
 
 def test_without_an_agent_it_says_so(tmp_path: Path) -> None:
-    done = subprocess.run([*_TOP, str(tmp_path / "x")], capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run([*_TOP, str(tmp_path / "x")], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (1, "")
     assert "there is no such socket" in done.stderr

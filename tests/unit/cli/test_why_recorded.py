@@ -82,7 +82,7 @@ def test_no_network_is_asked_about_a_recorded_dump(command: str, tmp_path: Path,
 
 def test_what_is_no_dump_is_not_taken_for_one_without_traffic(tmp_path: Path, xenoovs: CommandLine) -> None:
     """Exit status 3 said that nothing was seen yet."""
-    (tmp_path / "dump").write_bytes(b"\x1f\x8b\xff no dump\n")
+    (tmp_path / "dump").write_bytes(b"\xff\x8b no dump\n")
     said = xenoovs("why", CONFIG, "--from-dump", tmp_path / "dump")
     assert (said.status, said.out) == (1, "")
     assert "line 1, column" in said.err

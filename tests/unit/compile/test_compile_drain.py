@@ -167,7 +167,7 @@ def test_a_backend_rests_when_its_counters_do(drained: Program) -> None:
 def test_what_is_told(drained: Program) -> None:
     on = moving(drained, pinning(1, 0, 0), age_s=20.0)
     (told,) = drains_of(on, seen(on, age_s=20.0, packets=4))
-    assert told == Draining("s", ("b1",), ("b0",), blocks=1, left_s=40.0, connections=0, entries=2)
+    assert told == Draining("s", (("b1", "b0"),), blocks=1, left_s=40.0, connections=0, entries=2)
 
 
 def test_udp_takes_no_entry_for_a_connection() -> None:

@@ -98,6 +98,11 @@ def test_a_bridge_that_speaks_older_versions(endpoint: Endpoint) -> None:
             "try again",
         ),
         (
+            "2026-11-21T09:59:54Z|00001|vconn_stream|ERR|connection dropped mid-packet\n"
+            "ovs-ofctl: OpenFlow receive failed (Protocol error)\n",
+            "try again",
+        ),
+        (
             "2026-11-21T03:47:59Z|00001|daemon_unix|WARN|/run/o/ovs-vswitchd.pid: open: No such file or directory\n"
             'ovs-appctl: cannot read pidfile "/run/o/ovs-vswitchd.pid" (No such file or directory)\n',
             "systemctl start",

@@ -15,7 +15,7 @@ from xenoovs.openflow.parse import parse_flow
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Conclusion, OffloadFindings
 from xenoovs.verify.offload import check_dump, check_offload
-from xenoovs.verify.taken import name_takers
+from xenoovs.verify.taken import OTHER_WAYS, name_takers
 
 PROGRAM = two_services()
 SERVICES = expected_services(PROGRAM)
@@ -104,6 +104,35 @@ def test_where_rules_overlap_the_shorter_one_loses_nothing_inside_the_longer() -
     odd_clients = _megaflow("in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1)", "drop")
     (taking,) = check_offload([nested], [odd_clients]).taken
     assert taking.blocks == (odd,)
+
+
+def test_where_rules_overlap_the_shorter_one_loses_what_lies_outside_the_longer() -> None:
+    """It was left out where the address 0.0.0.0, of all that the megaflow holds, was of the longer one."""
+    everybody = replace(SERVICES[1].blocks[0], source=Masked(Field.NW_SRC, 0, 0))
+    even = replace(SERVICES[1].blocks[1], source=Masked(Field.NW_SRC, 0, 1))
+    nested = replace(SERVICES[1], blocks=(everybody, even))
+    all_clients = _megaflow("in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.0/0.0.0.0)", "drop")
+    (taking,) = check_offload([nested], [all_clients]).taken
+    assert taking.blocks == (everybody, even)
+
+
+def test_more_ways_than_anybody_reads_are_told_together() -> None:
+    findings = _check(*(_megaflow(OTHER_BITS, f"p{number}") for number in range(600)), _megaflow(OTHER_BITS, "drop"))
+    by_actions = {(taking.service, taking.actions): taking.megaflows for taking in findings.taken}
+    assert len(by_actions) == 500 + 2 * 2
+    assert {by_actions[service, OTHER_WAYS] for service in ("dns", "web")} == {350}
+    assert {by_actions[service, "drop"] for service in ("dns", "web")} == {1}
+    assert sum(by_actions.values()) == 601 * 2
+
+
+def test_of_lines_that_are_all_different_none_is_missed() -> None:
+    line = (
+        "in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.7/0.0.0.15), packets:1, bytes:60, used:0.1s, dp:ovs, actions:p{}"
+    )
+    many = [line.format(number) for number in range(10_000)] + [line.format(9)] * 3
+    fast, each = check_dump(SERVICES, many), check_offload(SERVICES, scan_dump(many))
+    assert fast == each
+    assert sum(taking.megaflows for taking in fast.taken) == 10_003 * 2
 
 
 def test_alike_lines_are_looked_at_one_by_one() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,10 @@ from aiohttp import web
 
 from xenoovs.agent.control.guard import Asked, Guard
 from xenoovs.agent.control.handlers import HANDLERS
-from xenoovs.agent.control.messages import MAX_BODY_BYTES, parse_request
+from xenoovs.agent.control.messages import MAX_BODY_BYTES, EventsQuery, parse_query, parse_request
 from xenoovs.agent.control.openapi import openapi_document
 from xenoovs.agent.control.routes import ROUTES, Route
-from xenoovs.agent.document import plain
+from xenoovs.agent.document import to_json
 from xenoovs.agent.log import warn
 from xenoovs.errors import RequestRefused, XenoovsError
 
@@ -30,13 +29,18 @@ _KEEP_ALIVE_S = 15.0
 
 def make_app(agent: Agent, guard: Guard, mounts: Iterable[Mount] = ()) -> web.Application:
     """The API, guarded, with `mounts`."""
-    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_problems, _guarded(guard)])
+    app = guarded_app(guard)
     for route in ROUTES:
         app.router.add_route(route.method, route.path, _stream(agent) if route.is_stream else _handler(agent, route))
     app.router.add_get("/v1/openapi.json", _openapi)
     for mount in mounts:
         mount(app)
     return app
+
+
+def guarded_app(guard: Guard) -> web.Application:
+    """Without any route yet."""
+    return web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_problems, _guarded(guard)])
 
 
 def problem(status: int, code: str, message: str) -> web.Response:
@@ -49,25 +53,27 @@ def problem(status: int, code: str, message: str) -> web.Response:
 
 def _handler(agent: Agent, route: Route) -> _Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
-        asked: Any = _since(request)
+        asked: Any = None
+        if route.query is not None:
+            asked = parse_query(request.query.items(), route.query)
         if route.request is not None:
             asked = parse_request(await request.read(), route.request)
         found = await HANDLERS[route.name](agent, asked)
         # A status with thousands of backends is megabytes: they are written beside the loop that asks backends.
-        return await asyncio.to_thread(lambda: _json(plain(found)))
+        return await asyncio.to_thread(_json, found)
 
     return answer
 
 
 def _stream(agent: Agent) -> _Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
-        last = _since(request)
+        last = parse_query(request.query.items(), EventsQuery).since
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
         while True:
             found = agent.events.since(last)
             last = found[-1].number if found else last
-            lines = [json.dumps(plain(event)) for event in found] or [""]
+            lines = [to_json(event) for event in found] or [""]
             try:
                 await response.write("".join(f"{line}\n" for line in lines).encode())
             except ConnectionError:
@@ -83,13 +89,6 @@ def _stream(agent: Agent) -> _Answer:
 
 async def _openapi(_: web.Request) -> web.Response:
     return _json(openapi_document())
-
-
-def _since(request: web.Request) -> int:
-    text = request.query.get("since", "0")
-    if not text.isascii() or not text.isdigit() or len(text) > 15:
-        raise RequestRefused(f"since={text[:40]!r} is not a number of an event", status=400, code="bad_request")
-    return int(text)
 
 
 def _guarded(guard: Guard) -> Any:
@@ -128,6 +127,5 @@ async def _problems(request: web.Request, handler: _Answer) -> web.StreamRespons
 
 
 def _json(document: object, *, status: int = 200) -> web.Response:
-    text = json.dumps(document, separators=(",", ":"))
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-    return web.Response(text=text + "\n", status=status, content_type="application/json", headers=headers)
+    return web.Response(text=to_json(document) + "\n", status=status, content_type="application/json", headers=headers)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from xenoovs.agent.control.routes import ROUTES, Route
 from xenoovs.errors import AgentMissing, AgentRefused
@@ -23,10 +24,12 @@ class Client:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def ask(self, name: str, request: Mapping[str, object] | None = None, *, since: int | None = None) -> Any:
+    def ask(
+        self, name: str, request: Mapping[str, object] | None = None, *, query: Mapping[str, object] | None = None
+    ) -> Any:
         """The answer of a route, by its name. Raises AgentMissing, AgentRefused."""
         route = next(route for route in ROUTES if route.name == name)
-        path = route.path if since is None else f"{route.path}?since={since}"
+        path = route.path if query is None else f"{route.path}?{urlencode(query)}"
         try:
             connection, response = self._send(route, path, request)
             with connection:

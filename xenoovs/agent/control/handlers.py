@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -10,14 +11,18 @@ from typing import TYPE_CHECKING, Any
 from xenoovs import __version__
 from xenoovs.agent.control.messages import (
     API_VERSION,
+    MAX_BLOCKS,
     BackendRequest,
+    BlockList,
+    BlocksQuery,
     Done,
     EmptyRequest,
     EventList,
+    EventsQuery,
     Status,
     WeightRequest,
 )
-from xenoovs.agent.operate import find_backend
+from xenoovs.agent.operate import find_backend, find_service
 from xenoovs.agent.overrides import show_weight
 from xenoovs.agent.waiting import Outcome
 from xenoovs.errors import BudgetUnreachable, CompileError, RequestRefused, ToleranceUnreachable, XenoovsError
@@ -30,11 +35,19 @@ Handler = Callable[["Agent", Any], Awaitable[object]]
 
 async def status(agent: Agent, _: object) -> Status:
     """Without events: those have a route of their own."""
-    return Status(API_VERSION, __version__, replace(agent.snapshot(), events=()))
+    snapshot = await asyncio.to_thread(agent.glance().snapshot)
+    return Status(API_VERSION, __version__, replace(snapshot, events=()))
 
 
-async def events(agent: Agent, since: int) -> EventList:
-    return EventList(agent.events.since(since), agent.events.last, agent.started_s)
+async def blocks(agent: Agent, asked: BlocksQuery) -> BlockList:
+    find_service(agent.config.balancer, asked.service)
+    found = await asyncio.to_thread(agent.glance().blocks, asked.service)
+    end = asked.after + MAX_BLOCKS
+    return BlockList(asked.service, found[asked.after : end], len(found), end if end < len(found) else None)
+
+
+async def events(agent: Agent, asked: EventsQuery) -> EventList:
+    return EventList(agent.events.since(asked.since), agent.events.last, agent.started_s)
 
 
 async def drain(agent: Agent, asked: BackendRequest) -> Done:
@@ -68,6 +81,7 @@ async def confirm(agent: Agent, _: EmptyRequest) -> Done:
 
 HANDLERS: dict[str, Handler] = {
     "status": status,
+    "blocks": blocks,
     "events": events,
     "drain": drain,
     "undrain": undrain,
@@ -97,9 +111,13 @@ async def _set(agent: Agent, names: tuple[str, str], wanted: Fraction | None) ->
 def _done(told: str, outcome: Outcome) -> Done:
     if isinstance(outcome, XenoovsError):
         return Done(f"{told}, but the bridge is not so yet: {outcome}", is_applied=False)
-    moved = {change.name: float(change.moved) for change in outcome.services if change.moved}
+    moving = [change for change in outcome.services if change.moved]
+    moved = {change.name: float(change.moved) for change in moving}
     mods = outcome.difference.flow_mods
-    shares = ", ".join(f"{share:.2%} of the clients of {name}" for name, share in moved.items())
+    shares = ", ".join(
+        f"{float(change.moved):.2%} of the clients of {change.name} (least possible: {float(change.least_moved):.2%})"
+        for change in moving
+    )
     what = f"{shares} moved by {mods} flow-mods" if shares else f"no client moved; {mods} flow-mods"
     what = what if mods else "no flow had to change"
     left_s = max((drain.left_s for drain in outcome.drains), default=0.0)

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from xenoovs.agent.snapshot import Event, Snapshot
+from xenoovs.agent.snapshot import BlockView, Event, Snapshot
 from xenoovs.config import fields as config_fields
 from xenoovs.config.tree import Number
 from xenoovs.errors import RequestRefused
 
 API_VERSION = 1
 MAX_BODY_BYTES = 64 * 1024
+MAX_BLOCKS = 1_000
+"""In one answer; a service may have 65,536."""
+_MOST_DIGITS = 15
 
 R = TypeVar("R")
 
+
+def _whole(text: object) -> int:
+    told = str(text)
+    if not told.isascii() or not told.isdigit() or len(told) > _MOST_DIGITS:
+        raise ValueError(f"{told[:40]!r} is not a whole number, 0 or more")
+    return int(told)
+
+
+_NUMBER: dict[str, Any] = {"parse": _whole, "schema": {"minimum": 0}}
 _NAME: dict[str, Any] = {"parse": config_fields.name, "schema": {"pattern": config_fields.NAME_PATTERN}}
 _WEIGHT: dict[str, Any] = {
     "parse": config_fields.weight,
@@ -47,6 +60,21 @@ class EmptyRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class EventsQuery:
+    """since: only events with a number above this one."""
+
+    since: int = field(default=0, metadata=_NUMBER)
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksQuery:
+    """service: by its name in the config. after: leave out so many, those of the answers before."""
+
+    service: str = field(metadata=_NAME)
+    after: int = field(default=0, metadata=_NUMBER)
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """What came of a change.
 
@@ -64,11 +92,27 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """All that the agent knows. `version`: of xenoovs; `api_version`: of this form, raised when it changes."""
+    """All that the agent knows but blocks and events.
+
+    version: of xenoovs. api_version: of this form, raised when it changes.
+    """
 
     api_version: int
     version: str
     snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class BlockList:
+    """Blocks of one service on the bridge, in the order of the address space.
+
+    total: how many it has. next: what `after` has to be for those that follow; null at the end.
+    """
+
+    service: str
+    blocks: tuple[BlockView, ...]
+    total: int
+    next: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +151,14 @@ def parse_request(data: bytes, kind: type[R]) -> R:
         raise RequestRefused(f"the request cannot be used: {error}", status=400, code="bad_request") from None
 
 
+def parse_query(pairs: Iterable[tuple[str, str]], kind: type[R]) -> R:
+    """The same from the parameters in an address, in their order there. Raises RequestRefused."""
+    try:
+        return _build(_unique(list(pairs)), kind)
+    except ValueError as error:
+        raise RequestRefused(f"the address cannot be used: {error}", status=400, code="bad_request") from None
+
+
 def _document(data: bytes) -> dict[str, object]:
     if not data.strip():
         return {}
@@ -122,15 +174,15 @@ def _document(data: bytes) -> dict[str, object]:
 def _build(document: dict[str, object], kind: type[R]) -> R:
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     unknown = sorted(document.keys() - known)
-    missing = [name for name in known if name not in document]
+    missing = [name for name, one in known.items() if name not in document and one.default is MISSING]
     if unknown:
         raise ValueError(f"{unknown[0][:63]!r} is not a key here; {_keys(known)}")
     if missing:
         raise ValueError(f"{missing[0]} is missing; {_keys(known)}")
     values: dict[str, Any] = {}
-    for name, one in known.items():
+    for name in document:
         try:
-            values[name] = one.metadata["parse"](document[name])
+            values[name] = known[name].metadata["parse"](document[name])
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     return kind(**values)
@@ -140,7 +192,7 @@ def _keys(known: dict[str, Any]) -> str:
     return f"the keys are {', '.join(known)}" if known else "it has no keys"
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _unique(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key stands twice")

@@ -61,16 +61,9 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     media = "application/x-ndjson" if route.is_stream else "application/json"
     refusals = (400, 401, 403, *route.refusals)
     operation: dict[str, Any] = {"operationId": route.name, "summary": route.summary}
-    if route.query:
-        operation["parameters"] = [
-            {
-                "name": query.name,
-                "in": "query",
-                "description": query.meaning,
-                "schema": {"type": "integer", "minimum": 0, "default": 0},
-            }
-            for query in route.query
-        ]
+    if route.query is not None:
+        operation["description"] = _description(route.query)
+        operation["parameters"] = [_parameter(route.query, one) for one in fields(route.query)]
     if route.request is not None:
         body = {"schema": _schema(route.request, schemas)}
         operation["requestBody"] = {
@@ -81,6 +74,13 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     wrong = {"content": {"application/json": {"schema": _schema(Problem, schemas)}}}
     operation["responses"] = answers | {str(status): {"description": _MEANING[status], **wrong} for status in refusals}
     return operation
+
+
+def _parameter(kind: type, one: Any) -> dict[str, Any]:
+    schema = {**_schema(get_type_hints(kind)[one.name], {}), **_extra(one)}
+    if one.default is not MISSING:
+        schema["default"] = one.default
+    return {"name": one.name, "in": "query", "required": one.default is MISSING, "schema": schema}
 
 
 def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:

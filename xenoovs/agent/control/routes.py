@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xenoovs.agent.control.messages import BackendRequest, Done, EmptyRequest, EventList, Status, WeightRequest
+from xenoovs.agent.control.messages import (
+    BackendRequest,
+    BlockList,
+    BlocksQuery,
+    Done,
+    EmptyRequest,
+    EventList,
+    EventsQuery,
+    Status,
+    WeightRequest,
+)
 from xenoovs.agent.snapshot import Event
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """A parameter in the address: a whole number, 0 or more."""
-
-    name: str
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True)
 class Route:
-    """One operation. `request`: None where it has no body. `is_stream`: JSON values, one a line, without an end.
+    """One operation. `request`: None where it has no body. `query`: None where its address has no parameters.
 
+    `is_stream`: JSON values, one a line, without an end.
     refusals: the statuses besides 400, 401 and 403 that it may answer with (RFC 9110).
     """
 
@@ -29,7 +32,7 @@ class Route:
     summary: str
     answer: type
     request: type | None = None
-    query: tuple[Query, ...] = ()
+    query: type | None = None
     is_stream: bool = False
     refusals: tuple[int, ...] = ()
 
@@ -39,18 +42,25 @@ class Route:
         return self.method != "GET"
 
 
-_SINCE = Query("since", "Only events with a number above this one.")
-
 ROUTES = (
-    Route("status", "GET", "/v1/status", "All that the agent knows: services, backends, blocks, overrides.", Status),
-    Route("events", "GET", "/v1/events", "The last events, at most 1,000.", EventList, query=(_SINCE,)),
+    Route("status", "GET", "/v1/status", "Services, backends, overrides, and what is wrong; without blocks.", Status),
+    Route(
+        "blocks",
+        "GET",
+        "/v1/blocks",
+        "Blocks of one service with their verdicts, at most 1,000 in one answer.",
+        BlockList,
+        query=BlocksQuery,
+        refusals=(404,),
+    ),
+    Route("events", "GET", "/v1/events", "The last events, at most 1,000.", EventList, query=EventsQuery),
     Route(
         "events_stream",
         "GET",
         "/v1/events/stream",
         "Events as they happen, one JSON object a line; an empty line every 15 s while nothing happens.",
         Event,
-        query=(_SINCE,),
+        query=EventsQuery,
         is_stream=True,
     ),
     Route(

@@ -104,7 +104,12 @@ def open_port(listen: Listen) -> Opened:
 
 async def serve(agent: Agent, opened: Opened, mounts: Iterable[Mount] = ()) -> None:
     """Answer until cancelled."""
-    runner = web.AppRunner(make_app(agent, opened.guard, mounts), access_log=None, shutdown_timeout=_GRACE_S)
+    await serve_app(make_app(agent, opened.guard, mounts), opened)
+
+
+async def serve_app(app: web.Application, opened: Opened) -> None:
+    """The same for any application."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE_S)
     await runner.setup()
     try:
         await web.SockSite(runner, opened.socket, ssl_context=opened.context).start()

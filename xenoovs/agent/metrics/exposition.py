@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.exposition import generate_latest
 
-from xenoovs.agent.metrics.metric import Detail, Kind, Metric
+from xenoovs.agent.metrics.metric import Detail, Kind, Metric, Sample
 from xenoovs.agent.metrics.table import METRICS
-from xenoovs.agent.snapshot import Snapshot
+from xenoovs.agent.snapshot import Glance, Snapshot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -41,12 +41,14 @@ class Timings:
         self._found["xenoovs_apply_duration_seconds"].observe(seconds)
 
 
-def exposition(snapshot: Snapshot, timings: Timings, *, detail: Detail = Detail.ALWAYS) -> bytes:
-    """All metrics in version 0.0.4 of the text format. The snapshot is a value, so any thread may make this.
+def exposition(glance: Glance, timings: Timings, *, detail: Detail = Detail.ALWAYS) -> bytes:
+    """All metrics in version 0.0.4 of the text format. A glance is a value, so any thread may make this.
 
     The library takes 30 us for a sample: 10 s where a config has 16,000 backends. This takes a twentieth of that.
     """
-    lines = [line for metric in shown(detail) if metric.read is not None for line in _lines(metric, snapshot)]
+    snapshot = glance.snapshot()
+    read = ((metric, _samples(metric, glance, snapshot)) for metric in shown(detail))
+    lines = [line for metric, samples in read if samples is not None for line in _lines(metric, samples)]
     return "".join(lines).encode() + generate_latest(timings.registry)
 
 
@@ -55,13 +57,18 @@ def shown(detail: Detail) -> Iterator[Metric]:
     return (metric for metric in METRICS if metric.detail in (Detail.ALWAYS, detail))
 
 
-def _lines(metric: Metric, snapshot: Snapshot) -> Iterator[str]:
+def _samples(metric: Metric, glance: Glance, snapshot: Snapshot) -> Iterable[Sample] | None:
+    """None: of a histogram, which is not read off anything."""
+    if metric.read_blocks is not None:
+        return metric.read_blocks(snapshot, glance.blocks)
+    return None if metric.read is None else metric.read(snapshot)
+
+
+def _lines(metric: Metric, samples: Iterable[Sample]) -> Iterator[str]:
     yield f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind.value}\n"
-    if metric.read is None:
-        return
     places = ",".join(f"{label}=%s" for label in metric.labels)
     form = f"{metric.name}{{{places}}} " if places else f"{metric.name} "
-    for labels, value in metric.read(snapshot):
+    for labels, value in samples:
         yield f"{form % tuple(map(_quoted, labels))}{float(value)!r}\n"
 
 

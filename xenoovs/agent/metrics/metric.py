@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from xenoovs.agent.snapshot import Snapshot
+from xenoovs.agent.snapshot import BlockView, Snapshot
 
 Sample = tuple[tuple[str, ...], float]
 """Values of the labels in their order, and the number."""
 
 Reader = Callable[[Snapshot], Iterable[Sample]]
+
+BlockReader = Callable[[Snapshot, Callable[[str], tuple[BlockView, ...]]], Iterable[Sample]]
+"""`blocks` as of Glance."""
 
 
 class Kind(Enum):
@@ -35,7 +38,7 @@ class Metric:
 
     unit:   of the number; empty for a count.
     origin: where the number comes from.
-    read:   None for a histogram, which is fed as things happen.
+    read:   None for a histogram, which is fed as things happen, and where `read_blocks` reads blocks.
     """
 
     name: str
@@ -47,3 +50,4 @@ class Metric:
     read: Reader | None = None
     detail: Detail = Detail.ALWAYS
     buckets: tuple[float, ...] = ()
+    read_blocks: BlockReader | None = None

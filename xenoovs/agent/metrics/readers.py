@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 from xenoovs import __version__
 from xenoovs.agent.metrics.metric import Reader, Sample
-from xenoovs.agent.snapshot import BackendView, ServiceView, Snapshot, Traffic
+from xenoovs.agent.rates import nic_share
+from xenoovs.agent.snapshot import BackendView, BlockView, Counted, ServiceView, Snapshot, Traffic
 
 
 def whole(number: Callable[[Snapshot], float | None]) -> Reader:
@@ -45,8 +46,10 @@ def per_backend(number: Callable[[BackendView], float | None]) -> Reader:
     return read
 
 
-def per_path(hardware: Callable[[Traffic], int], software: Callable[[Traffic], int]) -> Reader:
-    """Two numbers of each backend: what the NIC forwarded, and what software did."""
+def per_path(
+    hardware: Callable[[Traffic], int], software: Callable[[Traffic], int], *, unknown: Callable[[Counted], int]
+) -> Reader:
+    """Two numbers of each backend, what the NIC forwarded and what software did; or one, where nobody can tell."""
 
     def read(snapshot: Snapshot) -> Iterator[Sample]:
         for service in snapshot.services:
@@ -54,6 +57,8 @@ def per_path(hardware: Callable[[Traffic], int], software: Callable[[Traffic], i
                 if backend.traffic is not None:
                     yield (service.name, backend.name, "hardware"), hardware(backend.traffic)
                     yield (service.name, backend.name, "software"), software(backend.traffic)
+                if backend.counted is not None:
+                    yield (service.name, backend.name, "unknown"), unknown(backend.counted)
 
     return read
 
@@ -93,14 +98,12 @@ def blocks_by_verdict(snapshot: Snapshot) -> Iterator[Sample]:
 
 def offload_ratio(service: ServiceView) -> float | None:
     """Of the packets between the last two looks, 0..1, those that the NIC forwarded."""
-    rates = [backend.rate for backend in service.backends if backend.rate is not None]
-    packets = sum(rate.pps for rate in rates)
-    return sum(rate.hw_pps for rate in rates) / packets if packets else None
+    return nic_share(backend.rate for backend in service.backends if backend.rate is not None)
 
 
-def block_verdicts(snapshot: Snapshot) -> Iterator[Sample]:
+def block_verdicts(snapshot: Snapshot, blocks: Callable[[str], tuple[BlockView, ...]]) -> Iterator[Sample]:
     for service in snapshot.services:
-        for block in service.blocks:
+        for block in blocks(service.name):
             if block.verdict is not None:
                 labels = (service.name, block.backend, f"{block.value:#x}", f"{block.mask:#x}", block.verdict.value)
                 yield labels, 1.0

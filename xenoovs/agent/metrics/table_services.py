@@ -14,6 +14,7 @@ from xenoovs.agent.metrics.readers import (
     whole,
 )
 from xenoovs.agent.snapshot import BackendState
+from xenoovs.agent.standing import unanswered
 
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 _BACKEND = ("service", "backend")
@@ -52,6 +53,14 @@ SERVICES = (
         "the rounds",
         ("service",),
         read=per_service(lambda v: v.clients_moved),
+    ),
+    Metric(
+        "xenoovs_service_unanswered_ratio",
+        _G,
+        "Share of its client addresses, 0..1, that lead to no backend, or to one that is down.",
+        "the flows, probes",
+        ("service",),
+        read=per_service(unanswered),
     ),
     Metric(
         "xenoovs_service_draining_blocks",
@@ -164,19 +173,19 @@ BACKENDS = (
     Metric(
         "xenoovs_backend_packets_total",
         _C,
-        "Packets sent to it; `path` is hardware or software.",
-        "looks at the datapath",
+        "Packets sent to it; `path` is hardware or software, or unknown where the switch is on another host.",
+        "looks at the datapath; there the counters of the flows",
         (*_BACKEND, "path"),
-        read=per_path(lambda t: t.hw_packets, lambda t: t.sw_packets),
+        read=per_path(lambda t: t.hw_packets, lambda t: t.sw_packets, unknown=lambda c: c.packets),
     ),
     Metric(
         "xenoovs_backend_bytes_total",
         _C,
         "Bytes sent to it; traffic control in software leaves 14 bytes of each frame out.",
-        "looks at the datapath",
+        "looks at the datapath; there the counters of the flows",
         (*_BACKEND, "path"),
         unit="B",
-        read=per_path(lambda t: t.hw_bytes, lambda t: t.sw_bytes),
+        read=per_path(lambda t: t.hw_bytes, lambda t: t.sw_bytes, unknown=lambda c: c.bytes),
     ),
 )
 
@@ -193,7 +202,7 @@ LOOKS = (
     Metric(
         "xenoovs_last_look_timestamp_seconds",
         _G,
-        "When the datapath was last looked at, since 1970.",
+        "When the datapath, or the counters of flows instead, was last looked at, since 1970.",
         "looks at the datapath",
         unit="s",
         read=whole(lambda s: s.verified_s),
@@ -204,7 +213,7 @@ LOOKS = (
         "1 for each block; its clients have `value` under `mask` in their address.",
         "the last look at the datapath",
         (*_BACKEND, "value", "mask", "verdict"),
-        read=block_verdicts,
+        read_blocks=block_verdicts,
         detail=Detail.BLOCKS,
     ),
 )

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from xenoovs.agent.snapshot import BackendState, ServiceView, Snapshot
+from xenoovs.agent.snapshot import BackendState, BlockView, Glance, ServiceView, Snapshot
+from xenoovs.agent.standing import headline, troubles, unanswered
 from xenoovs.agent.web.events import events_card
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.service import offload_share, service_card
-from xenoovs.agent.words import ago, percent, quantity, troubles
+from xenoovs.agent.words import ago, percent, quantity
 
 MOST_SERVICES = 40
 """Of more, those in trouble are shown first, and the rest is left to `xenoovs top`."""
 
 
-def body(snapshot: Snapshot) -> Markup:
+def body(glance: Glance) -> Markup:
     """The part of the page that is made anew again and again."""
+    return body_of(glance.snapshot(), glance.blocks)
+
+
+def body_of(snapshot: Snapshot, blocks: Callable[[str], tuple[BlockView, ...]]) -> Markup:
+    """Of the services only those that are shown have their blocks made."""
     shown = _shown(snapshot.services)
     left = len(snapshot.services) - len(shown)
     more = element("p", f"{left} more services: see `xenoovs top`.", class_="quiet") if left else None
@@ -23,7 +29,7 @@ def body(snapshot: Snapshot) -> Markup:
         _head(snapshot),
         *_notices(snapshot),
         _facts(snapshot),
-        *(service_card(service, snapshot.now_s) for service in shown),
+        *(service_card(service, blocks(service.name), now_s=snapshot.now_s) for service in shown),
         more,
         events_card(snapshot.events),
     )
@@ -36,28 +42,16 @@ def _shown(services: tuple[ServiceView, ...]) -> tuple[ServiceView, ...]:
 
 
 def _is_in_trouble(service: ServiceView) -> bool:
-    return any(backend.state is BackendState.DOWN or backend.is_out for backend in service.backends)
+    return bool(unanswered(service)) or any(one.state is BackendState.DOWN or one.is_out for one in service.backends)
 
 
 def _head(snapshot: Snapshot) -> Markup:
-    kind, told = _state(snapshot)
+    told, kind = headline(snapshot)
     return element(
         "header",
         element("h1", "xenoovs", element("span", snapshot.bridge, class_="bridge")),
         element("p", told, class_=f"pill {kind}"),
     )
-
-
-def _state(snapshot: Snapshot) -> tuple[str, str]:
-    if snapshot.last_error:
-        return "bad", "cannot be made right"
-    if snapshot.is_paused:
-        return "warn", "paused"
-    if snapshot.last_round_s is None:
-        return "warn", "starting"
-    if snapshot.config_problem:
-        return "warn", "bad config, last good one in use"
-    return "good", "as configured"
 
 
 def _notices(snapshot: Snapshot) -> Iterator[Markup]:
@@ -78,7 +72,7 @@ def _facts(snapshot: Snapshot) -> Markup:
     pps = sum(rate.pps for rate in rates) if rates else None
     bps = sum(rate.bps for rate in rates) if rates else None
     facts = (
-        ("in the NIC", percent(offload_share(rates)), "of packets"),
+        ("in the NIC", percent(offload_share(rates)), f"of packets, {_looked(snapshot)}"),
         ("packets", quantity(pps), "a second"),
         ("bits", quantity(bps), "a second"),
         ("backends up", f"{up} of {len(checked)}" if checked else "-", "that are asked"),
@@ -94,6 +88,11 @@ def _facts(snapshot: Snapshot) -> Markup:
         for name, value, under in facts
     )
     return element("dl", *tiles, class_="facts")
+
+
+def _looked(snapshot: Snapshot) -> str:
+    """When the datapath was looked at: verdicts and rates are of then."""
+    return "never looked at" if snapshot.verified_s is None else f"{ago(snapshot.now_s - snapshot.verified_s)} ago"
 
 
 def _since(now_s: float, then_s: float | None) -> str:

@@ -15,7 +15,8 @@ def events_card(events: tuple[Event, ...]) -> Markup:
     if not events:
         return element("section", element("h2", "Events"), element("p", "None yet.", class_="quiet"), class_="card")
     newest = sorted(events, key=lambda event: -event.number)[:SHOWN]
-    return element("section", element("h2", "Events"), element("ol", *map(_event, newest)), class_="card events")
+    title = element("h2", "Events", element("small", "the newest first, times in UTC"))
+    return element("section", title, element("ol", *map(_event, newest)), class_="card events")
 
 
 def _event(event: Event) -> Markup:

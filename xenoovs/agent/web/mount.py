@@ -7,27 +7,27 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from xenoovs.agent.snapshot import Snapshot
+from xenoovs.agent.snapshot import Glance
 from xenoovs.agent.web.body import body
 from xenoovs.agent.web.page import headers, page
 
 
-def mount_page(snapshot: Callable[[], Snapshot]) -> Callable[[web.Application], None]:
+def mount_page(glance: Callable[[], Glance]) -> Callable[[web.Application], None]:
     """Adds `/`, and `/now`: the part that the page fetches again and again."""
 
     def mount(app: web.Application) -> None:
-        app.router.add_get("/", _answer(snapshot, page))
-        app.router.add_get("/now", _answer(snapshot, body))
+        app.router.add_get("/", _answer(glance, page))
+        app.router.add_get("/now", _answer(glance, body))
 
     return mount
 
 
 def _answer(
-    snapshot: Callable[[], Snapshot], render: Callable[[Snapshot], str]
+    glance: Callable[[], Glance], render: Callable[[Glance], str]
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def answer(_: web.Request) -> web.StreamResponse:
-        # A snapshot is a value, so what takes long with many services is done beside the loop that asks backends.
-        text = await asyncio.to_thread(render, snapshot())
+        # A glance is a value, so what takes long with many services is done beside the loop that asks backends.
+        text = await asyncio.to_thread(render, glance())
         return web.Response(text=text, content_type="text/html", charset="utf-8", headers=headers())
 
     return answer

@@ -7,8 +7,8 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
-from xenoovs.agent.snapshot import Snapshot
-from xenoovs.agent.web.body import body
+from xenoovs.agent.snapshot import Glance
+from xenoovs.agent.web.body import body_of
 from xenoovs.agent.web.html import Markup, element, join
 
 _RELOAD_S = 5
@@ -22,8 +22,9 @@ _ICON = (
 )
 
 
-def page(snapshot: Snapshot) -> str:
+def page(glance: Glance) -> str:
     """The whole document."""
+    snapshot = glance.snapshot()
     head = element(
         "head",
         Markup('<meta charset="utf-8">'),
@@ -36,7 +37,7 @@ def page(snapshot: Snapshot) -> str:
     )
     rest = element(
         "body",
-        element("main", body(snapshot), id="now"),
+        element("main", body_of(snapshot, glance.blocks), id="now"),
         _patterns(),
         element("div", id="tip", role="status", hidden=""),
         element("p", "No answer from the agent. What is shown is old.", id="silent", role="alert", hidden=""),

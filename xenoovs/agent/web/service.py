@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from xenoovs.agent.snapshot import BackendState, BackendView, Rate, ServiceView
+from xenoovs.agent.rates import nic_share
+from xenoovs.agent.snapshot import BackendState, BackendView, BlockView, Rate, ServiceView
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.strip import cells, draw
 from xenoovs.agent.words import ago, keeping, number, percent, quantity
@@ -31,12 +32,10 @@ _MEANINGS = {
 
 def offload_share(rates: Iterable[Rate]) -> float | None:
     """Of the packets of these rates, 0..1, those that the NIC forwarded; None without packets."""
-    listed = tuple(rates)
-    packets = sum(rate.pps for rate in listed)
-    return sum(rate.hw_pps for rate in listed) / packets if packets else None
+    return nic_share(rates)
 
 
-def service_card(service: ServiceView, now_s: float) -> Markup:
+def service_card(service: ServiceView, blocks: Sequence[BlockView], *, now_s: float) -> Markup:
     """The whole card."""
     order = {backend.name: number for number, backend in enumerate(service.backends)}
     rows = (_row(backend, _Of(service, order[backend.name], now_s)) for backend in service.backends)
@@ -44,7 +43,7 @@ def service_card(service: ServiceView, now_s: float) -> Markup:
         "section",
         element("h2", service.name, element("span", ", ".join(service.vips), class_="vips")),
         element("p", " · ".join(_sayings(service)), class_="quiet"),
-        _strips(service, order) if service.blocks else None,
+        _strips(service, blocks, order=order) if blocks else None,
         element(
             "table",
             element("thead", element("tr", *(element("th", header, scope="col") for header in _HEADERS))),
@@ -63,14 +62,15 @@ def _sayings(service: ServiceView) -> Iterator[str]:
     elif service.megaflows_predicted is not None:
         yield f"{service.megaflows_predicted} megaflows predicted"
     if service.clients_moved:
-        yield f"{percent(service.clients_moved)} of clients moved so far"
+        # A sum over all changes, which may be far above one.
+        yield f"clients moved {quantity(service.clients_moved)} times each on average"
     if service.draining:
         yield keeping(service.draining)
 
 
-def _strips(service: ServiceView, order: Mapping[str, int]) -> Markup:
-    drawn = cells(service.blocks, is_ipv6=bool(service.vips) and all(":" in vip for vip in service.vips))
-    owners = draw(drawn, (_colour(order[c.backend]) for c in drawn), label="client addresses by backend")
+def _strips(service: ServiceView, blocks: Sequence[BlockView], *, order: Mapping[str, int]) -> Markup:
+    drawn = cells(blocks, is_ipv6=bool(service.vips) and all(":" in vip for vip in service.vips))
+    owners = draw(drawn, (_colour(order.get(c.backend)) for c in drawn), label="client addresses by backend")
     verdicts = draw(drawn, (_verdict_class(c.verdict) for c in drawn), label="client addresses by verdict")
     seen = {cell.verdict for cell in drawn}
     legend = (
@@ -104,6 +104,11 @@ class _Of:
         shares = [share for b in self.service.backends for share in (b.share_wanted, self.share_seen(b)) if share]
         return max(shares, default=1.0)
 
+    @property
+    def is_lending(self) -> bool:
+        """Whether some backends have clients of others for now: then weights do not tell who has whom."""
+        return bool(self.service.draining) or any(b.is_out or b.ramp is not None for b in self.service.backends)
+
     def share_seen(self, backend: BackendView) -> float | None:
         packets = sum(other.rate.pps for other in self.service.backends if other.rate is not None)
         return None if backend.rate is None or not packets else backend.rate.pps / packets
@@ -122,7 +127,7 @@ def _row(backend: BackendView, place: _Of) -> Markup:
         ),
         _state_cell(backend, place.now_s),
         _cell("weight", _weight(backend), class_="n"),
-        element("td", _bar(backend.share_wanted, place.share_seen(backend), full=place.full), data_label="share"),
+        element("td", _bar(backend, place), data_label="share"),
         _cell("packets/s", quantity(None if rate is None else rate.pps), class_="n"),
         _cell("bits/s", quantity(None if rate is None else rate.bps), class_="n"),
         _cell("in the NIC", percent(in_nic), class_="n"),
@@ -150,15 +155,19 @@ def _weight(backend: BackendView) -> str:
     return configured if configured == used else f"{used} of {configured}"
 
 
-def _bar(wanted: float, seen: float | None, *, full: float) -> Markup:
-    """Filled as far as seen, with a mark where it should end."""
-    fill = element("rect", class_="fill", x="0", y="25%", width=_of(seen, full), height="50%") if seen else None
-    at = _of(wanted, full)
+def _bar(backend: BackendView, place: _Of) -> Markup:
+    """Filled as far as seen, with a mark where it should end; while clients are lent, what it holds beside it."""
+    wanted, seen = backend.share_wanted, place.share_seen(backend)
+    width = _of(seen, place.full) if seen else None
+    fill = element("rect", class_="fill", x="0", y="25%", width=width, height="50%") if seen else None
+    at = _of(wanted, place.full)
     mark = element("line", class_="mark", x1=at, x2=at, y1="0", y2="100%")
     ground = element("rect", class_="ground", x="0", y="25%", width="100%", height="50%")
-    told = f"{percent(seen)} of packets seen, {percent(wanted)} wanted"
+    holds = f"holds {percent(backend.share_installed)} now" if place.is_lending else ""
+    told = f"{percent(seen)} of packets seen, {percent(wanted)} wanted by weight{holds and f', {holds}'}"
     drawn = element("svg", element("title", told), ground, fill, mark, class_="bar", role="img", aria_label=told)
-    words = element("span", percent(seen), element("small", f" / {percent(wanted)}"), class_="n")
+    beside = element("small", holds, class_="holds") if holds else None
+    words = element("span", percent(seen), element("small", f" / {percent(wanted)}"), beside, class_="n")
     return element("div", drawn, words, class_="share")
 
 
@@ -167,8 +176,9 @@ def _of(share: float, full: float) -> str:
 
 
 def _blocks(backend: BackendView) -> Markup:
-    bad = [f"{count} {verdict.value}" for verdict, count in backend.blocks.items() if count and verdict.badness > 1]
-    return join(str(backend.flows), element("small", f" {', '.join(bad)}", class_="not-in-nic") if bad else None)
+    worst_first = sorted(backend.blocks.items(), key=lambda item: -item[0].badness)
+    bad = [f"{count} {verdict.value}" for verdict, count in worst_first if count and verdict.badness > 1]
+    return join(str(backend.flows), element("small", ", ".join(bad), class_="not-in-nic") if bad else None)
 
 
 def _cell(label: str, text: str, *, class_: str) -> Markup:
@@ -180,8 +190,9 @@ def _swatch(name: str) -> Markup:
     return element("svg", rect, class_="swatch", aria_hidden="true")
 
 
-def _colour(index: int) -> str:
-    return f"c{index % COLOURS}"
+def _colour(index: int | None) -> str:
+    """None: a backend that the config no longer has, but a bridge that may not be changed now still has."""
+    return "gone" if index is None else f"c{index % COLOURS}"
 
 
 def _verdict_class(verdict: Verdict | None) -> str:

@@ -50,7 +50,7 @@ def draw(drawn: Iterable[Cell], classes: Iterable[str], *, label: str) -> Markup
         for cell, name in pairs
     )
     gaps = "strip gaps" if len(pairs) <= _GAPS_UP_TO else "strip"
-    return element("svg", *rects, class_=gaps, role="img", aria_label=label)
+    return element("svg", *rects, class_=gaps, role="img", tabindex="0", aria_label=label)
 
 
 def _runs(blocks: Sequence[BlockView]) -> Iterator[Cell]:

@@ -81,16 +81,16 @@ class Machine:
         return True
 
 
-def boot(kernel: Kernel, directory: Path, *, marks: Mapping[str, str] | None = None) -> Machine:
+def boot(kernel: Kernel, directory: Path, *, start: str, marks: Mapping[str, str] | None = None) -> Machine:
     """Start a machine whose root is this machine's, read-only under a scratch layer; it boots when this returns.
 
-    Everything about it is in `directory`, which must exist. `marks`: further environment of its process.
-    Raises LabError when QEMU does not start.
+    Everything about it is in `directory`, which must exist. `start`: text of the program with which the guest goes on
+    once it has its root. `marks`: further environment of its process. Raises LabError when QEMU does not start.
     """
     machine = Machine(directory)
     if len(os.fsencode(machine.socket(0))) > _SOCKET_PATH_BYTES:
         raise LabError(f"{directory} is too long a name for sockets: choose a shorter one")
-    initrd = build_initrd(kernel, directory, start=_start_script(kernel))
+    initrd = build_initrd(kernel, directory, start=start)
     try:
         run(
             _argv(machine, kernel, initrd),
@@ -102,11 +102,12 @@ def boot(kernel: Kernel, directory: Path, *, marks: Mapping[str, str] | None = N
     return machine
 
 
-def _start_script(kernel: Kernel) -> str:
+def start_module(module: str, kernel: Kernel) -> str:
+    """For `boot`: run a Python module with the root of the kernel, in the Python and with the packages of now."""
     # A new root has no environment: PATH for the tools of Open vSwitch, and the Python that runs now.
     package, own = Path(__file__).parents[3], str(Path(sys.executable).parent)
     # The library below numpy starts threads, which forks do not have, unless it is told not to.
-    agent = [sys.executable, "-P", "-m", "xenoovs.lab.nic.guest.agent", str(kernel.root)]
+    agent = [sys.executable, "-P", "-m", module, str(kernel.root)]
     return (
         "#!/bin/sh\n"
         f"export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{shlex.quote(own)}\n"

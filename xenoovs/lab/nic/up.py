@@ -8,12 +8,12 @@ from pathlib import Path
 from xenoovs.config.emit import render_config
 from xenoovs.errors import LabError
 from xenoovs.lab.down import remove
-from xenoovs.lab.lab import State, directory_of, machine_directory, marks_of, sole_owner, write_state
+from xenoovs.lab.lab import Lab, State, directory_of, machine_directory, sole_owner, write_state
 from xenoovs.lab.nic.build import build_module
 from xenoovs.lab.nic.call import conversation, new_request
 from xenoovs.lab.nic.debian import unpacked_kernel
 from xenoovs.lab.nic.frames import Kind
-from xenoovs.lab.nic.machine import Machine, boot
+from xenoovs.lab.nic.machine import Machine, boot, start_module
 from xenoovs.lab.nic.needs import check_needs
 from xenoovs.lab.preflight import check_root, probe_host
 from xenoovs.lab.progress import Progress, silent
@@ -32,9 +32,12 @@ _BUILD_TIMEOUT_S = 600.0
 _STEPS = 3
 
 
-def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress: Progress = silent) -> Machine:
+def up(
+    name: str, balancer: Balancer, *, guest: str, directory: Path | None = None, progress: Progress = silent
+) -> Machine:
     """Boot a machine and build lab `name` in it; its bridge has no flows yet.
 
+    guest: the module that is the first program in the machine, and calls `guest/agent.py` with commands of its own.
     The first time it downloads a kernel and builds a module for it, which are kept (`debian.cache_directory`). Raises
     LabError when something is missing or fails; whatever goes wrong, also Ctrl-C, the machine is removed again.
     """
@@ -48,7 +51,7 @@ def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress
         try:
             # Before the first thing is made, so that `down` knows of everything after a crash.
             write_state(place, State(complete=False, topology=topology, nic=True))
-            machine = _build(name, balancer, place=place, progress=progress)
+            machine = _build(balancer, Lab(place, topology), guest=guest, progress=progress)
             write_state(place, State(complete=True, topology=topology, nic=True))
         except BaseException:
             remove(name, place)
@@ -66,17 +69,17 @@ def check_ports(topology: Topology) -> None:
             raise LabError(f"{port!r} cannot be a port of the emulated NIC: {MAX_PORT_NAME} characters, no comma")
 
 
-def _build(name: str, balancer: Balancer, *, place: Path, progress: Progress) -> Machine:
+def _build(balancer: Balancer, lab: Lab, *, guest: str, progress: Progress) -> Machine:
     progress("Debian's kernel (the first time a minute)", 0, _STEPS)
     kernel = unpacked_kernel()
     progress("the NIC's module", 1, _STEPS)
     module = build_module(kernel)
     progress("booting (half a minute)", 2, _STEPS)
-    here = machine_directory(place)
+    here = machine_directory(lab.directory)
     here.mkdir(mode=0o700)
-    machine = boot(kernel, here, marks=marks_of(place))
+    machine = boot(kernel, here, start=start_module(guest, kernel), marks=lab.marks)
     wait_until_ready(machine)
-    request = new_request(["python", "-m", "xenoovs.lab.nic.guest.lab", name, str(module)])
+    request = new_request(["python", "-m", "xenoovs.lab.nic.guest.lab", lab.name, str(module)])
     complaint = bytearray()
     for kind, payload in conversation(machine, request, stdin=render_config(balancer), timeout_s=_BUILD_TIMEOUT_S):
         if kind is Kind.OUTPUT:

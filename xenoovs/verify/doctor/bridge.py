@@ -59,6 +59,8 @@ def check_controllers(case: Case) -> Iterator[Check]:
             state, seen = State.OK, f"one: {targets}; it may change our flows"
         else:
             state, seen = State.OK, "none"
+        if bridge.controllers and case.is_stale:
+            state, seen = State.UNKNOWN, f"{seen}, as ovs-vswitchd last wrote"
         yield Check("controllers", state, seen, why, subject=bridge.name)
 
 

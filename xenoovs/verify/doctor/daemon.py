@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from xenoovs.datapath.host import Daemon, Unknown
+from xenoovs.datapath.host import Daemon, Silent, Unknown
 from xenoovs.verify.doctor.case import Case
 from xenoovs.verify.doctor.check import PURGE, PUT_BACK, Check, Fix, State, set_config, unset_config
 
@@ -14,6 +14,10 @@ DEFAULT_FLOW_LIMIT = 200_000
 DEFAULT_STATS_DELAY_MS = 2_000
 """other_config:offloaded-stats-delay (3.2 and later; before that hardware counters were about as old)."""
 
+RUNS = "Open vSwitch runs"
+"""The row on which all others depend."""
+
+_UNANSWERED = "ovs-vswitchd does not answer"
 _NO_TC = "skip_hw"
 _RESTART = Fix(needs_restart=True)
 
@@ -21,15 +25,27 @@ _RESTART = Fix(needs_restart=True)
 def check_running(case: Case) -> Iterator[Check]:
     why = "nothing is forwarded by flows without it"
     host = case.host
+    silent = [one for one in (host.daemon, host.database) if isinstance(one, Silent)]
     start = Fix((("systemctl", "start", "openvswitch-switch"),))
-    if isinstance(host.database, Unknown):
-        yield Check("Open vSwitch runs", State.WRONG, host.database.reason, why, fix=start)
+    if silent:
+        why = "flows that are installed go on, nothing new is; the rows below are what can be seen without it"
+        mend = tuple(dict.fromkeys(command for one in silent for command in one.mend))
+        yield Check(RUNS, State.WRONG, "; ".join(one.reason for one in silent), why, fix=Fix(mend))
+    elif isinstance(host.database, Unknown):
+        yield Check(RUNS, State.WRONG, host.database.reason, why, fix=start)
     elif not isinstance(host.daemon, Unknown):
-        yield Check("Open vSwitch runs", State.OK, f"version {host.daemon.version or 'not told'}", why)
+        yield Check(RUNS, State.OK, f"version {host.daemon.version or 'not told'}", why)
     elif host.is_here:
-        yield Check("Open vSwitch runs", State.WRONG, host.daemon.reason, why, fix=start)
+        yield Check(RUNS, State.WRONG, host.daemon.reason, why, fix=start)
     else:
-        yield Check("Open vSwitch runs", State.UNKNOWN, host.daemon.reason, why)
+        yield Check(RUNS, State.UNKNOWN, host.daemon.reason, why)
+
+
+def check_settings(case: Case) -> Iterator[Check]:
+    """Only where the database hangs: of what it holds nothing can be told."""
+    if isinstance(case.host.database, Silent):
+        why = "bridges, ports and settings are in it"
+        yield Check("database", State.UNKNOWN, "not read, as ovsdb-server does not answer", why)
 
 
 def check_leftovers(case: Case) -> Iterator[Check]:
@@ -95,9 +111,11 @@ def check_hw_offload(case: Case) -> Iterator[Check]:
 def check_offload_in_effect(case: Case) -> Iterator[Check]:
     """Whether the daemon that runs does what the database says: hw-offload is not read anew in every case."""
     database, daemon = case.database, case.daemon
+    name, why = "hw-offload in effect", "a setting that came after the start of ovs-vswitchd may wait for a restart"
+    if isinstance(case.host.daemon, Silent):
+        yield Check(name, State.UNKNOWN, _UNANSWERED, why)
     if database is None or daemon is None:
         return
-    name, why = "hw-offload in effect", "a setting that came after the start of ovs-vswitchd may wait for a restart"
     state, asked = daemon.offload, database.config.get("hw-offload") == "true"
     if isinstance(state, Unknown):
         yield Check(name, State.UNKNOWN, state.reason, why)

@@ -14,6 +14,7 @@ CheckFunction = Callable[[Case], Iterable[Check]]
 
 HOST_CHECKS: tuple[CheckFunction, ...] = (
     daemon.check_running,
+    daemon.check_settings,
     daemon.check_fork,
     daemon.check_leftovers,
     daemon.check_restore_wait,
@@ -63,6 +64,11 @@ def examine(case: Case, *, checks: Iterable[CheckFunction] = HOST_CHECKS) -> tup
 
 def has_wrong(checks: Iterable[Check]) -> bool:
     return any(check.state is State.WRONG for check in checks)
+
+
+def is_running(checks: Iterable[Check]) -> bool:
+    """Whether there is an Open vSwitch that a fix could be told to."""
+    return not any(check.name == daemon.RUNS and check.state is State.WRONG for check in checks)
 
 
 def safe_fixes(checks: Iterable[Check]) -> tuple[Fix, ...]:

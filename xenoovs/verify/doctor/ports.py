@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xenoovs.datapath.host import Bridge, Unknown
+from xenoovs.datapath.host import Bridge, Silent, Unknown
 from xenoovs.verify.doctor.case import Case
 from xenoovs.verify.doctor.check import PURGE, Check, Fix, State, vsctl
 
@@ -68,10 +68,13 @@ def check_up(case: Case) -> Iterator[Check]:
 
 def check_provider(case: Case) -> Iterator[Check]:
     """Which part of Open vSwitch offers the flows of a port to hardware."""
-    daemon = case.daemon
+    daemon, why = case.daemon, "flows of a port without an offload provider stay in software"
+    if isinstance(case.host.daemon, Silent):
+        for port in case.ports:
+            yield Check("offload provider", State.UNKNOWN, "ovs-vswitchd does not answer", why, subject=port)
     if daemon is None or isinstance(daemon.offload, Unknown) or not daemon.offload.is_on:
         return
-    history, why = daemon.history, "flows of a port without an offload provider stay in software"
+    history = daemon.history
     for port in case.ports:
         if isinstance(history, Unknown):
             yield Check("offload provider", State.UNKNOWN, history.reason, why, subject=port)
@@ -141,7 +144,7 @@ def check_tc_rules(case: Case) -> Iterator[Check]:
         if isinstance(device, Unknown) or device.ingress is not True:
             continue
         look = Fix((("tc", "-s", "filter", "show", "dev", port, "ingress"),))
-        rules = device.rules
+        rules = Unknown("ovs-vswitchd does not answer") if isinstance(case.host.daemon, Silent) else device.rules
         if isinstance(rules, Unknown):
             yield Check("TC rules", State.UNKNOWN, rules.reason, why, subject=port)
         elif rules.stale:

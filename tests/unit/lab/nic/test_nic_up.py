@@ -70,7 +70,7 @@ def test_a_machine_that_does_not_boot_is_removed_again(
 ) -> None:
     monkeypatch.setenv("QEMU_DOES", does)
     with pytest.raises(LabError, match=told):
-        up.up("one", balancer(), directory=labs)
+        up.up("one", balancer(), guest="guest", directory=labs)
     assert not (labs / "one").exists()
     assert marked_processes(machines.MACHINE_MARK, str(labs / "one" / "vm")) == ()
 
@@ -79,7 +79,7 @@ def test_a_lab_of_that_name_stays_as_it_is(labs: Path) -> None:
     place = labs / "one"
     place.mkdir(parents=True)
     with pytest.raises(LabError, match=r"lab one exists already .* another --name makes a second one"):
-        up.up("one", balancer(), directory=labs)
+        up.up("one", balancer(), guest="guest", directory=labs)
     assert place.is_dir()
 
 
@@ -99,7 +99,7 @@ def test_whoever_looks_for_it_on_this_host_is_sent_into_the_machine(labs: Path) 
 )
 def test_ports_that_the_nic_cannot_have(labs: Path, ports: str, told: str) -> None:
     with pytest.raises(LabError, match=told):
-        up.up("one", balancer(ports), directory=labs)
+        up.up("one", balancer(ports), guest="guest", directory=labs)
     assert not labs.exists()
 
 

@@ -1,7 +1,7 @@
 """The first program of the guest after `init.sh`: prepares it, then runs what the host asks for, until the power goes.
 
-`python -m xenoovs.lab.nic.guest.agent KERNEL_ROOT`. Emulated, a new Python takes seconds to start and to import; so
-commands of xenoovs and Python modules run in forks of this process, which has imported what they need.
+Emulated, a new Python takes seconds to start and to import; so commands of the program that calls this, and Python
+modules, run in forks of this process, which has imported what they need.
 """
 
 from __future__ import annotations
@@ -12,30 +12,26 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from xenoovs.lab.nic.frames import PORT_NAME, PORTS
+from xenoovs.lab.nic.guest.command import Commands
 from xenoovs.lab.nic.guest.prepare import prepare
 from xenoovs.lab.nic.guest.serve import serve
 
-# What commands import sooner or later. Nothing here may start a thread: forks would lose it.
-PRELOADED = (
-    *("xenoovs.cli.main", "xenoovs.cli.apply", "xenoovs.cli.verify_offload", "xenoovs.cli.why", "xenoovs.cli.doctor"),
-    *("xenoovs.cli.lab", "xenoovs.cli.status", "xenoovs.cli.planning", "xenoovs.cli.offload_look"),
-    *("xenoovs.lab.nic.guest.lab", "xenoovs.lab.traffic", "xenoovs.lab.status", "xenoovs.config.load"),
-    *("xenoovs.config.emit", "xenoovs.switch.live", "xenoovs.cli.doctor_case", "xenoovs.cli.why_witnesses"),
-    *("xenoovs.cli.show_offload", "xenoovs.cli.show_traffic", "xenoovs.cli.show_why", "xenoovs.cli.show_plan"),
-)
 _GC_THRESHOLD = 200_000
 _PORTS = Path("/sys/class/virtio-ports")
 
 
-def main() -> None:
-    """Never returns: the kernel panics when its first process ends, and the machine stops."""
+def run_guest(kernel_root: str, *, modules: Sequence[str], commands: Commands) -> None:
+    """Never returns: the kernel panics when its first process ends, and the machine stops.
+
+    modules: what commands import sooner or later. None of them may start a thread: forks would lose it.
+    """
     try:
-        serving = _start(sys.argv[1])
+        serving = _start(kernel_root, modules, commands)
     except Exception:  # noqa: BLE001 (the host shows the console when the machine stops)
         traceback.print_exc()
         sys.stdout.flush()
@@ -43,13 +39,13 @@ def main() -> None:
     while True:
         pid, _ = os.wait()
         if device := serving.pop(pid, None):
-            serving[_fork(partial(serve, device))] = device
+            serving[_fork(partial(serve, device, commands))] = device
 
 
-def _start(kernel_root: str) -> dict[int, Path]:
+def _start(kernel_root: str, modules: Sequence[str], commands: Commands) -> dict[int, Path]:
     """The processes that serve a port each, and its device."""
     preparing = _fork(partial(prepare, kernel_root))
-    for module in PRELOADED:
+    for module in modules:
         importlib.import_module(module)
     # Commands are short; looking for cycles among what was imported would cost them more than it brings.
     gc.freeze()
@@ -57,7 +53,7 @@ def _start(kernel_root: str) -> dict[int, Path]:
     if os.waitpid(preparing, 0)[1] != 0:
         raise RuntimeError("the guest could not be prepared")
     devices = [_device(f"{PORT_NAME}{port}") for port in range(PORTS)]
-    serving = {_fork(partial(serve, device)): device for device in devices}
+    serving = {_fork(partial(serve, device, commands)): device for device in devices}
     print(f"guest: ready after {time.monotonic():.0f} s", flush=True)
     return serving
 
@@ -78,7 +74,3 @@ def _device(name: str) -> Path:
         if (port / "name").read_text().strip() == name:
             return Path("/dev") / port.name
     raise RuntimeError(f"there is no port {name} in {_PORTS}")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import importlib
 import os
 import pty
 import runpy
@@ -12,7 +11,7 @@ import struct
 import sys
 import termios
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +19,9 @@ from xenoovs.lab.nic.frames import Kind, Request
 
 NOT_FOUND = 127
 """As shells report a program that is not there (sh(1p))."""
+
+Commands = Mapping[str, Callable[[list[str]], int]]
+"""By name, what is called with the arguments in place of starting a program; it returns the exit status."""
 
 
 class Child:
@@ -80,33 +82,33 @@ class Child:
         return 128 - code if code < 0 else code
 
 
-def start(request: Request) -> Child:
+def start(request: Request, commands: Commands) -> Child:
     """Start a command with its own terminal or with three pipes."""
-    return _on_terminal(request, request.terminal) if request.terminal else _on_pipes(request)
+    return _on_pipes(request, commands) if request.terminal is None else _on_terminal(request, commands)
 
 
-def _on_terminal(request: Request, size: tuple[int, int]) -> Child:
+def _on_terminal(request: Request, commands: Commands) -> Child:
     pid, terminal = pty.fork()
     if pid == 0:
-        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
-        _become(request)
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *(request.terminal or (0, 0)), 0, 0))
+        _become(request, commands)
     return Child(pid, terminal, {terminal: Kind.OUTPUT})
 
 
-def _on_pipes(request: Request) -> Child:
+def _on_pipes(request: Request, commands: Commands) -> Child:
     (given, to), (out, out_end), (err, err_end) = os.pipe(), os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
         os.setsid()
         for number, end in ((0, given), (1, out_end), (2, err_end)):
             os.dup2(end, number)
-        _become(request)
+        _become(request, commands)
     for end in (given, out_end, err_end):
         os.close(end)
     return Child(pid, to, {out: Kind.OUTPUT, err: Kind.ERROR})
 
 
-def _become(request: Request) -> None:
+def _become(request: Request, commands: Commands) -> None:
     """Never returns."""
     status = 1
     try:
@@ -115,7 +117,7 @@ def _become(request: Request) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ.update(request.environment)
         _place(request)
-        status = _run(request.argv)
+        status = _run(request.argv, commands)
     except SystemExit as leaving:
         status = _status_of(leaving)
     except BaseException:  # noqa: BLE001 (a bug, which the user's terminal shows)
@@ -136,10 +138,10 @@ def _place(request: Request) -> None:
     os.chdir(request.directory)
 
 
-def _run(argv: tuple[str, ...]) -> int:
+def _run(argv: tuple[str, ...], commands: Commands) -> int:
     match argv:
-        case ("xenoovs", *arguments):
-            return _fresh_streams(lambda: _xenoovs(arguments))
+        case (name, *arguments) if name in commands:
+            return _fresh_streams(lambda: commands[name](arguments))
         case ("python", "-m", module, *arguments):
             return _fresh_streams(lambda: _module(module, arguments))
     try:
@@ -147,12 +149,6 @@ def _run(argv: tuple[str, ...]) -> int:
     except OSError as error:
         os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
         return NOT_FOUND
-
-
-def _xenoovs(arguments: list[str]) -> int:
-    # By its name, as the console script: the lab knows nothing of commands.
-    status: int = importlib.import_module("xenoovs.cli.main").run(arguments)
-    return status
 
 
 def _module(module: str, arguments: list[str]) -> int:

@@ -12,30 +12,30 @@ from contextlib import suppress
 from pathlib import Path
 
 from xenoovs.lab.nic.frames import FrameReader, Kind, parse_request, parse_size, render_frame
-from xenoovs.lab.nic.guest.command import Child, start
+from xenoovs.lab.nic.guest.command import Child, Commands, start
 
 _PIECE_BYTES = 32768
 # Should a signal be lost.
 _LONGEST_WAIT_S = 5.0
 
 
-def serve(device: Path) -> None:
-    """Serve for ever."""
+def serve(device: Path, commands: Commands) -> None:
+    """Serve for ever. `commands`: those that run in forks of this process."""
     port = os.open(device, os.O_RDWR)
     # As long as no host is there, poll(2) returns at once (POLLHUP); SIGIO tells that one has come (virtio_console.c).
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
     fcntl.fcntl(port, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(port, fcntl.F_SETFL, os.O_RDWR | os.O_ASYNC)
     while True:
-        Connection(port).run()
+        Connection(port, commands).run()
         signal.sigtimedwait({signal.SIGIO}, _LONGEST_WAIT_S)
 
 
 class Connection:
     """From the moment that the host is there to the moment that it is gone."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, port: int, commands: Commands) -> None:
+        self._port, self._commands = port, commands
         self._reader = FrameReader()
         self._child: Child | None = None
         self._poll = select.poll()
@@ -92,7 +92,7 @@ class Connection:
             self._abandon()
             request = parse_request(payload)
             self._send(Kind.BEGIN, bytes.fromhex(request.token))
-            self._child = start(request)
+            self._child = start(request, self._commands)
             for number in self._child.outputs:
                 self._poll.register(number, select.POLLIN)
         elif self._child is None:

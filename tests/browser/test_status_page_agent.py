@@ -1,0 +1,147 @@
+"""The page of a real agent whose datapath has megaflows in the NIC and beside it, with a backend that is down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent_support import Scene
+from tests.browser.chromium import Tab, new_tab, running_chromium
+from tests.fake_switch import fake_bridge
+from tests.faked_datapath import FakedDatapath
+from tests.patience import eventually
+from xenoovs.agent.control.app import Mount
+from xenoovs.agent.control.serve import Listen, open_port
+from xenoovs.agent.daemon import Agent
+from xenoovs.agent.eyes import Eyes
+from xenoovs.agent.metrics.metric import Detail
+from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.probe.target import Target, TcpTarget
+from xenoovs.verify.verdict import Verdict
+
+CONFIG = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+health: {probe: tcp, interval: 200ms, timeout: 100ms, fall: 1, rise: 1}
+services:
+  - name: web
+    vip: 192.0.2.80
+    protocol: tcp
+    ports: [443]
+    backends:
+      - {name: web1, mac: 02:00:5e:10:00:02, address: 198.51.100.2, weight: 4}
+      - {name: web2, mac: 02:00:5e:10:00:03, address: 198.51.100.3, weight: 3}
+      - {name: web3, mac: 02:00:5e:10:00:04, address: 198.51.100.4, weight: 1}
+"""
+DEAD = "198.51.100.3"
+VERDICTS = (Verdict.HW, Verdict.TC_SW, Verdict.SW, Verdict.PARTIAL, Verdict.ABSENT)
+
+CONTRASTS = """(() => {
+  const rgb = (text) => text.match(/[0-9.]+/g).map(Number);
+  const lit = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+  const light = ([r, g, b]) => 0.2126 * lit(r) + 0.7152 * lit(g) + 0.0722 * lit(b);
+  const ground = (e) => {
+    for (; e; e = e.parentElement) {
+      const found = rgb(getComputedStyle(e).backgroundColor);
+      if (found.length === 3 || found[3] === 1) return found;
+    }
+  };
+  const own = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+  return [...document.querySelectorAll("#now *")].filter((e) => own(e) && !e.closest("svg") && e.offsetParent)
+    .map((e) => {
+      const pair = [light(rgb(getComputedStyle(e).color)), light(ground(e))].sort((a, b) => b - a);
+      return [(pair[0] + 0.05) / (pair[1] + 0.05), e.textContent];
+    }).filter(([ratio]) => ratio < 4.5);
+})()"""
+"""Texts with less contrast than 4.5 to 1 (WCAG 2.2, 1.4.3)."""
+
+
+async def all_but_one(target: Target, *, timeout_s: float) -> ProbeResult:
+    assert isinstance(target, TcpTarget)
+    is_well = str(target.address) != DEAD
+    return ProbeResult(ok=is_well, latency_s=0.001, reason="answered" if is_well else "connection refused")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_chromium(tmp_path_factory.mktemp("chromium")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of the page of an agent that has looked twice, so that there are rates."""
+    directory: Path = tmp_path_factory.mktemp("agent")
+    switch = FakedDatapath(fake_bridge("ovsbr1", ["p0", "p1"]))
+    switch.verdict = lambda service, backend, number: VERDICTS[number % len(VERDICTS)]
+    scene = Scene(directory, switch)
+    scene.config.write_text(CONFIG)
+
+    def mounts(agent: Agent) -> tuple[Mount, ...]:
+        switch.program = lambda: agent.reconciler.program
+        return Eyes(agent, interval_s=0.2, detail=Detail.ALWAYS, is_always=True).mounts()
+
+    opened = open_port(Listen("127.0.0.1", 0))
+    with scene.agent(also=(opened,), probe=all_but_one, mounts=mounts) as (agent, _):
+        eventually(lambda: agent.offload is not None and bool(agent.offload.rates), "two looks")
+        yield f"{opened.url}/"
+
+
+async def texts(tab: Tab, selector: str) -> list[str]:
+    found = await tab.evaluate(f"[...document.querySelectorAll({selector!r})].map(e => e.textContent)")
+    assert isinstance(found, list)
+    return found
+
+
+def test_verdicts_and_a_backend_that_is_down_are_shown(browser: str, url: str) -> None:
+    async def run() -> None:
+        async with new_tab(browser) as tab:
+            await tab.open(url)
+            assert await texts(tab, ".pill") == ["as configured"]
+            assert await texts(tab, "td.down small") == ["connection refused"]
+            assert [text.split()[0] for text in await texts(tab, "figcaption li")] == [v.value for v in Verdict]
+            classes = await tab.evaluate(
+                "[...document.querySelectorAll('.strip')[1].querySelectorAll('rect')].map(r => r.getAttribute('class'))"
+            )
+            assert set(classes) == {"v-hw", "v-tc_sw", "v-sw", "v-partial", "v-absent"}
+            # web2 is down: nothing leads there, and its part is lent to the others.
+            holds = await texts(tab, ".holds")
+            assert holds[1] == "holds 0 % now"
+            assert sum(float(text.split()[1]) for text in holds) == pytest.approx(100, abs=0.1)
+            assert tab.complaints == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 390, 800, 1280])
+def test_nothing_is_cut_off_and_all_can_be_read(browser: str, url: str, width: int, scheme: str) -> None:
+    async def run() -> None:
+        async with new_tab(browser) as tab:
+            await tab.look(width=width, scheme=scheme)
+            await tab.open(url)
+            assert await tab.evaluate("document.documentElement.scrollWidth") <= width
+            assert await tab.evaluate(CONTRASTS) == []
+
+    asyncio.run(run())
+
+
+def test_blocks_can_be_gone_through_by_keys_while_the_page_is_made_anew(browser: str, url: str) -> None:
+    async def run() -> None:
+        async with new_tab(browser) as tab:
+            await tab.open(url)
+            for key in ("Tab", "ArrowRight", "ArrowRight"):
+                await tab.ask("Input.dispatchKeyEvent", type="keyDown", key=key, code=key)
+            (tip,) = await texts(tab, "#tip")
+            assert "nw_src=" in tip
+            assert tip == await tab.evaluate("document.querySelectorAll('.strip rect')[1].dataset.tip")
+            await tab.evaluate("document.querySelector('header').dataset.old = 'yes'")
+            await tab.until("!document.querySelector('header').dataset.old")
+            assert await texts(tab, "#tip") == [tip]
+            assert await tab.evaluate("document.activeElement.classList.contains('strip')")
+            assert await tab.evaluate("!document.getElementById('tip').hidden")
+
+    asyncio.run(run())

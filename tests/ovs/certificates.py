@@ -1,0 +1,22 @@
+"""Certificates for both sides of TLS, made on the spot."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import trustme
+
+from xenoovs.controller.listen import Certificates
+
+
+def certificates(
+    authority: trustme.CA, directory: Path, name: str, *, not_after: datetime | None = None
+) -> Certificates:
+    """Key, certificate and authority of one side, as files."""
+    key, certificate, root = (directory / f"{name}-{part}.pem" for part in ("key", "cert", "ca"))
+    issued = authority.issue_cert(name, not_after=not_after)
+    issued.private_key_pem.write_to_path(key)
+    issued.cert_chain_pems[0].write_to_path(certificate)
+    authority.cert_pem.write_to_path(root)
+    return Certificates(key, certificate, root)

@@ -1,0 +1,119 @@
+"""A switch that a test makes up: it greets as Open vSwitch does, and answers what the test tells it to answer."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Thread
+
+from tests.ovs.openflow_peer import HELLO, peer
+from xenoovs.controller.frames import HEADER, Frames
+from xenoovs.controller.server import Server
+
+BARRIER_REQUEST, BARRIER_REPLY = 20, 21
+BUNDLE_CONTROL = 33
+ERROR, PACKET_IN, PORT_STATUS = 1, 10, 12
+_MULTIPART_REQUEST, _MULTIPART_REPLY = 18, 19
+_FLOW, _AGGREGATE = 1, 2
+_DOWN, _LIVE = 1, 4
+
+Answer = Callable[[bytes], bytes | None]
+"""Takes a message of the controller; None: as a good switch would answer, empty: not at all."""
+
+
+def message(kind: int, body: bytes = b"", *, xid: int = 0) -> bytes:
+    """One of OpenFlow 1.4."""
+    return HEADER.pack(5, kind, HEADER.size + len(body), xid) + body
+
+
+def port(number: int, name: str, *, is_up: bool = True) -> bytes:
+    """A description (OpenFlow 1.4.0, 7.2.1)."""
+    state = _LIVE if is_up else _DOWN
+    return struct.pack("!IHxx6sxx16sII", number, 40, b"\x02\0\0\0\0\x01", name.encode(), 0, state)
+
+
+def port_status(number: int, name: str, *, is_up: bool) -> bytes:
+    """A port has changed (7.4.3)."""
+    return message(PORT_STATUS, struct.pack("!B7x", 2) + port(number, name, is_up=is_up))
+
+
+def packet_in(frame: bytes, *, in_port: int = 1) -> bytes:
+    """A packet for the controller (7.4.1), whole."""
+    match = struct.pack("!HHIIxxxx", 1, 12, 0x80000004, in_port)
+    fixed = struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, 0, 0)
+    return message(PACKET_IN, fixed + match + bytes(2) + frame)
+
+
+def error(request: bytes, *, kind: int = 1, code: int = 5) -> bytes:
+    """A refusal (7.5.4); as they stand: OFPBRC_EPERM."""
+    return message(ERROR, struct.pack("!HH", kind, code) + request[:64], xid=xid_of(request))
+
+
+def xid_of(request: bytes) -> int:
+    return int.from_bytes(request[4:8])
+
+
+class ScriptedSwitch:
+    """`heard`: the types of what the controller has asked, after the greeting."""
+
+    def __init__(self, sock: socket.socket, answer: Answer) -> None:
+        self._sock, self._answer = sock, answer
+        self.heard: list[int] = []
+
+    def send(self, data: bytes) -> None:
+        self._sock.sendall(data)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def serve(self) -> None:
+        """Until the connection ends."""
+        frames = Frames()
+        with suppress(OSError):
+            while data := self._sock.recv(1 << 16):
+                for request in frames.feed(data):
+                    self.heard.append(request[1])
+                    answer = self._answer(request)
+                    self._sock.sendall(good_answer(request) if answer is None else answer)
+
+
+def good_answer(request: bytes) -> bytes:
+    """What a switch without any flows says."""
+    xid = xid_of(request)
+    match request[1]:
+        case 2:
+            return message(3, request[HEADER.size :], xid=xid)
+        case 20:
+            return message(BARRIER_REPLY, xid=xid)
+        case 33:
+            bundle_id, step, flags = struct.unpack_from("!IHH", request, HEADER.size)
+            return message(BUNDLE_CONTROL, struct.pack("!IHH", bundle_id, step + 1, flags), xid=xid)
+        case 18:
+            part = int.from_bytes(request[8:10])
+            body = bytes(24) if part == _AGGREGATE else b""
+            return message(_MULTIPART_REPLY, struct.pack("!HH4x", part, 0) + body, xid=xid)
+    return b""
+
+
+@contextmanager
+def scripted_switch(
+    server: Server, *, answer: Answer = lambda _request: None, datapath_id: int = 0xAABBCCDDEEFF, name: str = "ovsbr1"
+) -> Iterator[ScriptedSwitch]:
+    """Wanted, and connected until the end of the `with`; its ports: p0 (1), p1 (2)."""
+    server.want(name)
+    features = struct.pack("!QIBB2xII", datapath_id, 0, 254, 0, 0x4F, 0)
+    ports = port(0xFFFFFFFE, name) + port(1, "p0") + port(2, "p1")
+    with peer(server) as sock:
+        sock.settimeout(None)
+        sock.sendall(HELLO + message(6, features) + message(_MULTIPART_REPLY, struct.pack("!HH4x", 13, 0) + ports))
+        made = ScriptedSwitch(sock, answer)
+        thread = Thread(target=made.serve, daemon=True)
+        thread.start()
+        try:
+            yield made
+        finally:
+            made.close()
+            thread.join(20)

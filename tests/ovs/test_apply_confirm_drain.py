@@ -1,0 +1,114 @@
+"""`apply --confirm` and drains: one goes on while nobody has confirmed yet; the way back leaves others alone."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine, finish, start
+from tests.ovs.dummy import DummyBridge
+from tests.patience import eventually
+from xenoovs.compile.holding import Holding, holdings_of
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.live import LiveSwitch
+
+pytestmark = pytest.mark.ovs
+
+CONFIG = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+drain: {mode: pin, timeout: 60s, rest: 60s}
+services:
+  - name: web
+    vip: 10.3.10.45
+    protocol: tcp
+    ports: [80]
+    backends:
+      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
+      - {name: two, mac: 02:00:5e:10:00:03, weight: 1}
+  - name: mail
+    vip: 10.3.10.46
+    protocol: tcp
+    ports: [25]
+    backends:
+      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
+      - {name: two, mac: 02:00:5e:10:00:03, weight: 1}
+"""
+WEB, MAIL = CONFIG.split("  - name: mail")
+WITHOUT_ONE = f"{WEB.replace('00:02, weight: 1', '00:02, weight: 0')}  - name: mail{MAIL}"
+BOTH_WITHOUT_ONE = CONFIG.replace("00:02, weight: 1", "00:02, weight: 0")
+
+
+@pytest.fixture
+def before(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> list[str]:
+    """The flows of CONFIG; the file takes backend one out of web then."""
+    config.write_text(CONFIG)
+    assert xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").status == 0
+    config.write_text(WITHOUT_ONE)
+    return sorted(bridge.dump_flows())
+
+
+def moving(bridge: DummyBridge) -> list[Holding]:
+    switch = LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
+    held = holdings_of(switch.dump_flows(bridge.name))
+    return [each for blocks in held.values() for each in blocks if each.is_pinned]
+
+
+@contextmanager
+def applying(config: Path, bridge: DummyBridge, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """An `apply` that has begun a drain; it is ended by the test or killed."""
+    process = start("apply", config, "--db", bridge.ovs.db, "--yes", *options)
+    try:
+        eventually(lambda: bool(moving(bridge)), "the drain")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def confirm(xenoovs: CommandLine, bridge: DummyBridge) -> int:
+    return xenoovs("confirm", "--db", bridge.ovs.db, "--bridge", bridge.name).status
+
+
+def test_a_drain_goes_on_while_nobody_has_confirmed(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, before: list[str]
+) -> None:
+    """New connections go to the new backend: a change that is to be judged has to be there."""
+    config.write_text(WITHOUT_ONE.replace("timeout: 60s, rest: 60s", "timeout: 4s, rest: 4s"))
+    with applying(config, bridge, "--confirm", "60s") as process:
+        eventually(lambda: all(each.has_settled for each in moving(bridge)), "new connections that go on")
+        eventually(lambda: not moving(bridge), "the end of the drain")
+        assert confirm(xenoovs, bridge) == 0
+        said = finish(process)
+    assert (said.status, "drained: all blocks have moved" in said.out) == (0, True), said.err
+    assert sorted(bridge.dump_flows()) != before
+
+
+def test_the_way_back_ends_the_drain_that_it_began(bridge: DummyBridge, config: Path, before: list[str]) -> None:
+    with applying(config, bridge, "--confirm", "4s") as process:
+        eventually(lambda: all(each.has_settled for each in moving(bridge)), "new connections that go on")
+        said = finish(process)
+    assert said.status == 1
+    assert "nobody confirmed the change within 4 s" in said.err
+    assert sorted(bridge.dump_flows()) == before
+
+
+def test_the_way_back_leaves_the_drain_of_another_service(
+    bridge: DummyBridge, config: Path, before: list[str], tmp_path: Path
+) -> None:
+    """It was ended with the change: all flows were put back as they had been."""
+    other = tmp_path / "other.yaml"
+    other.write_text(BOTH_WITHOUT_ONE)
+    with applying(config, bridge, "--confirm", "6s") as process:
+        second = start("apply", other, "--db", bridge.ovs.db, "--yes")
+        eventually(lambda: len({each.area[0] for each in moving(bridge)}) == 2, "the drain of the other service")
+        second.kill()
+        second.communicate()
+        assert finish(process).status == 1
+    (left,) = {each.area[0] for each in moving(bridge)}
+    web = [line for line in before if f"{left:#x}" not in line]
+    assert [line for line in sorted(bridge.dump_flows()) if f"{left:#x}" not in line] == web

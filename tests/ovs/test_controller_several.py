@@ -1,0 +1,238 @@
+"""One controller process for several bridges: each as its own config says, whatever happens to the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import SMALL_CONFIG, finish, start
+from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.patience import eventually
+
+pytestmark = pytest.mark.ovs
+
+_SECOND = (
+    SMALL_CONFIG.replace("ovsbr1", "ovsbr2").replace("p0", "q0").replace("p1", "q1").replace("10.3.10.45", "10.9.9.9")
+)
+
+
+@pytest.fixture
+def first(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
+    with dummy_ovs.bridge() as made:
+        yield made
+
+
+@pytest.fixture
+def second(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
+    with dummy_ovs.bridge("ovsbr2", ports=("q0", "q1")) as made:
+        yield made
+
+
+@contextmanager
+def controller(*words: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that listens wherever there is room, until the end of the `with`."""
+    process = start("controller", *words, "--listen", "127.0.0.1:0", "--log", "json")
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _config(tmp_path: Path, name: str, text: str) -> Path:
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(text)
+    return path
+
+
+def _ours(bridge: DummyBridge) -> list[str]:
+    return sorted(flow for flow in bridge.dump_flows() if flow.startswith("cookie=0x786f"))
+
+
+def _vip(bridge: DummyBridge) -> set[str]:
+    """The VIPs for which the bridge has flows."""
+    return {
+        flow.partition("nw_dst=")[2].partition(" ")[0].partition(",")[0] for flow in _ours(bridge) if "nw_dst=" in flow
+    }
+
+
+def _told(process: subprocess.Popen[str], event: str) -> dict[str, object]:
+    """The next such event in the log."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        found: dict[str, object] = json.loads(line)
+        if found["event"] == event:
+            return found
+    pytest.fail(f"the log ends without {event!r}")
+
+
+def _datapath_id(bridge: DummyBridge) -> str:
+    return bridge.ovs.vsctl("get", "bridge", bridge.name, "datapath_id").strip().strip('"')
+
+
+def test_each_bridge_has_the_flows_of_its_config_and_its_own_status(
+    first: DummyBridge, second: DummyBridge, tmp_path: Path
+) -> None:
+    one, two = _config(tmp_path, "one", SMALL_CONFIG), _config(tmp_path, "two", _SECOND)
+    with controller(one, two, "--attach", "--db", first.ovs.db) as process:
+        eventually(lambda: _vip(first) == {"10.3.10.45"}, "the flows of the first")
+        eventually(lambda: _vip(second) == {"10.9.9.9"}, "the flows of the second")
+        drained = finish(start("drain", "dns", "fips2", "--bridge", "ovsbr2", "--db", first.ovs.db))
+        assert drained.status == 0, drained.err
+        states = {}
+        for bridge in ("ovsbr1", "ovsbr2"):
+            said = finish(start("status", "--bridge", bridge, "--db", first.ovs.db, "-o", "json"))
+            snapshot = json.loads(said.out)["snapshot"]
+            assert snapshot["bridge"] == bridge
+            assert [port["link_up"] for port in snapshot["ports"]] == [True, True]
+            states[bridge] = [backend["state"] for backend in snapshot["services"][0]["backends"]]
+            assert all(event["facts"].get("bridge", bridge) == bridge for event in snapshot["events"])
+        process.send_signal(signal.SIGTERM)
+        said = finish(process)
+    assert states == {"ovsbr1": ["unchecked", "unchecked"], "ovsbr2": ["drained", "unchecked"]}
+    assert said.status == 0, said.err
+    changed = [event for event in map(json.loads, said.err.splitlines()) if event["event"] == "flows changed"]
+    assert sorted(event["bridge"] for event in changed) == ["ovsbr1", "ovsbr2", "ovsbr2"]
+
+
+def test_bridges_of_one_name_on_two_hosts_are_told_apart(first: DummyBridge, own_ovs: DummyOvs, tmp_path: Path) -> None:
+    with own_ovs.bridge() as elsewhere:
+        ids = [_datapath_id(bridge) for bridge in (first, elsewhere)]
+        texts = [SMALL_CONFIG, SMALL_CONFIG.replace("10.3.10.45", "10.9.9.9")]
+        files = [
+            _config(tmp_path, name, text.replace("{bridge: ovsbr1", f'{{bridge: ovsbr1, datapath_id: "{each}"'))
+            for name, text, each in zip(("one", "two"), texts, ids, strict=True)
+        ]
+        with controller(*files, "--attach", "--db", first.ovs.db) as process:
+            told = _told(process, "a bridge is not attached")
+            assert told["bridge"] == f"ovsbr1@{ids[1]}"
+            target = str(told["remedy"]).split()[3].rstrip(",")
+            elsewhere.ovs.vsctl(
+                "set-controller", "ovsbr1", target, "--", "set", "controller", "ovsbr1", "max_backoff=1000"
+            )
+            eventually(lambda: _vip(first) == {"10.3.10.45"}, "the flows of the one")
+            eventually(lambda: _vip(elsewhere) == {"10.9.9.9"}, "the flows of the other")
+            said = finish(start("status", "--bridge", f"ovsbr1@{ids[1]}", "--db", first.ovs.db))
+            assert (said.status, said.out.startswith(f"agent of bridge ovsbr1@{ids[1]}")) == (0, True), said.err
+
+
+def test_a_bridge_that_hangs_keeps_no_other_from_its_flows(
+    first: DummyBridge, own_ovs: DummyOvs, tmp_path: Path
+) -> None:
+    """The flows of the other are put right again and again while questions to the one that hangs run out of time."""
+    with own_ovs.bridge("ovsbr2", ports=("q0", "q1")) as hung:
+        one, two = _config(tmp_path, "one", SMALL_CONFIG), _config(tmp_path, "two", _SECOND)
+        identity = hung.ovs.vsctl("get", "bridge", "ovsbr2", "datapath_id").strip()
+        two.write_text(_SECOND.replace("{bridge: ovsbr2", f"{{bridge: ovsbr2, datapath_id: {identity}"))
+        options = ("--attach", "--resync", "200ms", "--db", first.ovs.db)
+        with controller(one, two, *options) as process:
+            target = str(_told(process, "a bridge is not attached")["remedy"]).split()[3].rstrip(",")
+            hung.ovs.vsctl("set-controller", "ovsbr2", target)
+            eventually(lambda: len(_ours(first)) == 8 == len(_ours(hung)), "all flows of both")
+            before = _ours(first)
+            os.kill(own_ovs.ovs.pids()[0], signal.SIGSTOP)
+            try:
+                for _ in range(10):
+                    first.ofctl("del-flows", "table=1,ip")
+                    eventually(lambda: _ours(first) == before, "what somebody has changed is right again")
+            finally:
+                os.kill(own_ovs.ovs.pids()[0], signal.SIGCONT)
+            hung.ofctl("del-flows", "table=1,ip")
+            eventually(lambda: len(_ours(hung)) == 8, "the other one goes on")
+
+
+def test_a_bridge_that_never_comes_keeps_no_other_from_its_flows(first: DummyBridge, tmp_path: Path) -> None:
+    one, two = _config(tmp_path, "one", SMALL_CONFIG), _config(tmp_path, "two", _SECOND)
+    with controller(two, one, "--attach", "--db", first.ovs.db) as process:
+        assert "bridge ovsbr2 does not exist" in str(_told(process, "a bridge is not attached")["reason"])
+        eventually(lambda: _vip(first) == {"10.3.10.45"}, "the flows of the one that is there")
+        said = finish(start("status", "--bridge", "ovsbr2", "--db", first.ovs.db))
+        assert said.status == 2
+        assert "bridge ovsbr2 does not exist" in said.out
+        process.send_signal(signal.SIGTERM)
+        assert finish(process).status == 0
+
+
+def test_a_third_bridge_is_refused(first: DummyBridge, second: DummyBridge, tmp_path: Path) -> None:
+    one, two = _config(tmp_path, "one", SMALL_CONFIG), _config(tmp_path, "two", _SECOND)
+    with first_free(first) as third, controller(one, two, "--attach", "--db", first.ovs.db) as process:
+        target = str(_told(process, "waiting for bridges")["at"])
+        third.ovs.vsctl("set-controller", "ovsbr3", target)
+        refused = _told(process, "bridge refused")
+    assert (refused["bridge"], refused["reason"]) == ("ovsbr3", "this controller is for ovsbr1, ovsbr2")
+
+
+@contextmanager
+def first_free(bridge: DummyBridge) -> Iterator[DummyBridge]:
+    """A bridge that no config names."""
+    with DummyOvs(bridge.ovs).bridge("ovsbr3", ports=("r0", "r1")) as made:
+        yield made
+
+
+_ID = "00000000000000aa"
+
+
+@pytest.mark.parametrize(
+    ("mine", "other"),
+    [
+        ("bridge: ovsbr1", "bridge: ovsbr1"),
+        (f'bridge: ovsbr1, datapath_id: "{_ID}"', "bridge: ovsbr1"),
+        (f'bridge: ovsbr1, datapath_id: "{_ID}"', f'bridge: ovsbr2, datapath_id: "{_ID}"'),
+    ],
+    ids=["one name", "one name, one id", "one id"],
+)
+def test_two_configs_of_one_bridge_do_not_start(tmp_path: Path, mine: str, other: str) -> None:
+    files = [
+        _config(tmp_path, name, SMALL_CONFIG.replace("bridge: ovsbr1", text))
+        for name, text in (("a", mine), ("b", other))
+    ]
+    said = finish(start("controller", *files, "--db", f"unix:{tmp_path}/nosuch"))
+    assert said.status == 1
+    assert "a.yaml and " in said.err
+    assert "b.yaml are both of bridge ovsbr" in said.err
+
+
+def test_several_configs_need_the_controller(tmp_path: Path) -> None:
+    one, two = _config(tmp_path, "one", SMALL_CONFIG), _config(tmp_path, "two", _SECOND)
+    said = finish(start("agent", one, two))
+    assert said.status == 64
+    assert "Several FILEs need --via controller" in said.err
+
+
+def test_a_config_that_names_another_bridge_later_is_refused(
+    first: DummyBridge, second: DummyBridge, tmp_path: Path
+) -> None:
+    """Else two agents would fight for one bridge."""
+    one, two = _config(tmp_path, "one", SMALL_CONFIG), _config(tmp_path, "two", _SECOND)
+    with controller(one, two, "--attach", "--db", first.ovs.db) as process:
+        eventually(lambda: _vip(second) == {"10.9.9.9"}, "the flows of the second")
+        one.write_text(_SECOND.replace("10.9.9.9", "10.7.7.7"))
+        refused = _told(process, "the config cannot be applied; the last good one stays")
+        assert refused["bridge"] == "ovsbr1"
+        assert "keeps bridge ovsbr1 and lets in no ovsbr2" in str(refused["reason"])
+        assert (_vip(first), _vip(second)) == ({"10.3.10.45"}, {"10.9.9.9"})
+
+
+def test_one_port_serves_all_of_them(first: DummyBridge, second: DummyBridge, tmp_path: Path) -> None:
+    one, two = _config(tmp_path, "one", SMALL_CONFIG), _config(tmp_path, "two", _SECOND)
+    options = ("--attach", "--web", "127.0.0.1:0", "--db", first.ovs.db)
+    with controller(one, two, *options) as process:
+        url = next(at for at in iter(lambda: str(_told(process, "listening")["at"]), "") if at.startswith("http"))
+        assert 'href="ovsbr2/"' in _get(f"{url}/")
+        assert "xenoovs · ovsbr2" in _get(f"{url}/ovsbr2/")
+        assert 'bridge="ovsbr1"' in _get(f"{url}/ovsbr1/metrics")
+        assert json.loads(_get(f"{url}/ovsbr2/v1/status"))["snapshot"]["bridge"] == "ovsbr2"
+
+
+def _get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        text: str = answer.read().decode()
+        return text

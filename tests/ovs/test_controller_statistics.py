@@ -1,0 +1,113 @@
+"""Packets and bytes of backends reach status and metrics by multipart requests: no ovs-ofctl is run for them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import finish, start
+from tests.ovs.dummy import DummyBridge, udp_packet
+from tests.patience import eventually
+
+pytestmark = pytest.mark.ovs
+
+_LENGTH = 100
+
+
+def _path_of(directory: Path, *programs: str) -> dict[str, str]:
+    """An environment in which there are no programs but these."""
+    directory.mkdir()
+    for program in programs:
+        found = shutil.which(program)
+        assert found is not None
+        (directory / program).symlink_to(found)
+    return {"PATH": str(directory)}
+
+
+@contextmanager
+def controller(config: Path, env: dict[str, str], *words: str) -> Iterator[tuple[str, str]]:
+    """A process until the end of the `with`: where bridges connect, and where its page is."""
+    options = ("--listen", "127.0.0.1:0", "--web", "127.0.0.1:0", "--offload-interval", "100ms", "--log", "json")
+    process = start("controller", config, *options, *words, env=env)
+    try:
+        assert process.stderr is not None
+        places = list[str]()
+        for event in map(json.loads, process.stderr):
+            places += [event["at"]] if str(event.get("at", "")).startswith(("tcp:", "http:")) else []
+            if len(places) == 2:
+                yield places[0], places[1]
+                return
+        pytest.fail("it ends before it listens")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _metrics(url: str, name: str) -> dict[tuple[str, str], float]:
+    """Values of a metric by backend and path."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=20) as answer:
+        lines = answer.read().decode().splitlines()
+    found = {}
+    for line in lines:
+        if line.startswith(f"{name}{{"):
+            labels = dict(part.split("=") for part in line.partition("{")[2].partition("}")[0].split(","))
+            found[labels["backend"].strip('"'), labels["path"].strip('"')] = float(line.rsplit(" ", 1)[1])
+    return found
+
+
+def _ours(bridge: DummyBridge) -> list[str]:
+    return [flow for flow in bridge.dump_flows() if flow.startswith("cookie=0x786f")]
+
+
+def _send(bridge: DummyBridge) -> dict[str, int]:
+    """Packets from 40 clients. How many went to each backend, as seen on the wire."""
+    before = len(bridge.sent("p1"))
+    bridge.send("p0", [udp_packet(f"198.51.100.{client}") for client in range(40)], length=_LENGTH)
+    names = {2: "fips2", 3: "fips3"}
+    counts = dict.fromkeys(names.values(), 0)
+    for frame in bridge.sent("p1")[before:]:
+        counts[names[frame[5]]] += 1
+    assert min(counts.values()) > 0
+    return counts
+
+
+def test_of_a_switch_elsewhere_flows_are_counted(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
+    """No program of Open vSwitch can be run, and there is no database: all that is known came by OpenFlow."""
+    env = _path_of(tmp_path / "bin") | {"OVS_RUNDIR": str(tmp_path / "nowhere")}
+    with controller(config, env) as (target, url):
+        bridge.ovs.vsctl("set-controller", bridge.name, target)
+        eventually(lambda: len(_ours(bridge)) == 8, "all flows")
+        sent = _send(bridge)
+        wanted = {(name, "unknown"): packets for name, packets in sent.items()}
+        eventually(lambda: _metrics(url, "xenoovs_backend_packets_total") == wanted, "the packets of each backend")
+        sizes = _metrics(url, "xenoovs_backend_bytes_total")
+        assert sizes == {key: packets * _LENGTH for key, packets in wanted.items()}
+        assert _metrics(url, "xenoovs_service_offload_ratio") == {}
+        said = finish(start("status", "--control", tmp_path / "nowhere" / "xenoovs" / "ovsbr1.sock", "-o", "json"))
+        backends = json.loads(said.out)["snapshot"]["services"][0]["backends"]
+        assert {one["name"]: one["counted"]["packets"] for one in backends} == sent
+        assert [one["traffic"] for one in backends] == [None, None]
+        # Flows that are made anew begin to count anew: what was counted stays.
+        bridge.ofctl("del-flows", "table=1,ip")
+        eventually(lambda: len(_ours(bridge)) == 8, "all flows again")
+        more = _send(bridge)
+        wanted = {(name, "unknown"): packets + more[name] for name, packets in sent.items()}
+        eventually(lambda: _metrics(url, "xenoovs_backend_packets_total") == wanted, "the sum of both")
+
+
+def test_of_a_switch_on_this_host_megaflows_are_counted(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
+    """As by ovs-ofctl, and without it."""
+    env = _path_of(tmp_path / "bin", "ovs-appctl", "ovs-vsctl")
+    with controller(config, {**os.environ, **env}, "--attach", "--db", bridge.ovs.db) as (_, url):
+        eventually(lambda: len(_ours(bridge)) == 8, "all flows")
+        sent = _send(bridge)
+        eventually(lambda: sum(_metrics(url, "xenoovs_backend_packets_total").values()) > 0, "packets of backends")
+        paths = {(name, path) for name in sent for path in ("hardware", "software")}
+        assert _metrics(url, "xenoovs_backend_packets_total").keys() == paths

@@ -1,0 +1,81 @@
+"""Who connects to the controller and is no bridge that is wanted: however many they are, bridges come in."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.ovs.certificates import certificates
+from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.ovs.openflow_peer import HELLO, peer, read_to_end
+from tests.ovs.ways import Record, Way, connect, running_server
+from tests.patience import PATIENCE_S, eventually
+from xenoovs.controller.doorway import STRANGERS
+from xenoovs.controller.session import Patience
+from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.openflow.parse import parse_flow
+
+pytestmark = pytest.mark.ovs
+
+_ADD = Bundle((FlowMod(Command.ADD, parse_flow("cookie=0x786f000000000001, priority=7 actions=output:p1")),))
+_FOREVER = Patience(handshake_s=3600.0)
+"""So that strangers do not go by themselves."""
+
+
+@pytest.mark.parametrize("said", [b"", HELLO], ids=["silent", "polite"])
+def test_strangers_keep_no_bridge_out(bridge: DummyBridge, said: bytes) -> None:
+    """Found when 64 connections that said nothing were all that the controller would have."""
+    with running_server(Record(), patience=_FOREVER) as server, ExitStack() as strangers:
+        for _ in range(3 * STRANGERS):
+            strangers.enter_context(peer(server)).sendall(said)
+        switch = Way(server).switch(bridge.ovs)
+        switch.apply(bridge.name, _ADD)
+        assert len(switch.dump_flows(bridge.name)) == 1
+
+
+def test_strangers_drive_no_bridge_out(bridge: DummyBridge) -> None:
+    record = Record()
+    with running_server(record, patience=_FOREVER) as server:
+        switch = Way(server).switch(bridge.ovs)
+        switch.apply(bridge.name, _ADD)
+        with ExitStack() as strangers:
+            for _ in range(3 * STRANGERS):
+                strangers.enter_context(peer(server))
+            assert len(switch.dump_flows(bridge.name)) == 1
+            eventually(lambda: _threads() <= STRANGERS + 1, "those that had to go have gone")
+    assert record.of("bridge disconnected")[0]["reason"] == "the controller stops"
+
+
+def _threads() -> int:
+    return sum(thread.name == "xenoovs-switch" for thread in threading.enumerate())
+
+
+def test_strangers_that_do_not_even_begin_tls_keep_no_bridge_out(own_ovs: DummyOvs, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    switch_side = certificates(authority, tmp_path, "switch")
+    own_ovs.ovs.vsctl("set-ssl", str(switch_side.key), str(switch_side.certificate), str(switch_side.authority))
+    record = Record()
+    with (
+        own_ovs.bridge(),
+        running_server(record, certificates=certificates(authority, tmp_path, "controller")) as server,
+        ExitStack() as strangers,
+    ):
+        for _ in range(2 * STRANGERS):
+            strangers.enter_context(peer(server))
+        server.want("ovsbr1")
+        connect(own_ovs.ovs, "ovsbr1", server)
+        assert server.board.line("ovsbr1", patience_s=PATIENCE_S).bridge == "ovsbr1"
+
+
+def test_a_stranger_that_has_to_go_is_told_by_the_end_of_its_connection() -> None:
+    with running_server(Record(), patience=_FOREVER) as server, ExitStack() as others, peer(server) as oldest:
+        read = threading.Thread(target=read_to_end, args=(oldest,))
+        read.start()
+        for _ in range(STRANGERS):
+            others.enter_context(peer(server))
+        read.join(PATIENCE_S)
+        assert not read.is_alive()

@@ -1,0 +1,101 @@
+"""An Open vSwitch that takes questions and answers none: everybody says so soon, and how it is mended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from tests.command_line import CommandLine
+from tests.ovs.dummy import DummyBridge, DummyOvs
+from xenoovs.switch import answers, host
+from xenoovs.switch.answers import ask_database, ask_vswitchd
+from xenoovs.switch.endpoint import Endpoint
+
+pytestmark = pytest.mark.ovs
+
+PATIENCE_S = 0.5
+
+
+@pytest.fixture(autouse=True)
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "WORK_S", PATIENCE_S)
+    monkeypatch.setattr(host, "ask_vswitchd", partial(ask_vswitchd, patience_s=PATIENCE_S))
+    monkeypatch.setattr(host, "ask_database", partial(ask_database, patience_s=PATIENCE_S))
+
+
+@pytest.fixture
+def own_bridge(own_ovs: DummyOvs) -> Iterator[DummyBridge]:
+    with own_ovs.bridge() as made:
+        yield made
+
+
+@pytest.fixture(params=["ovs-vswitchd", "ovsdb-server"])
+def stopped(request: pytest.FixtureRequest, own_bridge: DummyBridge) -> Iterator[tuple[str, int]]:
+    """One of the two stopped: its name and its process id."""
+    pid = own_bridge.ovs.pids()[("ovs-vswitchd", "ovsdb-server").index(request.param)]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield request.param, pid
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("command", ["plan", "apply --yes", "status --from-bridge", "verify-offload", "why"])
+def test_commands_say_who_does_not_answer(
+    xenoovs: CommandLine, own_bridge: DummyBridge, config: object, stopped: tuple[str, int], command: str
+) -> None:
+    name, pid = stopped
+    said = xenoovs(*command.split(), config, "--db", own_bridge.ovs.db)
+    assert (said.status, said.out) == (1, "")
+    assert f"{name} (process {pid}) has not answered for 0.5 s: it is stopped, as by SIGSTOP" in said.err
+    assert f"to mend it, `kill -CONT {pid}`" in said.err
+
+
+def test_doctor_says_so_in_one_row_and_marks_the_rest_unknown(
+    xenoovs: CommandLine, own_bridge: DummyBridge, config: object, stopped: tuple[str, int]
+) -> None:
+    name, pid = stopped
+    said = xenoovs("doctor", config, "--db", own_bridge.ovs.db, "-o", "json")
+    assert (said.status, said.err) == (2, "")
+    rows = json.loads(said.out)["checks"]
+    assert rows[0]["check"] == "Open vSwitch runs"
+    assert rows[0]["seen"] == f"{name} (process {pid}) has not answered for 0.5 s: it is stopped, as by SIGSTOP"
+    assert rows[0]["fix"] == f"kill -CONT {pid}"
+    states = {(row["check"], row["subject"]): row["state"] for row in rows}
+    if name == "ovsdb-server":
+        assert states["database", None] == "unknown"
+    else:
+        of_the_daemon = [("hw-offload in effect", None), ("flows of others", "ovsbr1"), ("port works", "p0")]
+        assert {states[row] for row in of_the_daemon} == {"unknown"}
+        assert states["hw-offload", None] == "wrong"
+
+
+def test_doctor_mends_nothing_meanwhile(
+    xenoovs: CommandLine, own_bridge: DummyBridge, config: object, stopped: tuple[str, int]
+) -> None:
+    said = xenoovs("doctor", config, "--db", own_bridge.ovs.db, "--fix", "--yes", "--restart-ovs")
+    assert said.status == 2
+    assert "--fix does nothing while Open vSwitch does not answer: mend that first" in said.out
+    assert "safe to do now" not in said.out
+
+
+def test_who_answers_is_not_silent(own_bridge: DummyBridge) -> None:
+    here = Endpoint(own_bridge.ovs.db, own_bridge.ovs.directory)
+    assert (ask_vswitchd(here), ask_database(here)) == (None, None)
+
+
+def test_more_callers_than_it_lets_wait(own_bridge: DummyBridge) -> None:
+    """The kernel refuses further ones at once (unix(7), EAGAIN), which is no answer either."""
+    here = Endpoint(own_bridge.ovs.db, own_bridge.ovs.directory)
+    pid = own_bridge.ovs.pids()[0]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        for _ in range(70):
+            assert ask_vswitchd(here, patience_s=0.01) is not None
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,73 @@
+"""Blocks that share a packet with a match are found as by asking for each address, whatever masks come."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.verify.programs import two_services
+from xenoovs.datapath.value import MaskedValue
+from xenoovs.openflow.match import Masked
+from xenoovs.verify import overlap
+from xenoovs.verify.expected import ExpectedBlock, expected_services
+from xenoovs.verify.join import Place, index_blocks
+from xenoovs.verify.overlap import OverlapIndex
+
+SERVICE = expected_services(two_services())[0]
+TEMPLATE = SERVICE.blocks[0]
+BITS = 6
+ALL = (1 << BITS) - 1
+
+_MATCHES = st.tuples(st.integers(0, ALL), st.integers(0, ALL)).map(lambda pair: _masked(*pair))
+_PREFIXES = st.lists(
+    st.tuples(st.integers(0, ALL), st.integers(0, BITS)).map(lambda pair: _masked(pair[0], ALL & ~(ALL >> pair[1]))),
+    max_size=12,
+    unique=True,
+)
+"""Of strategy lpm: they lie in each other."""
+
+_CLASSES = st.integers(0, ALL).flatmap(
+    lambda mask: st.lists(st.integers(0, ALL).map(lambda value: _masked(value, mask)), max_size=12, unique=True)
+)
+"""Of the other strategies: disjoint."""
+
+
+def _masked(value: int, mask: int) -> MaskedValue:
+    return MaskedValue(value & mask, mask)
+
+
+def _block(source: MaskedValue) -> ExpectedBlock:
+    return replace(TEMPLATE, source=Masked(TEMPLATE.source.field, source.value, source.mask))
+
+
+def _place(blocks: tuple[ExpectedBlock, ...]) -> tuple[OverlapIndex, Place]:
+    index = index_blocks([replace(SERVICE, blocks=blocks)])
+    return OverlapIndex(index), next(iter(next(iter(index.entries.values())).values()))
+
+
+@pytest.mark.parametrize("most_kept", [0, 20, 500_000])
+@given(_PREFIXES | _CLASSES, st.lists(_MATCHES, min_size=1, max_size=6))
+def test_as_by_asking_for_each_address(most_kept: int, sources: list[MaskedValue], matches: list[MaskedValue]) -> None:
+    looked_at = reduce(or_, (source.mask for source in sources), 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overlap, "_MOST_KEPT", most_kept)
+        index, place = _place(tuple(map(_block, sources)))
+        for match in matches:
+            found = index.blocks(place.sources, _masked(match.value, match.mask & looked_at), looked_at)
+            owners = {_owner(sources, address) for address in range(ALL + 1) if _in(match, address)}
+            assert {MaskedValue(block.source.value, block.source.mask) for block in found} == owners - {None}
+
+
+def _in(match: MaskedValue, address: int) -> bool:
+    return address & match.mask == match.value
+
+
+def _owner(sources: list[MaskedValue], address: int) -> MaskedValue | None:
+    """The block whose packets an address sends: the one of the longest mask."""
+    around = (source for source in sources if _in(source, address))
+    return max(around, key=lambda source: source.mask.bit_count(), default=None)

@@ -1,0 +1,22 @@
+"""One boot of a machine under systemd, and one story, for all tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.systemd.install import install
+from tests.systemd.machine import booted, install_programs
+from tests.systemd.story import Answer, Story
+
+
+@pytest.fixture(scope="session")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
+    """What each step of the story said (tests/systemd/story.py)."""
+    install_programs()
+    # Sockets have short names (unix(7)).
+    place = tmp_path_factory.mktemp("vm")
+    directories = [place / name for name in ("install", "machine", "story")]
+    for directory in directories:
+        directory.mkdir()
+    with booted(directories[1], install(directories[0])) as machine:
+        return Story(machine, directories[2]).tell()

@@ -1,0 +1,21 @@
+"""The commands of docs/how-to/agent.md, to be run as they stand there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "agent.md"
+_BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def block_with(command: str) -> str:
+    """The one block of commands in which `command` stands."""
+    [block] = [found[1] for found in _BLOCK.finditer(_PAGE.read_text()) if command in found[1]]
+    return block
+
+
+def exposure() -> str:
+    """What `systemd-analyze security` says at its end."""
+    [line] = [line for line in _PAGE.read_text().splitlines() if "Overall exposure level" in line]
+    return line

@@ -1,0 +1,205 @@
+"""What an operator goes through with the unit of the agent, command by command, recorded."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trustme
+
+from tests.systemd.config import ANSWERED, AWAY, CA, CHECK, INSIDE, LATE, MAC, SERVER, SERVER_NAME, WEIGHED, config
+from tests.systemd.documented import block_with
+from xenoovs.lab.nic.call import run_inside
+from xenoovs.lab.nic.machine import Machine
+
+UNIT = "xenoovs-agent"
+CONFIG = "/etc/xenoovs/config.yaml"
+WATCHDOG_S = 30
+"""In place of the unit's 120 s, which would be long to wait for."""
+
+# Patience, not measure: emulated, on a busy machine.
+_TIMEOUT_S = 240.0
+_REPOSITORY = Path(__file__).parents[2]
+_FLOWS = "ovs-ofctl -O OpenFlow14 --no-names --sort dump-flows ovsbr1"
+
+_NETWORK = f"""\
+for port in p0 p1; do ip link add $port type dummy; ip link set $port up; done
+ip netns add {AWAY}
+ip link add near type veth peer name far netns {AWAY}
+ip addr add 198.51.100.1/24 dev near
+ip link set near up
+ip -n {AWAY} addr add {SERVER}/24 dev far
+ip -n {AWAY} link set far address {MAC}
+ip -n {AWAY} addr add {INSIDE[AWAY]}/32 dev lo
+for device in lo far; do ip -n {AWAY} link set $device up; done
+"""
+
+_BRIDGE = "ovs-vsctl add-br ovsbr1 -- add-port ovsbr1 p0 -- add-port ovsbr1 p1 -- set bridge ovsbr1 fail_mode=secure"
+
+# As `systemctl edit` would make it.
+_DROP_IN = f"""\
+[Service]
+WatchdogSec={WATCHDOG_S}s
+ExecStart=
+ExecStart=/opt/xenoovs/bin/xenoovs agent {CONFIG} --log json --allow-exec
+"""
+
+VIP_LATE = f"192.0.2.{len(ANSWERED) + 2}"
+"""Of the service that comes with a reload."""
+
+_FAILING = "[Service]\nExecStart=\nExecStart=/bin/false\nRestartSec=100ms\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one step said."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(slots=True)
+class Story:
+    """`said`: by step."""
+
+    machine: Machine
+    directory: Path
+    said: dict[str, Answer] = field(default_factory=dict)
+
+    def tell(self) -> dict[str, Answer]:
+        """All of it."""
+        self._prepare()
+        self._install()
+        self._open_vswitch_comes()
+        self._reload()
+        self._hang()
+        self._crash()
+        self._open_vswitch_restarts()
+        self._look_back()
+        self._stop()
+        self._fail()
+        return self.said
+
+    def _prepare(self) -> None:
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(self.directory / "ca.pem")
+        server = self.directory / "server.pem"
+        authority.issue_cert(SERVER_NAME).private_key_and_cert_chain_pem.write_to_path(server)
+        self._must(_NETWORK)
+        self._write(f"{CONFIG}.example", "")
+        self._must(f"cp {shlex.quote(str(self.directory / 'ca.pem'))} {CA}")
+        self._write(CHECK, f'#!/bin/sh\n[ "$1 $XENOOVS_ADDRESS" = "--quick {SERVER}" ]\n', mode="0755")
+        self._write(
+            "/etc/systemd/system/servers.service",
+            "[Service]\nType=notify\n"
+            f"NetworkNamespacePath=/run/netns/{AWAY}\n"
+            f"Environment=PYTHONDONTWRITEBYTECODE=1 PYTHONPATH={_REPOSITORY}\n"
+            f"ExecStart={sys.executable} -P -m tests.systemd.guest.servers {server} {INSIDE[AWAY]}\n",
+        )
+        self._write(
+            "/etc/systemd/system/follower.service",
+            f"[Unit]\nRequires={UNIT}.service\nAfter={UNIT}.service\n"
+            f"[Service]\nType=oneshot\nExecStart=/bin/sh -c '{_FLOWS} >/run/flows-when-active'\n",
+        )
+        self._write(f"/etc/systemd/system/{UNIT}.service.d/override.conf", _DROP_IN)
+        self._must("systemctl daemon-reload; systemctl start servers")
+
+    def _install(self) -> None:
+        self._write(CONFIG, config())
+        # `enable --now` ends when the agent is ready, for which it needs a bridge.
+        self._must(f"( {block_with('enable --now')} ) >/run/install.log 2>&1 & echo begun")
+        self._say("told what is missing", _until(f"systemctl show -p StatusText {UNIT} | grep 'Open vSwitch'"))
+        self._say("while Open vSwitch is missing", _show("ActiveState", "SubState"))
+        self._say("verify", f"systemd-analyze verify {UNIT}.service")
+
+    def _open_vswitch_comes(self) -> None:
+        self._must("systemctl start openvswitch-switch")
+        self._must(_BRIDGE)
+        self._say("begin", "systemctl start follower")
+        self._say("begun", _show("ActiveState", "SubState", "NRestarts"))
+        self._say("flows when active", "cat /run/flows-when-active")
+        self._say("install log", "cat /run/install.log; systemctl is-enabled " + UNIT)
+        self._say("status of systemd", f"systemctl status {UNIT}")
+        self._say("status", "xenoovs status -o json")
+        self._say("files", "stat -c '%A %U:%G %n' /run/xenoovs /run/xenoovs/ovsbr1.sock /var/lib/xenoovs")
+
+    def _reload(self) -> None:
+        self._must(f"ip netns add {LATE}; ip -n {LATE} addr add {INSIDE[LATE]}/32 dev lo; ip -n {LATE} link set lo up")
+        self._write(CONFIG, config(weight=3, late=True))
+        self._say("reload", f"systemctl reload {UNIT}")
+        # systemctl before 253 may return before the agent has begun to read.
+        self._say("flows after reload", f"{_until(f'{_FLOWS} | grep nw_dst={VIP_LATE}')}; {_FLOWS}")
+        self._write(CONFIG, "garbage")
+        self._say("reload of garbage", f"systemctl reload {UNIT}")
+        self._say("after garbage", _show("ActiveState", "NRestarts"))
+        self._say("weigh", f"xenoovs weight {WEIGHED} web2 7")
+        self._say("runtime file", "stat -c '%A %U:%G %n' /var/lib/xenoovs/ovsbr1.json")
+        self._write(CONFIG, config(weight=3, late=True))
+
+    def _hang(self) -> None:
+        self._say("flows before it hangs", _FLOWS)
+        self._must(f"systemctl kill --kill-whom=main --signal=STOP {UNIT}")
+        self._restarted(1)
+        self._say("flows after it hung", _FLOWS)
+
+    def _crash(self) -> None:
+        self._must(f"systemctl kill --kill-whom=main --signal=KILL {UNIT}")
+        self._restarted(2)
+        self._say("flows after a crash", _FLOWS)
+
+    def _restarted(self, times: int) -> None:
+        again = f'[ "$(systemctl show --value -p NRestarts {UNIT})" = {times} ] && systemctl -q is-active {UNIT}'
+        self._say(f"restarted {times}", _until(again))
+
+    def _open_vswitch_restarts(self) -> None:
+        self._say("agent before", _show("MainPID", "NRestarts"))
+        self._must("systemctl restart openvswitch-switch")
+        as_before = f"[ $({_FLOWS} | wc -l) = {len(self.said['flows after a crash'].stdout.splitlines())} ]"
+        self._say("flows after a restart of Open vSwitch", f"{_until(as_before)}; {_FLOWS}")
+        self._say("agent after", _show("MainPID", "NRestarts"))
+        self._say("status after restarts", "xenoovs status -o json")
+
+    def _look_back(self) -> None:
+        self._say("journal", f"journalctl -u {UNIT} -o json --output-fields=PRIORITY,MESSAGE,SYSLOG_IDENTIFIER")
+        self._say("exposure", "systemd-analyze security --offline=true /etc/systemd/system/xenoovs-agent.service")
+
+    def _stop(self) -> None:
+        self._say("flows before it ends", _FLOWS)
+        self._say("stop", f"systemctl stop {UNIT}")
+        self._say("stopped", _show("ActiveState", "Result", "ExecMainStatus"))
+        self._say("flows after it ended", _FLOWS)
+        self._say("sockets after it ended", "ls /run/xenoovs")
+
+    def _fail(self) -> None:
+        self._write(f"/etc/systemd/system/{UNIT}.service.d/zz-failing.conf", _FAILING)
+        self._must(f"systemctl daemon-reload; systemctl start --no-block {UNIT}")
+        self._must(_until(f"[ $(systemctl show --value -p NRestarts {UNIT}) -ge 8 ]"))
+        self._must(f"rm /etc/systemd/system/{UNIT}.service.d/zz-failing.conf; systemctl daemon-reload")
+        self._say("recovered", _until(f"systemctl is-active {UNIT}"))
+
+    def _write(self, path: str, text: str, *, mode: str = "0644") -> None:
+        request = f"mkdir -p {Path(path).parent}; cat >{path}; chmod {mode} {path}"
+        self._must(request, stdin=text)
+
+    def _must(self, script: str, *, stdin: str = "") -> None:
+        answer = self._run(script, stdin)
+        assert answer.exit_code == 0, f"{script}\n{answer.stdout}{answer.stderr}"
+
+    def _say(self, step: str, script: str) -> None:
+        self.said[step] = self._run(script, "")
+
+    def _run(self, script: str, stdin: str) -> Answer:
+        argv = ["env", "-i", "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "sh", "-c", script]
+        done = run_inside(self.machine, argv, stdin=stdin, timeout_s=_TIMEOUT_S)
+        return Answer(done.exit_code, done.stdout, done.stderr)
+
+
+def _until(condition: str) -> str:
+    return f"until {condition}; do sleep 0.5; done"
+
+
+def _show(*properties: str) -> str:
+    return f"systemctl show -p {','.join(properties)} {UNIT}"

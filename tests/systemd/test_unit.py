@@ -1,0 +1,153 @@
+"""The agent as a service of a real systemd, with Debian's Open vSwitch, installed as docs/how-to/agent.md says."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.systemd.config import ANSWERED, LATE, SILENT, WEIGHED
+from tests.systemd.documented import exposure
+from tests.systemd.story import VIP_LATE, WATCHDOG_S, Answer
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.parse import parse_dump
+
+pytestmark = [pytest.mark.systemd, pytest.mark.timeout(1800)]
+
+Said = dict[str, Answer]
+_NOTHING = Answer(0, "", "")
+
+
+def shown(answer: Answer) -> dict[str, str]:
+    """`systemctl show` as a mapping."""
+    return dict(line.split("=", 1) for line in answer.stdout.splitlines())
+
+
+def flows(answer: Answer) -> dict[Flow, float]:
+    """Of a dump, with the seconds since each was installed."""
+    return {seen.flow: seen.duration_s for seen in parse_dump(answer.stdout)}
+
+
+def states(answer: Answer) -> dict[str, set[str]]:
+    """States of backends by service."""
+    services: list[Any] = json.loads(answer.stdout)["snapshot"]["services"]
+    return {service["name"]: {backend["state"] for backend in service["backends"]} for service in services}
+
+
+def weights(answer: Answer) -> list[float]:
+    """Of the backends of WEIGHED, in use."""
+    services: list[Any] = json.loads(answer.stdout)["snapshot"]["services"]
+    [backends] = [service["backends"] for service in services if service["name"] == WEIGHED]
+    return [backend["weight_in_use"] for backend in backends]
+
+
+def events(said: Said) -> list[tuple[str, dict[str, Any]]]:
+    """What the agent said to the journal: priority (syslog(3)) and event."""
+    lines = [json.loads(line) for line in said["journal"].stdout.splitlines()]
+    return [(line["PRIORITY"], json.loads(line["MESSAGE"])) for line in lines if line["MESSAGE"].startswith("{")]
+
+
+def test_systemd_finds_nothing_wrong_in_the_unit(said: Said) -> None:
+    assert said["verify"] == _NOTHING
+
+
+def test_it_is_exposed_as_the_docs_say(said: Said) -> None:
+    *_, last = said["exposure"].stdout.splitlines()
+    assert re.findall(r"\d+\.\d \w+", last) == re.findall(r"\d+\.\d \w+", exposure()) != []
+
+
+def test_it_starts_and_says_why_it_is_not_ready_while_open_vswitch_is_missing(said: Said) -> None:
+    assert shown(said["while Open vSwitch is missing"]) == {"ActiveState": "activating", "SubState": "start"}
+    assert "cannot reach Open vSwitch" in said["told what is missing"].stdout
+
+
+def test_it_is_active_when_the_flows_are_there_and_not_before(said: Said) -> None:
+    """A service that is ordered after it finds all of them; `enable --now` has waited too."""
+    assert shown(said["begun"]) == {"ActiveState": "active", "SubState": "running", "NRestarts": "0"}
+    assert vips(said["flows when active"]) == {f"192.0.2.{i}" for i in range(1, len(ANSWERED) + 2)}
+    assert said["install log"].stdout.splitlines()[-1] == "enabled"
+    assert 'Status: "bridge ovsbr1 is as config ' in said["status of systemd"].stdout
+
+
+def vips(answer: Answer) -> set[str]:
+    return set(re.findall(r"nw_dst=([\d.]+)", answer.stdout))
+
+
+@pytest.mark.parametrize("service", ANSWERED)
+def test_it_may_send_probes_of_each_kind(said: Said, service: str) -> None:
+    assert states(said["status"])[service] == {"up"}
+
+
+def test_a_probe_that_is_refused_fails(said: Said) -> None:
+    assert states(said["status"])[SILENT] == {"down"}
+
+
+def test_it_may_ask_from_a_namespace_that_is_younger_than_itself(said: Said) -> None:
+    assert states(said["status after restarts"])[LATE] == {"up"}
+
+
+def test_its_files_are_roots_alone(said: Said) -> None:
+    assert said["files"].stdout.splitlines() == [
+        "drwx------ root:root /run/xenoovs",
+        "srw------- root:root /run/xenoovs/ovsbr1.sock",
+        "drwx------ root:root /var/lib/xenoovs",
+    ]
+    assert said["runtime file"].stdout == "-rw------- root:root /var/lib/xenoovs/ovsbr1.json\n"
+
+
+def test_a_reload_reads_the_config(said: Said) -> None:
+    assert said["reload"] == _NOTHING
+    assert VIP_LATE in vips(said["flows after reload"])
+
+
+def test_a_reload_of_garbage_ends_and_changes_nothing(said: Said) -> None:
+    assert said["reload of garbage"] == _NOTHING
+    assert shown(said["after garbage"]) == {"ActiveState": "active", "NRestarts": "0"}
+    assert {level for level, event in events(said) if "the last good one stays" in event["event"]} == {"4"}
+
+
+def test_one_that_hangs_is_restarted_and_the_flows_stay(said: Said) -> None:
+    assert said["restarted 1"].exit_code == 0
+    assert f"Watchdog timeout (limit {WATCHDOG_S}s)!" in said["journal"].stdout
+    assert_untouched(said["flows before it hangs"], said["flows after it hung"])
+
+
+def test_one_that_was_killed_is_restarted_and_the_flows_stay(said: Said) -> None:
+    assert said["restarted 2"].exit_code == 0
+    assert_untouched(said["flows before it hangs"], said["flows after a crash"])
+
+
+def assert_untouched(before: Answer, after: Answer) -> None:
+    """The same flows, and none was installed anew."""
+    old, new = flows(before), flows(after)
+    assert new.keys() == old.keys() != set()
+    assert all(new[flow] > old[flow] for flow in old)
+
+
+def test_what_people_asked_for_outlives_restarts(said: Said) -> None:
+    assert said["weigh"].exit_code == 0
+    assert weights(said["status"]) == [1, 1]
+    assert weights(said["status after restarts"]) == [1, 7]
+
+
+def test_the_flows_are_back_after_a_restart_of_open_vswitch(said: Said) -> None:
+    assert flows(said["flows after a restart of Open vSwitch"]).keys() == flows(said["flows after a crash"]).keys()
+    assert said["agent after"] == said["agent before"]
+
+
+def test_the_journal_has_events_with_their_levels(said: Said) -> None:
+    assert {event["level"]: level for level, event in events(said)} == {"info": "6", "warning": "4"}
+
+
+def test_it_stops_and_the_flows_stay(said: Said) -> None:
+    assert said["stop"] == _NOTHING
+    assert shown(said["stopped"]) == {"ActiveState": "inactive", "Result": "success", "ExecMainStatus": "0"}
+    assert_untouched(said["flows before it ends"], said["flows after it ended"])
+    assert "ovsbr1.sock" not in said["sockets after it ended"].stdout
+
+
+def test_systemd_never_gives_up(said: Said) -> None:
+    """Eight failures within a second: by default it would have after five."""
+    assert said["recovered"].stdout.splitlines()[-1] == "active"

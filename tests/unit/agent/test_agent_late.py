@@ -1,0 +1,49 @@
+"""A round that goes on and on, because Open vSwitch stopped in the middle of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from tests.agent_support import Scene, make_scene
+from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.patience import eventually
+from xenoovs.agent import daemon
+
+
+class Stopping(FakeSwitch):
+    """Its dumps wait for `goes_on`."""
+
+    def __init__(self) -> None:
+        super().__init__(fake_bridge("ovsbr1", ["p0", "p1"]))
+        self.goes_on = Event()
+        self.goes_on.set()
+
+    def dump_flow_text(self, bridge: str, *, service_id: int | None = None) -> str:
+        self.goes_on.wait(20)
+        return super().dump_flow_text(bridge, service_id=service_id)
+
+
+@pytest.fixture
+def switch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stopping]:
+    monkeypatch.setattr(daemon, "_LATE_S", 0.2)
+    switch = Stopping()
+    yield switch
+    switch.goes_on.set()
+
+
+def test_it_is_told_and_nobody_waits_for_it(tmp_path: Path, switch: Stopping) -> None:
+    scene = Scene(tmp_path, switch)
+    scene.config.write_text(make_scene(tmp_path).config.read_text())
+    with scene.agent() as (agent, client):
+        switch.goes_on.clear()
+        said = client.ask("drain", {"service": "dns", "backend": "fips3"})
+        assert not said["is_applied"]
+        assert "the look at bridge ovsbr1 is not over after 0.2 s" in said["message"]
+        assert "is not over" in client.ask("status")["snapshot"]["last_error"]
+        switch.goes_on.set()
+        eventually(lambda: not agent.report.last_error, "all is well again")
+        assert client.ask("drain", {"service": "dns", "backend": "fips3"})["is_applied"]

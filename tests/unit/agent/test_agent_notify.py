@@ -1,0 +1,62 @@
+"""What systemd hears of start and reload."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from xenoovs.agent.notify import Readiness, notify
+
+
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        sock.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield sock
+
+
+def heard(systemd: socket.socket) -> list[str]:
+    messages = []
+    while True:
+        try:
+            messages.append(systemd.recv(4096).decode().partition("\n")[0])
+        except BlockingIOError:
+            return messages
+
+
+def test_ready_is_said_once_and_after_each_reload(systemd: socket.socket) -> None:
+    readiness = Readiness()
+    readiness.settled()
+    assert heard(systemd) == []
+    for _ in range(2):
+        readiness.up()
+        readiness.settled()
+    assert heard(systemd) == ["READY=1"]
+    readiness.reloading()
+    readiness.settled()
+    readiness.settled()
+    assert heard(systemd) == ["RELOADING=1", "READY=1"]
+
+
+def test_a_reload_while_it_starts_does_not_make_it_ready(systemd: socket.socket) -> None:
+    readiness = Readiness()
+    readiness.reloading()
+    readiness.settled()
+    assert heard(systemd) == []
+
+
+def test_ready_is_said_again_when_it_was_lost(systemd: socket.socket) -> None:
+    """A manager that does not read for a while: its queue is full (unix(7), max_dgram_qlen)."""
+    while notify("STATUS=much to say"):
+        pass
+    readiness = Readiness()
+    readiness.up()
+    readiness.settled()
+    assert "READY=1" not in heard(systemd)
+    readiness.settled()
+    assert heard(systemd) == ["READY=1"]

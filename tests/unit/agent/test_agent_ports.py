@@ -1,0 +1,71 @@
+"""Rounds while the database says nothing: what it said last holds for as long as the bridge is the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.unit import balancer as small
+from xenoovs.agent.reconcile import Reconciler
+from xenoovs.compile.movement import Destination, blocks_by_service, pieces, shares
+from xenoovs.errors import PortsMissing, SwitchUnreachable
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.drain import Drain, DrainMode
+from xenoovs.switch.api import BridgeState
+
+ONE = small.balancer(small.service(small.claim(), 3, 1))
+PINNING = replace(ONE, services=tuple(replace(s, drain=Drain(DrainMode.PIN)) for s in ONE.services))
+SECOND = Destination(ONE.services[0].backends[1].mac.value, "p1")
+FIRST_OUT = {"s": frozenset({"b0"})}
+
+
+class HalfSilent(FakeSwitch):
+    """Its database does not answer while `is_silent`."""
+
+    is_silent = False
+
+    def bridges(self) -> tuple[BridgeState, ...]:
+        self._answer()
+        return super().bridges()
+
+    def describe(self, bridge: str) -> BridgeState:
+        self._answer()
+        return super().describe(bridge)
+
+    def _answer(self) -> None:
+        if self.is_silent:
+            raise SwitchUnreachable(target="unix:db.sock", reason="it does not answer")
+
+
+@pytest.fixture
+def switch() -> HalfSilent:
+    return HalfSilent(fake_bridge("ovsbr1", ["p0", "p1"]))
+
+
+@pytest.mark.parametrize("balancer", [ONE, PINNING], ids=["none", "pin"])
+def test_clients_of_a_dead_backend_move_without_the_database(switch: HalfSilent, balancer: Balancer) -> None:
+    reconciler = Reconciler(switch)
+    reconciler.round(balancer, {}, now_s=0.0)
+    switch.is_silent = True
+    assert not reconciler.round(balancer, FIRST_OUT, now_s=1.0).difference.is_empty
+    blocks = blocks_by_service(seen.flow for seen in switch.dump_flows("ovsbr1"))
+    assert [set(shares(pieces(flows))) for flows in blocks.values()] == [{SECOND}]
+
+
+def test_nothing_is_taken_for_known_of_a_bridge_made_anew(switch: HalfSilent) -> None:
+    reconciler = Reconciler(switch)
+    reconciler.round(ONE, {}, now_s=0.0)
+    switch.restart("ovsbr1")
+    switch.is_silent = True
+    with pytest.raises(SwitchUnreachable):
+        reconciler.round(ONE, {}, now_s=1.0)
+
+
+def test_a_port_that_has_gone_since_is_told_by_name(switch: HalfSilent) -> None:
+    reconciler = Reconciler(switch)
+    reconciler.round(ONE, {}, now_s=0.0)
+    switch.set_ports(fake_bridge("ovsbr1", ["p0"]))
+    with pytest.raises(PortsMissing, match="port p1 is on no bridge"):
+        reconciler.round(ONE, FIRST_OUT, now_s=1.0)

@@ -1,0 +1,59 @@
+"""What the log says of a drain: that it has begun and that it is over, and nothing at each step between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.unit import balancer as small
+from xenoovs.agent import report
+from xenoovs.agent.reconcile import Reconciler
+from xenoovs.agent.report import Report
+from xenoovs.compile.program import Outages
+from xenoovs.model.drain import Drain, DrainMode
+
+PLAIN = small.service(small.claim(), 1, 1)
+PINNING = small.balancer(replace(PLAIN, drain=Drain(DrainMode.PIN, timeout_ms=20_000, rest_ms=20_000)))
+
+
+class World:
+    def __init__(self, said: list[str]) -> None:
+        self.said = said
+        self.switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
+        self.reconciler, self.report = Reconciler(self.switch), Report()
+        self.now_s = 0.0
+
+    def after(self, seconds: float, out: Outages, weights: tuple[int, ...] = (1, 1)) -> list[str]:
+        """What a round says at this time from the last."""
+        self.now_s += seconds
+        self.switch.age("ovsbr1", seconds)
+        (service,) = PINNING.services
+        backends = tuple(replace(b, weight=Fraction(w)) for b, w in zip(service.backends, weights, strict=True))
+        balancer = replace(PINNING, services=(replace(service, backends=backends),))
+        done = self.reconciler.round(balancer, out, now_s=self.now_s)
+        self.said.clear()
+        self.report.done(done, bridge="ovsbr1", config="c", now_s=self.now_s)
+        return list(self.said)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    said: list[str] = []
+    for name in ("tell", "warn"):
+        monkeypatch.setattr(report, name, lambda event, **_facts: said.append(event))
+    return World(said)
+
+
+def test_a_drain_is_told_at_its_ends(world: World) -> None:
+
+    assert world.after(0, {}) == ["flows changed", "service changed"]
+    begun = world.after(1, {}, (1, 0))
+    assert begun == ["connections are kept", "flows changed", "service changed"]
+    settled, rounds = world.after(3, {}, (1, 0)), world.report.rounds
+    assert (settled, rounds) == ([], 3)
+    assert world.after(20, {}, (1, 0)) == ["all clients have moved"]
+    assert world.report.rounds == 4
+    assert world.report.moved["s"] == 0.5

@@ -1,0 +1,97 @@
+"""Status without blocks, blocks by service and by page, and neither made in the loop that asks backends."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.agent_support import Scene, make_scene
+from xenoovs.agent.control import handlers
+from xenoovs.agent.snapshot import Glance, ServiceView
+from xenoovs.agent.view import Seen, service_views
+from xenoovs.errors import AgentRefused
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return make_scene(tmp_path)
+
+
+def test_a_status_has_no_blocks(scene: Scene) -> None:
+    with scene.agent() as (_, client):
+        (service,) = client.ask("status")["snapshot"]["services"]
+        assert "blocks" not in service
+        assert [backend["flows"] > 0 for backend in service["backends"]] == [True, True]
+
+
+def test_the_blocks_of_a_service_fill_the_address_space(scene: Scene) -> None:
+    with scene.agent() as (agent, client):
+        found = client.ask("blocks", query={"service": "dns"})
+        assert (found["service"], found["total"], found["next"]) == ("dns", len(found["blocks"]), None)
+        assert sum(block["size"] for block in found["blocks"]) == 1
+        counted = {one.name: one.flows for one in agent.snapshot().services[0].backends}
+        assert {name: sum(b["backend"] == name for b in found["blocks"]) for name in counted} == counted
+
+
+def test_blocks_come_by_pages(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "MAX_BLOCKS", 2)
+    with scene.agent() as (_, client):
+        page = client.ask("blocks", query={"service": "dns"})
+        pages = [page]
+        while (page := client.ask("blocks", query={"service": "dns", "after": page["next"]}))["next"] is not None:
+            pages.append(page)
+        pages.append(page)
+        starts = [block["start"] for page in pages for block in page["blocks"]]
+        assert [len(page["blocks"]) for page in pages[:-1]] == [2] * (len(pages) - 1)
+        assert (len(starts), starts) == (page["total"], sorted(set(starts)))
+        assert client.ask("blocks", query={"service": "dns", "after": 10**9})["blocks"] == []
+
+
+MISTAKES = [
+    ({"service": "dsn"}, "unknown_service", "did you mean dns?"),
+    ({}, "bad_request", "service is missing; the keys are service, after"),
+    ({"service": "dns", "after": "-1"}, "bad_request", "after: '-1' is not a whole number"),
+    ({"service": "dns", "page": 2}, "bad_request", "'page' is not a key here"),
+    ({"service": "../dns"}, "bad_request", "is not a name"),
+]
+
+
+@pytest.mark.parametrize(("query", "code", "told"), MISTAKES)
+def test_a_mistake_in_the_address_is_named(scene: Scene, query: dict[str, object], code: str, told: str) -> None:
+    with scene.agent() as (_, client):
+        with pytest.raises(AgentRefused, match=told.replace("?", r"\?")) as refused:
+            client.ask("blocks", query=query)
+        assert refused.value.code == code
+
+
+def test_the_loop_that_asks_backends_makes_no_status(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 16,000 backends that takes a quarter of a second, in which probes would be late."""
+    makers: list[int] = []
+    loops: list[int] = []
+
+    def made(seen: Seen) -> tuple[ServiceView, ...]:
+        makers.append(threading.get_ident())
+        return service_views(seen)
+
+    monkeypatch.setattr("xenoovs.agent.look.service_views", made)
+    with scene.agent() as (agent, client):
+        glance = agent.glance
+
+        def glanced() -> Glance:
+            loops.append(threading.get_ident())
+            return glance()
+
+        agent.glance = glanced  # type: ignore[method-assign]
+        client.ask("status")
+    assert (len(makers), len(loops)) == (1, 1)
+    assert makers != loops
+
+
+def test_what_depends_on_the_program_alone_is_made_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scene.agent() as (agent, client):
+        first = agent.snapshot()
+        monkeypatch.setattr("xenoovs.agent.tally.hardware_entries", None)
+        assert agent.snapshot().services == first.services
+        assert client.ask("status")["snapshot"]["services"][0]["megaflows_predicted"] > 0

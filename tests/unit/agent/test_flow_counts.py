@@ -1,0 +1,51 @@
+"""Counters of flows, which begin anew with each flow, become totals that only grow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.balancer import balancer, claim, service
+from xenoovs.agent.flow_counts import FlowCounts
+from xenoovs.agent.rates import nic_share
+from xenoovs.agent.snapshot import Counted, Rate
+from xenoovs.compile.program import Program, compile_program
+from xenoovs.openflow.flow import ObservedFlow
+
+_PROGRAM = compile_program(balancer(service(claim())))
+
+
+def _seen(program: Program, *, packets: int) -> list[ObservedFlow]:
+    """Every flow with so many packets of 100 bytes."""
+    return [ObservedFlow(flow, packets=packets, bytes=100 * packets, duration_s=1.0) for flow in program.flows]
+
+
+def _sum(counted: dict[tuple[str, str], Counted]) -> Counted:
+    return Counted(sum(one.packets for one in counted.values()), sum(one.bytes for one in counted.values()))
+
+
+def test_what_has_been_added_is_counted_once() -> None:
+    counts, blocks = FlowCounts(), sum(len(made.blocks) for made in _PROGRAM.services)
+    totals = [_sum(dict(counts.add(_PROGRAM, _seen(_PROGRAM, packets=n), now_s=n)[0])) for n in (5, 5, 8)]
+    assert totals == [Counted(n * blocks, 100 * n * blocks) for n in (5, 5, 8)]
+
+
+def test_a_flow_that_is_made_anew_takes_nothing_back() -> None:
+    counts, blocks = FlowCounts(), sum(len(made.blocks) for made in _PROGRAM.services)
+    for packets in (10, 3):
+        counted, _ = counts.add(_PROGRAM, _seen(_PROGRAM, packets=packets), now_s=packets)
+    assert _sum(dict(counted)).packets == 13 * blocks
+
+
+def test_rates_are_since_the_last_look_and_tell_no_path() -> None:
+    counts = FlowCounts()
+    assert counts.add(_PROGRAM, _seen(_PROGRAM, packets=10), now_s=0.0)[1] == {}
+    _, rates = counts.add(_PROGRAM, _seen(_PROGRAM, packets=30), now_s=10.0)
+    blocks = sum(len(made.blocks) for made in _PROGRAM.services)
+    assert sum(rate.pps for rate in rates.values()) == 2 * blocks
+    assert sum(rate.bps for rate in rates.values()) == 1600 * blocks
+    assert nic_share(rates.values()) is None
+
+
+def test_the_share_of_the_nic_is_of_those_that_are_known() -> None:
+    known = Rate(10.0, 5.0, 0.0)
+    assert nic_share((known, replace(known, hw_pps=None))) == 0.5

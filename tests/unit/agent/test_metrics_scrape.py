@@ -1,0 +1,31 @@
+"""What a scrape gets: gzip where it can read that, plain text where not."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+from http.client import HTTPConnection
+from pathlib import Path
+
+from tests.agent_support import make_scene
+from xenoovs.agent.metrics.exposition import Timings
+from xenoovs.agent.metrics.mount import mount_metrics
+
+
+def scrape(path: Path, **headers: str) -> tuple[str | None, bytes]:
+    connection = HTTPConnection("localhost", timeout=10)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(path))
+    connection.request("GET", "/metrics", headers={name.replace("_", "-"): value for name, value in headers.items()})
+    response = connection.getresponse()
+    assert response.status == 200
+    return response.headers["Content-Encoding"], response.read()
+
+
+def test_a_scrape_is_packed_for_who_can_read_it(tmp_path: Path) -> None:
+    with make_scene(tmp_path).agent(mounts=lambda agent: (mount_metrics(agent.glance, Timings()),)) as (_, client):
+        encoding, text = scrape(client.path, Accept_Encoding="identity")
+        assert (encoding, text[:7]) == (None, b"# HELP ")
+        encoding, packed = scrape(client.path, Accept_Encoding="gzip, deflate")
+        assert (encoding, gzip.decompress(packed)[:7]) == ("gzip", b"# HELP ")
+        assert len(packed) < len(text) / 2

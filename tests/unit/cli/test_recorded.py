@@ -1,0 +1,124 @@
+"""Recorded files that have no end, or are something else: refused in words, with little memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine
+from xenoovs.cli import recorded
+from xenoovs.cli.recorded import open_dump, open_lines, read_text
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
+CONFIG, DUMP = GOLDEN / "dns.yaml", GOLDEN / "in_hardware.dump"
+COMMANDS = (("verify-offload", CONFIG), ("verify-offload", "--bridge", "br0"), ("why", CONFIG))
+
+
+@pytest.fixture(params=COMMANDS, ids=["config", "bridge", "why"])
+def command(request: pytest.FixtureRequest) -> tuple[object, ...]:
+    """Each command that takes a recorded dump."""
+    found: tuple[object, ...] = request.param
+    return found
+
+
+def _refused(xenoovs: CommandLine, command: tuple[object, ...], dump: object) -> str:
+    said = xenoovs(*command, "--from-dump", dump)
+    assert (said.status, said.out) == (1, "")
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+def test_zeros_without_end(xenoovs: CommandLine, command: tuple[object, ...]) -> None:
+    assert "/dev/zero: it is no text" in _refused(xenoovs, command, "/dev/zero")
+
+
+def test_chance_without_end(xenoovs: CommandLine, command: tuple[object, ...]) -> None:
+    assert "/dev/urandom: it is no text" in _refused(xenoovs, command, "/dev/urandom")
+
+
+def test_a_directory(xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path) -> None:
+    assert f"{tmp_path}: it is a directory" in _refused(xenoovs, command, tmp_path)
+
+
+def test_a_packed_dump(xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path) -> None:
+    (tmp_path / "dump.gz").write_bytes(gzip.compress(DUMP.read_bytes()))
+    assert "it is compressed: unpack it, as with `zcat`" in _refused(xenoovs, command, tmp_path / "dump.gz")
+
+
+def test_a_pipe_that_nobody_writes_to(
+    xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "_WRITER_PATIENCE_S", 0.1)
+    os.mkfifo(tmp_path / "pipe")
+    assert "it is a pipe that nobody has opened to write" in _refused(xenoovs, command, tmp_path / "pipe")
+
+
+def test_one_line_without_end(xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path) -> None:
+    (tmp_path / "dump").write_bytes(b"ufid:1, in_port(p0)," + b"x" * (3 << 20))
+    assert "line 1 has more than 1024 KiB" in _refused(xenoovs, command, tmp_path / "dump")
+
+
+def test_text_without_end_that_is_no_dump(xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path) -> None:
+    (tmp_path / "dump").write_bytes(b"y\n" * 20_000)
+    assert "no megaflow is in its first 10,000 lines" in _refused(xenoovs, command, tmp_path / "dump")
+
+
+def test_more_than_is_read(
+    xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "MAX_DUMP_BYTES", 1 << 20)
+    (tmp_path / "dump").write_text(DUMP.read_text() * 1000)
+    assert "it has more than 1 MiB, and no more is read" in _refused(xenoovs, command, tmp_path / "dump")
+
+
+@pytest.mark.parametrize("option", ["--from-flows", "--from-log"])
+def test_flows_and_logs_likewise(xenoovs: CommandLine, option: str) -> None:
+    said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "software.dump", option, "/dev/zero")
+    assert (said.status, "/dev/zero: it is no text" in said.err) == (1, True), said
+
+
+def test_a_pipe_with_a_writer_is_read_like_a_file(xenoovs: CommandLine, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(DUMP.read_bytes()))
+    writer.start()
+    piped = xenoovs("verify-offload", CONFIG, "--from-dump", pipe)
+    writer.join()
+    assert piped == xenoovs("verify-offload", CONFIG, "--from-dump", DUMP)
+
+
+def test_so_is_standard_input(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(DUMP.read_bytes()))))
+    piped = xenoovs("verify-offload", CONFIG, "--from-dump", "-")
+    assert piped == xenoovs("verify-offload", CONFIG, "--from-dump", DUMP)
+
+
+@pytest.fixture
+def odd_ends(tmp_path: Path) -> Path:
+    path = tmp_path / "text"
+    path.write_bytes(b"one\r\ntwo \xff\n\nthree")
+    return path
+
+
+def test_ends_of_lines_and_bytes_that_are_no_text(odd_ends: Path) -> None:
+    with open_lines(odd_ends) as lines:
+        assert list(lines) == ["one\n", "two \\xff\n", "\n", "three"]
+    assert read_text(odd_ends) == "one\ntwo \\xff\n\nthree"
+
+
+def test_a_character_on_the_border_of_two_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "_CHUNK_BYTES", 3)
+    (tmp_path / "text").write_text("aaé€\nbb€\n")
+    assert read_text(tmp_path / "text") == "aaé€\nbb€\n"
+
+
+def test_megaflows_far_behind_a_preface_are_found(tmp_path: Path) -> None:
+    (tmp_path / "dump").write_text("a support bundle\n" * 9_000 + DUMP.read_text())
+    with open_dump(tmp_path / "dump") as lines:
+        assert any("actions:" in line for line in lines)

@@ -1,0 +1,37 @@
+"""The line that tells of a drain."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.cli.show_drains import drain_line
+from xenoovs.compile.draining import Draining
+
+
+@pytest.mark.parametrize(
+    ("ways", "told"),
+    [
+        (
+            (("one", "six"), ("two", "six")),
+            "open connections of 3 blocks stay with one, two for at most 15 s; new ones go to six in 2 s",
+        ),
+        (
+            (("one", "six"), ("six", "two")),
+            "open connections of 3 blocks stay with their backends for at most 15 s; new ones go to others in 2 s "
+            "(one -> six, six -> two)",
+        ),
+        (
+            (("six", "six"), ("one", "two")),
+            "open connections of 3 blocks stay with one for at most 15 s; new ones go to two in 2 s",
+        ),
+        (
+            (("six", "six"),),
+            "3 blocks back with six; connections opened elsewhere meanwhile stay there for at most 15 s",
+        ),
+    ],
+    ids=["some", "in both directions", "some back", "back"],
+)
+def test_nobody_keeps_what_it_gets(ways: tuple[tuple[str, str], ...], told: str) -> None:
+    """A slow start in the middle of a drain was told as `stay with six; new ones go to six`."""
+    drain = Draining("web", ways, blocks=3, left_s=15.0, is_settling=True, settles_s=1.4)
+    assert drain_line(drain) == f"service web: {told}"

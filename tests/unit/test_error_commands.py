@@ -1,0 +1,68 @@
+"""Errors hand over each command of Open vSwitch that they tell, so that it can be led to the one that was asked."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.fake_switch import FakeSwitch
+from xenoovs.errors import (
+    BridgeMissing,
+    BundleRejected,
+    ControllerTaken,
+    FlowsNotBack,
+    OpenFlowVersionDisabled,
+    PortsMissing,
+    ReadBackDiffers,
+    SimulateError,
+    SwitchSilent,
+    XenoovsError,
+)
+from xenoovs.switch.api import BridgeState, PortState, require_ports
+from xenoovs.switch.stderr import rejected, unreachable
+from xenoovs.verify.commands import HERE, Where
+
+PRIVATE = Where(db="unix:/x/db.sock", rundir="/x", options=("--db", "unix:/x/db.sock"), config="my.yaml")
+
+
+def _unusable() -> XenoovsError:
+    state = BridgeState("br", ports=(PortState("p0", ofport=None, type="system"),))
+    try:
+        require_ports(FakeSwitch(state), "br", ["p0"])
+    except XenoovsError as error:
+        return error
+    raise AssertionError
+
+
+ERRORS = [
+    BridgeMissing(bridge="br", present=()),
+    PortsMissing(bridge="br", elsewhere={"p0": None, "p1": "other"}),
+    OpenFlowVersionDisabled(bridge="br", version="OpenFlow14", spoken=()),
+    ReadBackDiffers(bridge="br", flows=1),
+    FlowsNotBack(reasons={"br": "why"}, files={"br": "/tmp/x"}),
+    SwitchSilent(target="/x", reason="it hangs", commands=("systemctl restart openvswitch-switch",)),
+    ControllerTaken(bridge="br", present=("tcp:192.0.2.1",)),
+    SimulateError(flow="f", unknown="u"),
+    rejected("br", "OFPFMFC_TABLE_FULL", "m"),
+    unreachable("/x", "Connection refused"),
+    _unusable(),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_each_command_is_handed_over(error: XenoovsError) -> None:
+    told = re.findall(r"`((?:ovs-|xenoovs|systemctl)[^`]*)`", str(error))
+    assert told
+    assert set(told) == set(error.commands)
+    assert HERE.told(str(error), error.commands) == str(error)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_none_is_of_the_host_where_another_was_asked(error: XenoovsError) -> None:
+    told = PRIVATE.told(str(error), error.commands)
+    assert not re.search(r"`ovs-vsctl (?!--db=)|`ovs-(ofctl|appctl)|`systemctl|FILE`", told)
+
+
+def test_advice_without_a_command_has_none() -> None:
+    assert BundleRejected(bridge="br", error=None, message="m", advice="plan again").commands == ()

@@ -1,0 +1,177 @@
+"""Agents as a process runs them: locked, with their sockets open, and with all that is served beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from xenoovs.agent.control.app import Mount
+    from xenoovs.agent.control.places import Places
+    from xenoovs.agent.control.serve import Opened
+    from xenoovs.agent.daemon import Agent
+    from xenoovs.agent.snapshot import PortView
+    from xenoovs.agent.workers import Work
+    from xenoovs.cli.agent import Options
+    from xenoovs.cli.keeping import Reach
+    from xenoovs.cli.kept import Kept
+    from xenoovs.cli.via import Control
+    from xenoovs.switch.api import PortState
+    from xenoovs.switch.live import LiveSwitch
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedAgent:
+    """Where one agent is asked, and the file of its overrides."""
+
+    kept: Kept
+    sockets: tuple[Opened, ...]
+    runtime: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class AllOpened:
+    """`ports`: of the API and the page, for all agents."""
+
+    agents: tuple[OpenedAgent, ...]
+    ports: tuple[Opened, ...]
+
+
+async def run_agents(opened: AllOpened, switch: LiveSwitch, options: Options, control: Control | None) -> None:
+    """Until signals stop them. Raises click.UsageError, XenoovsError."""
+    import asyncio
+
+    from xenoovs.agent.together import handle_signals, run_together
+    from xenoovs.cli.keeping import Way, reaching
+
+    wanted = tuple(one.kept.uplinks for one in opened.agents)
+    with reaching(wanted, Way(options.db, options.lab, options.once), control) as reach:
+        agents = await make_agents(opened, reach, switch, options)
+        handle_signals(asyncio.get_running_loop(), tuple(agents.values()))
+        beside = serve_together(opened, agents, options)
+        await run_together(agents, once=options.once, beside=beside)
+
+
+async def make_agents(opened: AllOpened, reach: Reach, switch: LiveSwitch, options: Options) -> dict[str, Agent]:
+    """By the labels of their bridges, not running yet."""
+    import asyncio
+
+    made = await asyncio.gather(*(_agent(one, reach, switch, options) for one in opened.agents))
+    return {one.kept.uplinks.label: agent for one, agent in zip(opened.agents, made, strict=True)}
+
+
+def serve_together(opened: AllOpened, agents: Mapping[str, Agent], options: Options) -> Work | None:
+    """Put each agent's API at its own socket; what serves all of them at one port has to run beside them."""
+    from xenoovs.agent.control.serve import serve
+    from xenoovs.agent.control.several import Shown, serve_several
+
+    shown = {bridge: Shown(agent, _mounts(agent, options)) for bridge, agent in agents.items()}
+    is_one = len(agents) == 1
+    for one, each in zip(opened.agents, shown.values(), strict=True):
+        for sock in (*one.sockets, *(opened.ports if is_one else ())):
+            each.agent.beside(lambda each=each, sock=sock: serve(each.agent, sock, each.mounts))  # type: ignore[misc]
+    return None if is_one or not opened.ports else lambda: serve_several(shown, opened.ports)
+
+
+async def _agent(one: OpenedAgent, reach: Reach, switch: LiveSwitch, options: Options) -> Agent:
+    import asyncio
+
+    from xenoovs.agent.clock import MonotonicClock
+    from xenoovs.agent.daemon import Agent, Settings
+    from xenoovs.agent.neighbour import Neighbours
+    from xenoovs.agent.overrides import RuntimeFile
+    from xenoovs.agent.probe.run import Prober
+    from xenoovs.cli.keeping import wake
+
+    config, loop, neighbours = one.kept.config, asyncio.get_running_loop(), Neighbours()
+    await asyncio.to_thread(neighbours.settle, config.balancer)
+    reached = reach(one.kept.uplinks, neighbours.resolve)
+    runtime = None if one.runtime is None else RuntimeFile(one.runtime)
+    settings = Settings(options.resync_s, options.confirm_s, runtime)
+    probe = Prober(exec_allowed=options.allow_exec).probe
+    agent = Agent(config, reached.reconciler, probe=probe, clock=MonotonicClock(), settings=settings)
+    reached.on_change(lambda: wake(loop, agent.want_round))
+    if reached.ports is None:
+        agent.watch_bridge(switch.endpoint.db)
+    else:
+        agent.ports = partial(_told_ports, reached.ports, agent)
+    agent.beside(lambda: neighbours.follow(lambda: agent.config.balancer, changed=agent.want_round))
+    return agent
+
+
+def _told_ports(ports: Callable[[], dict[str, PortState] | None], agent: Agent) -> tuple[PortView, ...] | None:
+    from xenoovs.agent.bridge_watch import port_views
+
+    told = ports()
+    return None if told is None else port_views(told, agent.config.balancer)
+
+
+def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:
+    """What is served beside the API."""
+    from xenoovs.agent.eyes import Eyes
+    from xenoovs.agent.metrics.metric import Detail
+
+    detail = Detail.BLOCKS if options.metrics_blocks else Detail.ALWAYS
+    is_read = options.api is not None or options.web is not None
+    return Eyes(agent, interval_s=options.offload_interval_s, detail=detail, is_always=is_read).mounts()
+
+
+def local_places(switch: LiveSwitch, options: Options) -> Places | None:
+    """Where its files are; None: nowhere, which will do for --once. Raises ListenError."""
+    from xenoovs.agent.control.places import Places, places_of
+    from xenoovs.errors import ListenError
+
+    try:
+        return places_of(switch.endpoint, env=os.environ, is_root=os.geteuid() == 0)
+    except ListenError:
+        if options.control is not None:
+            return Places(options.control.absolute().parent, options.control.absolute().parent)
+        if options.once:
+            return None
+        raise
+
+
+@contextmanager
+def opening(options: Options, places: Places | None, kept: tuple[Kept, ...], *, is_shared: bool) -> Iterator[AllOpened]:
+    """Lock the bridges and open the sockets, before anything else is begun.
+
+    Controllers that share a bridge agree by roles, without a lock. With --once nothing is opened and no lock is made:
+    one that is there is asked for, and refused beside an agent.
+    """
+    from xenoovs.agent.control.serve import open_local, open_port
+    from xenoovs.agent.control.unix import bound_socket, lock_bridge
+
+    with ExitStack() as stack:
+        agents, ports = [], []
+        for one in kept:
+            sockets = []
+            is_locked = not options.once or (places is not None and places.lock(one.name).exists())
+            if places is not None and is_locked and not is_shared:
+                stack.enter_context(lock_bridge(places.lock(one.name), bridge=one.name))
+            if places is not None and not options.once:
+                sock = stack.enter_context(bound_socket(options.control or places.socket(one.name)))
+                sockets.append(open_local(sock))
+            agents.append(OpenedAgent(one, tuple(sockets), None if places is None else places.runtime(one.name)))
+        if places is not None and not options.once:
+            for option, where in (("--api", options.api), ("--web", options.web)):
+                if where is not None:
+                    ports.append(open_port(_listen(options, option, where)))
+        yield AllOpened(tuple(agents), tuple(ports))
+
+
+def _listen(options: Options, option: str, where: str) -> Any:
+    from xenoovs.agent.control.serve import Listen
+
+    host, _, port = where.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or not 0 <= int(port[:6]) <= 65535:
+        raise click.UsageError(f"{option} {where}: expected ADDRESS:PORT, such as 127.0.0.1:9090 or [::1]:9090")
+    tls = None if options.tls_cert is None or options.tls_key is None else (options.tls_cert, options.tls_key)
+    return Listen(host, int(port), tls, options.token_file, option)

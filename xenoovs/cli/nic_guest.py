@@ -1,0 +1,23 @@
+"""The first program of the virtual machine with the emulated NIC: `python -m xenoovs.cli.nic_guest KERNEL_ROOT`.
+
+It is here, and not in the lab, because the lab knows nothing of commands: it is given them.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from xenoovs.cli.main import run
+from xenoovs.lab.nic.guest.agent import run_guest
+
+PRELOADED = (
+    *("xenoovs.cli.apply", "xenoovs.cli.verify_offload", "xenoovs.cli.why", "xenoovs.cli.doctor", "xenoovs.cli.lab"),
+    *("xenoovs.cli.status", "xenoovs.cli.planning", "xenoovs.cli.offload_look", "xenoovs.cli.doctor_case"),
+    *("xenoovs.cli.why_witnesses", "xenoovs.cli.show_offload", "xenoovs.cli.show_traffic", "xenoovs.cli.show_why"),
+    *("xenoovs.cli.show_plan", "xenoovs.lab.nic.guest.lab", "xenoovs.lab.traffic", "xenoovs.lab.status"),
+    *("xenoovs.config.load", "xenoovs.config.emit", "xenoovs.switch.live"),
+)
+"""What commands import when they run."""
+
+if __name__ == "__main__":
+    run_guest(sys.argv[1], modules=PRELOADED, commands={"xenoovs": run})

@@ -1,0 +1,134 @@
+"""Files that were recorded elsewhere: dumps, flows, logs; read as streams, and refused where they have no end."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import cast
+
+from xenoovs.datapath.rejoin import rejoin_lines
+from xenoovs.errors import FileUnusable
+
+MAX_DUMP_BYTES = 2 << 30
+"""Some four million megaflows; Open vSwitch keeps 200,000 unless it is told to keep more (`flow-limit`)."""
+
+MAX_TEXT_BYTES = 256 << 20
+"""Of what is read as a whole: half a million flows, or the log of some months."""
+
+MAX_LINE_BYTES = 1 << 20
+"""Actions of one megaflow have at most 32 KiB in the kernel's own form (MAX_ACTIONS_BUFSIZE, net/openvswitch)."""
+
+_Read = Callable[[int], bytes]
+"""Some bytes, at most so many; none at the end."""
+
+_MOST_WITHOUT = 10_000
+_CHUNK_BYTES = 1 << 18
+_WRITER_PATIENCE_S = 5.0
+_WRITER_STEP_S = 0.05
+_GZIP, _XZ, _ZSTD = b"\x1f\x8b", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"
+"""First bytes (RFC 1952, 2.3.1; RFC 8878, 3.1.1; The .xz File Format, 2.1.1.1)."""
+_FEW = 8
+"""Zero bytes may stand in a line that was torn; of random bytes one in 256 is zero."""
+
+_UNPACKERS = {_GZIP: "zcat", _XZ: "xzcat", _ZSTD: "zstdcat"}
+
+
+@contextmanager
+def open_lines(path: Path, *, max_bytes: int | None = None) -> Iterator[Iterator[str]]:
+    """The lines of a text file, or of standard input for `-`; bytes that are no UTF-8 become escapes.
+
+    Raises OSError, and while lines are taken FileUnusable: for what is no text, or longer than `max_bytes`, by default
+    MAX_DUMP_BYTES.
+    """
+    max_bytes = MAX_DUMP_BYTES if max_bytes is None else max_bytes
+    if str(path) == "-":
+        yield _lines(cast(BufferedReader, sys.stdin.buffer).read1, "standard input", max_bytes)
+        return
+    # Opening a named pipe would wait for ever where nobody writes to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        yield _lines(_reader(descriptor, str(path)), str(path), max_bytes)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def open_dump(path: Path) -> Iterator[Iterator[str]]:
+    """The lines of a dump of megaflows, wrapped ones joined. Raises as `open_lines`, and for a text without any."""
+    with open_lines(path) as lines:
+        yield rejoin_lines(_having_megaflows(lines, "standard input" if str(path) == "-" else str(path)))
+
+
+def _having_megaflows(lines: Iterator[str], name: str) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        yield line
+        if "actions:" in line:
+            break
+        if number == _MOST_WITHOUT:
+            reason = f"no megaflow is in its first {number:,} lines; `ovs-appctl dpctl/dump-flows -m` writes a dump"
+            raise FileUnusable(file=name, reason=reason)
+    yield from lines
+
+
+def read_text(path: Path) -> str:
+    """A whole file. Raises OSError, FileUnusable."""
+    with open_lines(path, max_bytes=MAX_TEXT_BYTES) as lines:
+        return "".join(lines)
+
+
+def _reader(descriptor: int, name: str) -> _Read:
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISDIR(mode):
+        raise FileUnusable(file=name, reason="it is a directory")
+    first = _first_of_pipe(descriptor, name) if stat.S_ISFIFO(mode) else b""
+    os.set_blocking(descriptor, True)
+    begun = [first] if first else []
+    return lambda size: begun.pop() if begun else os.read(descriptor, size)
+
+
+def _first_of_pipe(descriptor: int, name: str) -> bytes:
+    """What is in a pipe, once somebody has it open to write; a writer that takes its time is waited for."""
+    deadline = time.monotonic() + _WRITER_PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            first = os.read(descriptor, _CHUNK_BYTES)
+        except BlockingIOError:
+            # There is a writer, who has written nothing yet (pipe(7), "I/O on pipes and FIFOs").
+            return b""
+        if first:
+            return first
+        time.sleep(_WRITER_STEP_S)
+    raise FileUnusable(file=name, reason=f"it is a pipe that nobody has opened to write for {_WRITER_PATIENCE_S:g} s")
+
+
+def _lines(read_some: _Read, name: str, max_bytes: int) -> Iterator[str]:
+    rest, read, number = b"", 0, 0
+    while chunk := read_some(_CHUNK_BYTES):
+        if not read:
+            _check_packed(chunk, name)
+        read += len(chunk)
+        if read > max_bytes:
+            raise FileUnusable(file=name, reason=f"it has more than {max_bytes >> 20} MiB, and no more is read")
+        if chunk.count(b"\0") > max(_FEW, len(chunk) >> 10):
+            raise FileUnusable(file=name, reason=f"it is no text: line {number + 1} and what follows is full of zeros")
+        *whole, rest = (rest + chunk).split(b"\n")
+        if len(rest) > MAX_LINE_BYTES:
+            reason = f"line {number + len(whole) + 1} has more than {MAX_LINE_BYTES >> 10} KiB, as none of a dump has"
+            raise FileUnusable(file=name, reason=reason)
+        number += len(whole)
+        for line in whole:
+            yield line.removesuffix(b"\r").decode("utf-8", "backslashreplace") + "\n"
+    if rest:
+        yield rest.decode("utf-8", "backslashreplace")
+
+
+def _check_packed(first: bytes, name: str) -> None:
+    for magic, unpacker in _UNPACKERS.items():
+        if first.startswith(magic):
+            raise FileUnusable(file=name, reason=f"it is compressed: unpack it, as with `{unpacker}`, and give `-`")
