@@ -21,11 +21,12 @@ from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.control.serve import Opened, open_local, serve
 from xenoovs.agent.control.unix import bound_socket
-from xenoovs.agent.daemon import Agent, Settings
+from xenoovs.agent.daemon import Agent
 from xenoovs.agent.overrides import RuntimeFile
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import Target
 from xenoovs.agent.reconcile import Reconciler
+from xenoovs.agent.settings import Settings
 from xenoovs.openflow.flow import Flow
 
 

@@ -14,11 +14,12 @@ from tests.patience import eventually as eventually
 from xenoovs.agent.check import Probe
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
-from xenoovs.agent.daemon import Agent, Settings
+from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import Target, TcpTarget, UdpTarget, Via
 from xenoovs.agent.reconcile import Reconciler
+from xenoovs.agent.settings import Settings
 from xenoovs.lab.lab import Lab
 from xenoovs.model.service import Service
 from xenoovs.switch.endpoint import Endpoint

@@ -8,11 +8,9 @@ This is the wiring. What is desired is decided in `aim`; what differs from the b
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from random import uniform
 
@@ -27,10 +25,11 @@ from xenoovs.agent.log import tell
 from xenoovs.agent.look import Looker
 from xenoovs.agent.notify import Readiness, notify
 from xenoovs.agent.operate import Operator
-from xenoovs.agent.overrides import RuntimeFile, show_weight
+from xenoovs.agent.overrides import show_weight
 from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
+from xenoovs.agent.settings import Settings
 from xenoovs.agent.sighting import Sighting
 from xenoovs.agent.snapshot import Glance, PortView, Snapshot
 from xenoovs.agent.waiting import Outcome, Waiting, told_if_late
@@ -47,20 +46,6 @@ _LATE_S = 10.0
 _SETTLE_S = 0.02
 _SPREAD = 0.1
 """By which part of itself the time between two comparisons varies."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How an agent works.
-
-    resync_s:  between two rounds for which nothing but time gives a reason; they find foreign changes.
-    confirm_s: how long a new config waits to be confirmed before it is taken back; None: it need not be.
-    runtime:   where overrides outlive a restart; None: nowhere.
-    """
-
-    resync_s: float = 10.0
-    confirm_s: float | None = None
-    runtime: RuntimeFile | None = None
 
 
 class Agent:
@@ -205,12 +190,6 @@ class Agent:
                 return None
             self.reconciler.is_held = hold
         return await self.next_round()
-
-    def handle_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        """SIGTERM and SIGINT stop, SIGHUP reloads."""
-        loop.add_signal_handler(signal.SIGTERM, self.stop)
-        loop.add_signal_handler(signal.SIGINT, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self.reload)
 
     async def _begin(self) -> None:
         self.operator.begin(self.config.balancer)

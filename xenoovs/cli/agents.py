@@ -84,10 +84,11 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: LiveSwitch, options: Op
     import asyncio
 
     from xenoovs.agent.clock import MonotonicClock
-    from xenoovs.agent.daemon import Agent, Settings
+    from xenoovs.agent.daemon import Agent
     from xenoovs.agent.neighbour import Neighbours
     from xenoovs.agent.overrides import RuntimeFile
     from xenoovs.agent.probe.run import Prober
+    from xenoovs.agent.settings import Settings
     from xenoovs.cli.keeping import wake
 
     config, loop, neighbours = one.kept.config, asyncio.get_running_loop(), Neighbours()

@@ -92,7 +92,7 @@ def command(**given: Any) -> None:
     """
     from xenoovs.agent.drains import Drains
     from xenoovs.cli.planning import plan_change
-    from xenoovs.cli.show_drains import Steps, wait_for_drains
+    from xenoovs.cli.show_drains import Steps
     from xenoovs.cli.show_plan import plan_document, show_plan
 
     options = Options(**given)
@@ -109,13 +109,19 @@ def command(**given: Any) -> None:
     applied = not options.dry_run and not change.difference.is_empty
     if applied:
         _send(_Sending(balancer, change, switch, steps), options)
-    waited_s = 0.0
-    if change.drains and not options.dry_run:
-        waited_s = wait_for_drains(steps)
-        if options.output is Output.TEXT:
-            click.echo(f"drained: all blocks have moved after {waited_s:.0f} s")
+    waited_s = _wait(steps, options) if change.drains and not options.dry_run else 0.0
     if options.output is Output.JSON:
         print_json({**plan_document(change), "applied": applied, "drained_s": round(waited_s, 3)})
+
+
+def _wait(steps: Steps, options: Options) -> float:
+    """For the end of the drains; how many seconds it took."""
+    from xenoovs.cli.show_drains import wait_for_drains
+
+    waited_s = wait_for_drains(steps)
+    if options.output is Output.TEXT:
+        click.echo(f"drained: all blocks have moved after {waited_s:.0f} s")
+    return waited_s
 
 
 @dataclass(frozen=True, slots=True)
