@@ -18,7 +18,8 @@ from xenoovs.switch.endpoint import Endpoint
 
 pytestmark = pytest.mark.ovs
 
-PATIENCE_S = 0.5
+PATIENCE_S = 1.5
+"""Longer than a busy machine lets one wait that is well."""
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +53,7 @@ def test_commands_say_who_does_not_answer(
     name, pid = stopped
     said = xenoovs(*command.split(), config, "--db", own_bridge.ovs.db)
     assert (said.status, said.out) == (1, "")
-    assert f"{name} (process {pid}) has not answered for 0.5 s: it is stopped, as by SIGSTOP" in said.err
+    assert f"{name} (process {pid}) has not answered for 1.5 s: it is stopped, as by SIGSTOP" in said.err
     assert f"to mend it, `kill -CONT {pid}`" in said.err
 
 
@@ -64,7 +65,7 @@ def test_doctor_says_so_in_one_row_and_marks_the_rest_unknown(
     assert (said.status, said.err) == (2, "")
     rows = json.loads(said.out)["checks"]
     assert rows[0]["check"] == "Open vSwitch runs"
-    assert rows[0]["seen"] == f"{name} (process {pid}) has not answered for 0.5 s: it is stopped, as by SIGSTOP"
+    assert rows[0]["seen"] == f"{name} (process {pid}) has not answered for 1.5 s: it is stopped, as by SIGSTOP"
     assert rows[0]["fix"] == f"kill -CONT {pid}"
     states = {(row["check"], row["subject"]): row["state"] for row in rows}
     if name == "ovsdb-server":
