@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -27,3 +29,23 @@ def test_text_quotes_what_would_be_ambiguous(capsys: pytest.CaptureFixture[str])
     start_logging(LogForm.TEXT)
     tell("flows changed", flow_mods=3, reason='a "b"\nc', empty="")
     assert capsys.readouterr().err == 'info flows changed flow_mods=3 reason="a \\"b\\"\\nc" empty=""\n'
+
+
+@pytest.mark.parametrize("form", LogForm)
+@pytest.mark.parametrize("text", ["\x1b[2J", "a\rb", "caf\u202e", "\x00", "back\\slash"])
+def test_what_a_backend_answers_cannot_move_the_cursor(
+    capsys: pytest.CaptureFixture[str], form: LogForm, text: str
+) -> None:
+    start_logging(form)
+    warn("backend down", backends="web/b1", reason=text)
+    said = capsys.readouterr().err
+    assert said.removesuffix("\n").isprintable()
+    assert json.dumps(text) in said
+
+
+def test_json_takes_facts_of_any_type(capsys: pytest.CaptureFixture[str]) -> None:
+    """A path or a fraction broke the line."""
+    start_logging(LogForm.JSON)
+    tell("config read", file=Path("/etc/x.yaml"), weight=Fraction(1, 2), none=None)
+    document = json.loads(capsys.readouterr().err)
+    assert (document["file"], document["weight"], document["none"]) == ("/etc/x.yaml", 0.5, None)
