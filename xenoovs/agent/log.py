@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
 
-from xenoovs.agent.document import to_json
+from xenoovs.agent.document import shallow
 
 LOGGER = "xenoovs.agent"
 
@@ -50,7 +50,7 @@ class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         head = {"time": moment, "level": record.levelname.lower(), "event": record.getMessage()}
-        return to_json({**head, **facts_of(record)})
+        return json.dumps({**head, **facts_of(record)}, default=shallow)
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, object]:
