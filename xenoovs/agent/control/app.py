@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from xenoovs.agent.control.door import PATIENCE_S, Door, made_beside, with_makers
 from xenoovs.agent.control.guard import Asked, Guard
 from xenoovs.agent.control.handlers import HANDLERS
 from xenoovs.agent.control.messages import MAX_BODY_BYTES, EventsQuery, parse_query, parse_request
@@ -27,9 +28,11 @@ _Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _KEEP_ALIVE_S = 15.0
 
 
-def make_app(agent: Agent, guard: Guard, mounts: Iterable[Mount] = ()) -> web.Application:
-    """The API, guarded, with `mounts`."""
-    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_problems, _guarded(guard)])
+def make_app(agent: Agent, guard: Guard, mounts: Iterable[Mount] = (), *, door: Door) -> web.Application:
+    """The API, guarded, with `mounts`. `door`: by which connections come."""
+    middlewares = [door.attend(), _problems, _guarded(guard)]
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=middlewares)
+    with_makers(app)
     for route in ROUTES:
         app.router.add_route(route.method, route.path, _stream(agent) if route.is_stream else _handler(agent, route))
     app.router.add_get("/v1/openapi.json", _openapi)
@@ -52,12 +55,20 @@ def _handler(agent: Agent, route: Route) -> _Answer:
         if route.query is not None:
             asked = parse_query(request.query.items(), route.query)
         if route.request is not None:
-            asked = parse_request(await request.read(), route.request)
+            asked = parse_request(await _body(request), route.request)
         found = await HANDLERS[route.name](agent, asked)
         # A status with thousands of backends is megabytes: they are written beside the loop that asks backends.
-        return await asyncio.to_thread(_json, found)
+        return await made_beside(request.app, lambda: _json(found() if callable(found) else found))
 
     return answer
+
+
+async def _body(request: web.Request) -> bytes:
+    try:
+        return await asyncio.wait_for(request.read(), PATIENCE_S)
+    except TimeoutError:
+        told = f"the body did not come within {PATIENCE_S:g} s"
+        raise RequestRefused(told, status=408, code="too_slow") from None
 
 
 def _stream(agent: Agent) -> _Answer:
@@ -70,9 +81,9 @@ def _stream(agent: Agent) -> _Answer:
             last = found[-1].number if found else last
             lines = [to_json(event) for event in found] or [""]
             try:
-                await response.write("".join(f"{line}\n" for line in lines).encode())
-            except ConnectionError:
-                # Whoever listened has gone.
+                await asyncio.wait_for(response.write("".join(f"{line}\n" for line in lines).encode()), PATIENCE_S)
+            except (ConnectionError, TimeoutError):
+                # Whoever listened has gone, or listens no more.
                 return response
             try:
                 await asyncio.wait_for(agent.events.wait_after(last), _KEEP_ALIVE_S)
