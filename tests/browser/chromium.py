@@ -31,6 +31,26 @@ _FLAGS = (
 )
 
 
+CONTRASTS = """(() => {
+  const rgb = (text) => text.match(/[0-9.]+/g).map(Number);
+  const lit = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+  const light = ([r, g, b]) => 0.2126 * lit(r) + 0.7152 * lit(g) + 0.0722 * lit(b);
+  const ground = (e) => {
+    for (; e; e = e.parentElement) {
+      const found = rgb(getComputedStyle(e).backgroundColor);
+      if (found.length === 3 || found[3] === 1) return found;
+    }
+  };
+  const own = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+  return [...document.querySelectorAll("#now *")].filter((e) => own(e) && !e.closest("svg") && e.offsetParent)
+    .map((e) => {
+      const pair = [light(rgb(getComputedStyle(e).color)), light(ground(e))].sort((a, b) => b - a);
+      return [(pair[0] + 0.05) / (pair[1] + 0.05), e.textContent];
+    }).filter(([ratio]) => ratio < 4.5);
+})()"""
+"""Texts with less contrast than 4.5 to 1 (WCAG 2.2, 1.4.3)."""
+
+
 @contextmanager
 def running_chromium(profile: Path) -> Iterator[str]:
     """A browser for the time of a `with`; where its DevTools listen. Fails the test where Chromium is missing."""

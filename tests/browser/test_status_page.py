@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
-from tests.browser.chromium import Tab, new_tab, running_chromium
-from tests.snapshots import blocks_of, glance, snapshot
+from tests.browser.chromium import CONTRASTS, Tab, new_tab, running_chromium
+from tests.snapshots import NOW_S, blocks_of, glance, snapshot
 from xenoovs.agent.snapshot import Glance
 from xenoovs.agent.web.mount import mount_page
 
@@ -180,6 +180,18 @@ def test_it_fits_the_window_and_can_be_read_in_both_schemes(browser: str, width:
         # WCAG 2.2, 1.4.6: contrast of 7:1.
         assert (max(ground, ink) + 0.05) / (min(ground, ink) + 0.05) >= 7
         assert (await tab.screenshot()).startswith(b"\x89PNG")
+
+    play(browser, scenario)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_notices_can_be_read(browser: str, scheme: str) -> None:
+    async def scenario(tab: Tab, served: Served) -> None:
+        served.shown = replace(snapshot(), last_error="away", config_problem="bad", is_paused=True, confirm_by_s=NOW_S)
+        await tab.look(width=800, scheme=scheme)
+        await tab.open(served.url)
+        assert len(await texts(tab, ".notice")) == 5
+        assert await tab.evaluate(CONTRASTS) == []
 
     play(browser, scenario)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent_support import Scene
-from tests.browser.chromium import Tab, new_tab, running_chromium
+from tests.browser.chromium import CONTRASTS, Tab, new_tab, running_chromium
 from tests.fake_switch import fake_bridge
 from tests.faked_datapath import FakedDatapath
 from tests.patience import eventually
@@ -38,25 +38,6 @@ services:
 """
 DEAD = "198.51.100.3"
 VERDICTS = (Verdict.HW, Verdict.TC_SW, Verdict.SW, Verdict.PARTIAL, Verdict.ABSENT)
-
-CONTRASTS = """(() => {
-  const rgb = (text) => text.match(/[0-9.]+/g).map(Number);
-  const lit = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
-  const light = ([r, g, b]) => 0.2126 * lit(r) + 0.7152 * lit(g) + 0.0722 * lit(b);
-  const ground = (e) => {
-    for (; e; e = e.parentElement) {
-      const found = rgb(getComputedStyle(e).backgroundColor);
-      if (found.length === 3 || found[3] === 1) return found;
-    }
-  };
-  const own = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
-  return [...document.querySelectorAll("#now *")].filter((e) => own(e) && !e.closest("svg") && e.offsetParent)
-    .map((e) => {
-      const pair = [light(rgb(getComputedStyle(e).color)), light(ground(e))].sort((a, b) => b - a);
-      return [(pair[0] + 0.05) / (pair[1] + 0.05), e.textContent];
-    }).filter(([ratio]) => ratio < 4.5);
-})()"""
-"""Texts with less contrast than 4.5 to 1 (WCAG 2.2, 1.4.3)."""
 
 
 async def all_but_one(target: Target, *, timeout_s: float) -> ProbeResult:

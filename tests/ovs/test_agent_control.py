@@ -143,7 +143,7 @@ def follower(bridge: DummyBridge, config: Path) -> Iterator[subprocess.Popen[str
     with agent(bridge, config):
         process = start("logs", "-f", "--db", bridge.ovs.db, "-o", "json")
         assert process.stdout is not None
-        assert '"listening"' in process.stdout.readline()
+        assert '"starting"' in process.stdout.readline()
     yield process
     process.kill()
     process.communicate()

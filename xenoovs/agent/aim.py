@@ -96,6 +96,12 @@ class Aim:
         ramps = self.ramps()
         return Desired(balancer, effective(used, (), ramps), out, ramps)
 
+    def kept(self, desired: Desired) -> dict[str, frozenset[str]]:
+        """Backends, by service, that are down and keep their clients, by `max_down` or `on_all_down`."""
+        down = ((service.name, self.watch.down_of(service.name)) for service in desired.balancer.services)
+        left = ((name, of - desired.out.get(name, frozenset())) for name, of in down if of)
+        return {name: kept for name, kept in left if kept}
+
     def ramps(self) -> Ramps:
         """How far slow starts have come now. The loop makes a round when this changes."""
         return {} if self._used is None else parts(self._slow, self._used, now_s=self.clock.now_s())

@@ -14,6 +14,7 @@ from contextlib import suppress
 from fractions import Fraction
 from random import uniform
 
+from xenoovs import __version__
 from xenoovs.agent.aim import Aim, Desired
 from xenoovs.agent.asking import Asker
 from xenoovs.agent.bridge_watch import BridgeWatch
@@ -128,6 +129,7 @@ class Agent:
         of ours in a probe: systemd starts an agent anew, and none may go on without its eyes.
         """
         with self.events.listening():
+            tell("starting", bridge=self.bridge, config=self.config.digest, file=self.config.path, version=__version__)
             self.reconciler.is_held = self.operator.runtime.is_paused
             await self._begin()
             try:
@@ -178,7 +180,8 @@ class Agent:
             now = self.operator.overrides
             await asyncio.to_thread(self.aim.check, self.config.balancer, runtime.overrides, instead_of=now)
             self.operator.take(runtime)
-            tell("weight set", backend="/".join(names), weight="config" if weight is None else show_weight(weight))
+            shown = "config" if weight is None else show_weight(weight)
+            tell("weight set", service=names[0], backend=names[1], weight=shown)
             if not self.aim.is_following(self.config.balancer, runtime.overrides):
                 await self._follow()
         return await self.next_round()
@@ -271,6 +274,7 @@ class Agent:
         self._drain_s = done.next_s
         self.report.complain("", bridge=self.bridge)
         self.report.done(done, bridge=self.bridge, config=self.config.digest, now_s=time.time())
+        self.report.keep(self.aim.kept(self.desired))
 
     def _is_lost(self) -> bool:
         # While something is wrong anyway, the retry will find out.

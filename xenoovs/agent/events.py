@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from xenoovs.agent.log import LOGGER, facts_of, spoken_of
+from xenoovs.agent.repeats import Repeats
 from xenoovs.agent.snapshot import Event
 
 KEPT = 1_000
@@ -29,14 +30,17 @@ class Events(logging.Handler):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Keep what is logged meanwhile; within the event loop of the agent."""
-        logger = logging.getLogger(LOGGER)
-        self._loop, self._arrival, self._bridge = asyncio.get_running_loop(), asyncio.Event(), spoken_of()
+        """Keep what is logged meanwhile, and let what repeats itself be told seldom; within the loop of the agent."""
+        logger, loop = logging.getLogger(LOGGER), asyncio.get_running_loop()
+        self._loop, self._arrival, self._bridge = loop, asyncio.Event(), spoken_of()
+        repeats = Repeats(logger, lambda after_s, tell: loop.call_soon_threadsafe(loop.call_later, after_s, tell))
         logger.addHandler(self)
+        logger.addFilter(repeats)
         logger.setLevel(logging.INFO)
         try:
             yield
         finally:
+            logger.removeFilter(repeats)
             logger.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:

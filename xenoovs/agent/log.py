@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import Enum
 
+from xenoovs.agent.document import shallow
+
 LOGGER = "xenoovs.agent"
 _SYSLOG_WARNING, _SYSLOG_INFO = 4, 6
 
@@ -97,7 +99,7 @@ class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         head = {"time": moment, "level": record.levelname.lower(), "event": record.getMessage()}
-        return json.dumps({**head, **facts_of(record)})
+        return json.dumps({**head, **facts_of(record)}, default=shallow)
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, object]:
@@ -112,5 +114,7 @@ def render_facts(facts: Mapping[str, object]) -> str:
 
 
 def _word(value: object) -> str:
+    """What a backend answers may hold anything, also what moves the cursor of a terminal."""
     text = str(value)
-    return json.dumps(text) if not text or any(char in text for char in ' "\n\t=') else text
+    is_plain = text.isprintable() and not any(char in text for char in ' "=\\')
+    return text if text and is_plain else json.dumps(text)

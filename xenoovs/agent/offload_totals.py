@@ -21,7 +21,7 @@ class Counters:
     """The counters of the last dump, by ufid, or by the match where a datapath has no ufids.
 
     Dumps are no snapshots: Open vSwitch walks a table that changes meanwhile, so a megaflow may be missing from one, or
-    stand in it twice. So one that is missing is remembered for one dump more. Bounded by two dumps.
+    stand in it twice. So one that is missing among others is remembered for one dump more. Bounded by two dumps.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,8 @@ class Counters:
             now[key] = packets, size
             more = f", packets:{packets - before[0]}, bytes:{size - before[1]}"
             yield f"{line[: found.end(2)]}{more}{found[5]}"
-        self._missing = {key: count for key, count in self._last.items() if key not in now}
+        # None at all is no torn dump: they were flushed, or all idled out.
+        self._missing = {key: count for key, count in self._last.items() if key not in now} if now else {}
         self._last = now
 
 

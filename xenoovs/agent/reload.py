@@ -182,4 +182,4 @@ class Reloader:
         tell("config read", file=self.config.path, config=self.config.digest)
 
     def _tell_refused(self, event: str, problem: XenoovsError) -> None:
-        warn(event, reason=str(problem), config=self.config.digest)
+        warn(event, reason=str(problem), newer=self.config.newer or "-", config=self.config.digest)

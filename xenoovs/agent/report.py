@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from xenoovs.agent.log import tell, warn
 from xenoovs.agent.reconcile import Round
 from xenoovs.compile.draining import Draining
 from xenoovs.compile.summary import Fate
+
+_MOST_SERVICES = 20
+"""Of those that one round changed are told one by one, those with the most clients that moved."""
 
 
 class Report:
@@ -27,6 +30,7 @@ class Report:
         self.last_error = ""
         self.last_round_s: float | None = None
         self._draining: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._kept: dict[str, frozenset[str]] = {}
 
     def done(self, done: Round, *, bridge: str, config: str, now_s: float) -> None:
         """A round that left the bridge right."""
@@ -49,9 +53,23 @@ class Report:
         tell("flows changed", bridge=bridge, flow_mods=done.difference.flow_mods, config=config)
         for change in changes:
             self.moved[change.name] += float(change.moved)
+        most_moved = sorted(changes, key=lambda change: -change.moved)
+        for change in most_moved[:_MOST_SERVICES]:
             moved, least = (f"{float(share):.4f}" for share in (change.moved, change.least_moved))
             out = ",".join(change.out) or "-"
             tell("service changed", service=change.name, clients_moved=moved, clients_moved_least=least, out=out)
+        if left := most_moved[_MOST_SERVICES:]:
+            tell("more services changed", services=len(left), clients_moved_most=f"{float(left[0].moved):.4f}")
+
+    def keep(self, kept: Mapping[str, frozenset[str]]) -> None:
+        """Backends, by service, that are down and have their clients all the same. Told when it changes."""
+        for service in sorted(kept.keys() | self._kept.keys()):
+            now, before = kept.get(service, frozenset()), self._kept.get(service, frozenset())
+            if now and now != before:
+                warn("backends that are down keep their clients", service=service, backends=",".join(sorted(now)))
+            elif before and not now:
+                tell("no backend that is down keeps clients", service=service)
+        self._kept = dict(kept)
 
     def _tell_drains(self, drains: Iterable[Draining]) -> None:
         """Once when one begins or takes another way, and once when it is over."""
@@ -75,7 +93,7 @@ class Report:
     def complain(self, problem: str, *, bridge: str) -> None:
         """A round that failed, or, with an empty `problem`, one that did not. Says so only when it is news."""
         if problem and problem != self.last_error:
-            warn("the bridge cannot be made right; trying again", reason=problem)
+            warn("the bridge cannot be made right; trying again", bridge=bridge, reason=problem)
         if self.last_error and not problem:
             tell("the bridge is right again", bridge=bridge)
         self.last_error = problem

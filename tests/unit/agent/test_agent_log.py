@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from fractions import Fraction
 from pathlib import Path
 from typing import TextIO
 
@@ -48,3 +49,23 @@ def test_journald_is_told_the_level(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def _identity(stream: TextIO) -> str:
     status = os.fstat(stream.fileno())
     return f"{status.st_dev}:{status.st_ino}"
+
+
+@pytest.mark.parametrize("form", LogForm)
+@pytest.mark.parametrize("text", ["\x1b[2J", "a\rb", "caf\u202e", "\x00", "back\\slash"])
+def test_what_a_backend_answers_cannot_move_the_cursor(
+    capsys: pytest.CaptureFixture[str], form: LogForm, text: str
+) -> None:
+    start_logging(form)
+    warn("backend down", backends="web/b1", reason=text)
+    said = capsys.readouterr().err
+    assert said.removesuffix("\n").isprintable()
+    assert json.dumps(text) in said
+
+
+def test_json_takes_facts_of_any_type(capsys: pytest.CaptureFixture[str]) -> None:
+    """A path or a fraction broke the line."""
+    start_logging(LogForm.JSON)
+    tell("config read", file=Path("/etc/x.yaml"), weight=Fraction(1, 2), none=None)
+    document = json.loads(capsys.readouterr().err)
+    assert (document["file"], document["weight"], document["none"]) == ("/etc/x.yaml", 0.5, None)

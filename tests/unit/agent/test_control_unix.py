@@ -99,3 +99,10 @@ def test_places() -> None:
     assert places_of(remote, env=env, is_root=True).run.parent == Path("/run/xenoovs")
     with pytest.raises(ListenError, match="XDG_RUNTIME_DIR"):
         places_of(host, env={}, is_root=False)
+
+
+def test_one_database_has_one_place_however_it_is_spelled() -> None:
+    """/var/run is a link to /run: two agents of one bridge had a lock each."""
+    host = places_of(find_endpoint(db=None, env={}), env={}, is_root=True)
+    for db in ("unix:/run/openvswitch/db.sock", "unix:/var/run/../run/openvswitch/db.sock"):
+        assert places_of(find_endpoint(db=db, env={}), env={}, is_root=True) == host

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from xenoovs.agent.control.door import PATIENCE_S, Door, made_beside, with_makers
 from xenoovs.agent.control.guard import Asked, Guard
 from xenoovs.agent.control.handlers import HANDLERS
 from xenoovs.agent.control.messages import MAX_BODY_BYTES, EventsQuery, parse_query, parse_request
@@ -27,9 +28,9 @@ _Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _KEEP_ALIVE_S = 15.0
 
 
-def make_app(agent: Agent, guard: Guard, mounts: Iterable[Mount] = ()) -> web.Application:
-    """The API, guarded, with `mounts`."""
-    app = guarded_app(guard)
+def make_app(agent: Agent, guard: Guard, mounts: Iterable[Mount] = (), *, door: Door | None = None) -> web.Application:
+    """The API, guarded, with `mounts`. `door`: by which connections come; None: below another application."""
+    app = guarded_app(guard, door=door)
     for route in ROUTES:
         app.router.add_route(route.method, route.path, _stream(agent) if route.is_stream else _handler(agent, route))
     app.router.add_get("/v1/openapi.json", _openapi)
@@ -38,9 +39,12 @@ def make_app(agent: Agent, guard: Guard, mounts: Iterable[Mount] = ()) -> web.Ap
     return app
 
 
-def guarded_app(guard: Guard) -> web.Application:
-    """Without any route yet."""
-    return web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_problems, _guarded(guard)])
+def guarded_app(guard: Guard, *, door: Door | None) -> web.Application:
+    """Without any route yet. `door`: as of `make_app`."""
+    attending = () if door is None else (door.attend(),)
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=(*attending, _problems, _guarded(guard)))
+    with_makers(app)
+    return app
 
 
 def problem(status: int, code: str, message: str) -> web.Response:
@@ -57,12 +61,20 @@ def _handler(agent: Agent, route: Route) -> _Answer:
         if route.query is not None:
             asked = parse_query(request.query.items(), route.query)
         if route.request is not None:
-            asked = parse_request(await request.read(), route.request)
+            asked = parse_request(await _body(request), route.request)
         found = await HANDLERS[route.name](agent, asked)
         # A status with thousands of backends is megabytes: they are written beside the loop that asks backends.
-        return await asyncio.to_thread(_json, found)
+        return await made_beside(request.app, lambda: _json(found() if callable(found) else found))
 
     return answer
+
+
+async def _body(request: web.Request) -> bytes:
+    try:
+        return await asyncio.wait_for(request.read(), PATIENCE_S)
+    except TimeoutError:
+        told = f"the body did not come within {PATIENCE_S:g} s"
+        raise RequestRefused(told, status=408, code="too_slow") from None
 
 
 def _stream(agent: Agent) -> _Answer:
@@ -75,9 +87,9 @@ def _stream(agent: Agent) -> _Answer:
             last = found[-1].number if found else last
             lines = [to_json(event) for event in found] or [""]
             try:
-                await response.write("".join(f"{line}\n" for line in lines).encode())
-            except ConnectionError:
-                # Whoever listened has gone.
+                await asyncio.wait_for(response.write("".join(f"{line}\n" for line in lines).encode()), PATIENCE_S)
+            except (ConnectionError, TimeoutError):
+                # Whoever listened has gone, or listens no more.
                 return response
             try:
                 await asyncio.wait_for(agent.events.wait_after(last), _KEEP_ALIVE_S)

@@ -64,7 +64,8 @@ class TokenGuard:
     def check(self, asked: Asked) -> None:
         """Raises RequestRefused."""
         told = _token_of(asked.authorization or "")
-        if not hmac.compare_digest(told.encode(), self.token.encode()):
+        # Bytes of a header that are no UTF-8 come as surrogates (RFC 9110 lets fields have them).
+        if not hmac.compare_digest(told.encode(errors="surrogateescape"), self.token.encode()):
             raise RequestRefused(
                 "the token is missing or wrong; send `Authorization: Bearer TOKEN`", status=401, code="unauthorized"
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -31,19 +30,24 @@ if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
 
 Handler = Callable[["Agent", Any], Awaitable[object]]
+"""Gives the answer, or a function that makes it in any thread."""
 
 
-async def status(agent: Agent, _: object) -> Status:
+async def status(agent: Agent, _: object) -> Callable[[], Status]:
     """Without events: those have a route of their own."""
-    snapshot = await asyncio.to_thread(agent.glance().snapshot)
-    return Status(API_VERSION, __version__, replace(snapshot, events=()))
+    glance = agent.glance()
+    return lambda: Status(API_VERSION, __version__, replace(glance.snapshot(), events=()))
 
 
-async def blocks(agent: Agent, asked: BlocksQuery) -> BlockList:
+async def blocks(agent: Agent, asked: BlocksQuery) -> Callable[[], BlockList]:
     find_service(agent.config.balancer, asked.service)
-    found = await asyncio.to_thread(agent.glance().blocks, asked.service)
-    end = asked.after + MAX_BLOCKS
-    return BlockList(asked.service, found[asked.after : end], len(found), end if end < len(found) else None)
+    glance = agent.glance()
+
+    def made() -> BlockList:
+        found, end = glance.blocks(asked.service), asked.after + MAX_BLOCKS
+        return BlockList(asked.service, found[asked.after : end], len(found), end if end < len(found) else None)
+
+    return made
 
 
 async def events(agent: Agent, asked: EventsQuery) -> EventList:

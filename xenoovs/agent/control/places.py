@@ -48,7 +48,7 @@ def places_of(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) -> P
     An Open vSwitch that is not the one of the host, as in a lab, has all of it in its own run directory; one whose run
     directory is not known has a directory of its own below ours. Raises ListenError where there is none.
     """
-    is_system = endpoint.db == find_endpoint(db=None, env={}).db
+    is_system = _resolved(endpoint.db) == _resolved(find_endpoint(db=None, env={}).db)
     if not is_system and endpoint.rundir is not None:
         return Places(endpoint.rundir / "xenoovs", endpoint.rundir / "xenoovs")
     if is_root:
@@ -64,3 +64,9 @@ def places_of(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) -> P
         return Places(run, state)
     own = run / f"ovs-{sha256(endpoint.db.encode()).hexdigest()[:_DIGITS]}"
     return Places(own, own)
+
+
+def _resolved(db: str) -> str:
+    """One name for one socket: /var/run is a link to /run, and two agents of one bridge must find one lock."""
+    kind, _, path = db.partition(":")
+    return f"{kind}:{Path(path).resolve()}" if kind == "unix" else db

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from logging import CRITICAL, Logger
 from pathlib import Path
 from socket import AF_INET, AF_INET6, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
 
 from xenoovs.agent.control.app import Mount, make_app
+from xenoovs.agent.control.door import PATIENCE_S, Door
 from xenoovs.agent.control.guard import Guard, LocalGuard, LoopbackGuard, TokenGuard, is_loopback, read_token
 from xenoovs.agent.log import tell
 from xenoovs.errors import ListenError
@@ -104,16 +106,22 @@ def open_port(listen: Listen) -> Opened:
 
 async def serve(agent: Agent, opened: Opened, mounts: Iterable[Mount] = ()) -> None:
     """Answer until cancelled."""
-    await serve_app(make_app(agent, opened.guard, mounts), opened)
+    await serve_app(lambda door: make_app(agent, opened.guard, mounts, door=door), opened)
 
 
-async def serve_app(app: web.Application, opened: Opened) -> None:
+async def serve_app(make: Callable[[Door], web.Application], opened: Opened) -> None:
     """The same for any application."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE_S)
+    door, loop = Door(), asyncio.get_running_loop()
+    # What is no HTTP makes the library log a traceback, as often as somebody likes to send it.
+    silent = Logger("xenoovs.http", CRITICAL)
+    runner = web.AppRunner(make(door), access_log=None, logger=silent, shutdown_timeout=_GRACE_S)
     await runner.setup()
+    admit = door.open(cast("web.Server", runner.server))
+    handshake_s = None if opened.context is None else PATIENCE_S
+    server = await loop.create_server(admit, sock=opened.socket, ssl=opened.context, ssl_handshake_timeout=handshake_s)
     try:
-        await web.SockSite(runner, opened.socket, ssl_context=opened.context).start()
         tell("listening", at=opened.url)
-        await asyncio.Event().wait()
+        await door.sweep()
     finally:
+        server.close()
         await runner.cleanup()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -12,6 +13,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from xenoovs.agent.control.app import Mount, guarded_app, make_app
+from xenoovs.agent.control.door import Door
 from xenoovs.agent.control.guard import Guard
 from xenoovs.agent.control.serve import Opened, serve_app
 from xenoovs.agent.log import speaking_of
@@ -32,12 +34,12 @@ async def serve_several(shown: Mapping[str, Shown], opened: Iterable[Opened]) ->
     """By the labels of their bridges, until cancelled."""
     async with asyncio.TaskGroup() as group:
         for one in opened:
-            group.create_task(serve_app(several_app(shown, one.guard), one))
+            group.create_task(serve_app(partial(several_app, shown, one.guard), one))
 
 
-def several_app(shown: Mapping[str, Shown], guard: Guard) -> web.Application:
+def several_app(shown: Mapping[str, Shown], guard: Guard, door: Door | None = None) -> web.Application:
     """`/ovsbr1/v1/status`, `/ovsbr1/metrics`, `/ovsbr1/` and so on; `/` leads to the pages."""
-    root = guarded_app(guard)
+    root = guarded_app(guard, door=door)
     root.router.add_get("/", _index(tuple(shown)))
     for bridge, one in shown.items():
         app = make_app(one.agent, guard, one.mounts)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 from collections.abc import Callable
 
 from aiohttp import web
 
+from xenoovs.agent.control.door import made_beside
 from xenoovs.agent.metrics.exposition import CONTENT_TYPE, Timings, exposition
 from xenoovs.agent.metrics.metric import Detail
 from xenoovs.agent.snapshot import Glance
@@ -27,7 +27,7 @@ def mount_metrics(
         if packs:
             headers["Content-Encoding"] = "gzip"
         # A glance is a value, so the text is made beside the loop that asks backends.
-        text = await asyncio.to_thread(made, glance(), packs=packs)
+        text = await made_beside(request.app, made, glance(), packs=packs)
         return web.Response(body=text, headers=headers)
 
     def made(seen: Glance, *, packs: bool) -> bytes:

@@ -1,0 +1,75 @@
+"""Lines of a round: of very many services some, and who keeps clients although it is down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.agent_support import Scene, eventually, make_scene
+from tests.unit.agent.test_control_answering import DEAD
+from xenoovs.agent.daemon import Agent
+from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.probe.target import Target
+from xenoovs.agent.reconcile import Round
+from xenoovs.agent.report import Report
+from xenoovs.compile.plan import Plan
+from xenoovs.compile.summary import summarise
+
+
+class Answers:
+    """Probes that go as a test says."""
+
+    def __init__(self) -> None:
+        self.is_well = True
+
+    async def __call__(self, target: Target, *, timeout_s: float) -> ProbeResult:
+        return ProbeResult(ok=self.is_well, latency_s=0.0, reason="answered" if self.is_well else "refused")
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    scene = make_scene(tmp_path)
+    scene.edit(
+        "services:", "health: {probe: tcp, port: 53, interval: 50ms, timeout: 40ms, fall: 1, rise: 1}\nservices:"
+    )
+    scene.edit("weight: 70", "weight: 70, address: 198.51.100.2")
+    scene.edit("weight: 30", f"weight: 30, address: {DEAD}")
+    return scene
+
+
+def told(agent: Agent, text: str) -> list[dict[str, object]]:
+    return [dict(event.facts) for event in agent.events.since(0) if event.text == text]
+
+
+def test_who_is_down_and_keeps_its_clients_is_told_once(scene: Scene) -> None:
+    answers = Answers()
+    kept, over = "backends that are down keep their clients", "no backend that is down keeps clients"
+    with scene.agent(probe=answers) as (agent, _):
+        (started,) = told(agent, "starting")
+        assert (started["bridge"], started["config"]) == ("ovsbr1", agent.config.digest)
+        answers.is_well = False
+        eventually(lambda: bool(told(agent, kept)), "nobody answers")
+        answers.is_well = True
+        eventually(lambda: bool(told(agent, over)), "all answer again")
+        assert {facts["service"] for facts in (*told(agent, kept), *told(agent, over))} == {"dns"}
+        assert len(told(agent, over)) == 1
+
+
+def test_of_very_many_services_the_most_moved_are_told(caplog: pytest.LogCaptureFixture, scene: Scene) -> None:
+    with scene.agent() as (agent, _):
+        scene.edit("weight: 70", "weight: 10")
+        eventually(lambda: agent.reloader.reloads == 1, "the change")
+        program = agent.reconciler.program
+        assert program is not None
+    caplog.clear()
+    report = Report()
+    (one,) = summarise(program, ())
+    changes = tuple(replace(one, name=f"s{number}", moved=one.moved + number) for number in range(1000))
+    with caplog.at_level("INFO", logger="xenoovs.agent"):
+        report.done(Round(Plan(tuple(program.flows), (), (), 0), changes), bridge="b", config="c", now_s=1.0)
+    assert [record.message for record in caplog.records].count("service changed") == 20
+    facts = caplog.records[-1].__dict__["facts"]
+    assert (caplog.records[-1].message, facts["services"]) == ("more services changed", 980)
+    assert len(report.moved) == 1000

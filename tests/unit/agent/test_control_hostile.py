@@ -1,0 +1,261 @@
+"""Whoever may connect can neither hold connections, nor make the agent log, nor learn more than a refusal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.agent_support import Scene, eventually, make_scene
+from xenoovs.agent.control import app, door
+from xenoovs.agent.control.serve import Listen, Opened, open_port
+from xenoovs.agent.log import LOGGER
+
+GET = b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return make_scene(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _no_other_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on stderr comes from these requests."""
+    monkeypatch.setattr(logging.getLogger(LOGGER), "handlers", [])
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sends away soon."""
+    monkeypatch.setattr(door, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(app, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(door, "SWEEP_S", 0.1)
+
+
+@contextmanager
+def connected(opened: Opened, data: bytes = b"") -> Iterator[socket.socket]:
+    with closing(socket.create_connection(("127.0.0.1", opened.socket.getsockname()[1]), timeout=10)) as sock:
+        sock.sendall(data)
+        yield sock
+
+
+def everything(sock: socket.socket) -> bytes:
+    """What comes until the other side ends."""
+    found = b""
+    try:
+        while data := sock.recv(65536):
+            found += data
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def is_answered(opened: Opened) -> bool:
+    try:
+        with connected(opened, GET) as sock:
+            return sock.recv(65536).startswith(b"HTTP/1.1 200")
+    except ConnectionResetError:
+        return False
+
+
+def test_who_sends_half_a_request_is_sent_away(scene: Scene, impatient: None) -> None:
+    opened = open_port(Listen("127.0.0.1", 0))
+    with scene.agent(also=(opened,)):
+        for half in (b"", b"GET /v1/sta", b"GET /v1/status HTTP/1.1\r\nHost: lo"):
+            with connected(opened, half) as sock:
+                assert everything(sock) == b""
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(scene: Scene, impatient: None) -> None:
+    with scene.agent() as (_, client), closing(socket.socket(socket.AF_UNIX)) as sock:
+        sock.settimeout(10)
+        sock.connect(str(client.path))
+        sock.sendall(b"POST /v1/drain HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        answer = sock.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "too_slow"
+
+
+def test_many_that_only_wait_keep_nobody_out(scene: Scene) -> None:
+    """Each takes a file descriptor; without a bound probes had none left, and all backends were down."""
+    opened = open_port(Listen("127.0.0.1", 0))
+    with scene.agent(also=(opened,)), ExitStack() as stack:
+        held = [stack.enter_context(connected(opened, b"GET / HT")) for _ in range(3 * door.MOST)]
+        assert is_answered(opened)
+        gone = 0
+        for sock in held:
+            sock.setblocking(False)
+            try:
+                gone += sock.recv(1) == b""
+            except BlockingIOError:
+                continue
+            except ConnectionResetError:
+                gone += 1
+        assert len(held) - gone <= door.MOST
+
+
+def test_streams_that_are_read_take_no_more_than_their_places(scene: Scene) -> None:
+    opened = open_port(Listen("127.0.0.1", 0))
+    stream = GET.replace(b"/v1/events", b"/v1/events/stream")
+    with scene.agent(also=(opened,)), ExitStack() as stack:
+        for _ in range(door.MOST):
+            sock = stack.enter_context(connected(opened, stream))
+            assert sock.recv(65536).startswith(b"HTTP/1.1 200")
+        with connected(opened, GET) as sock:
+            assert everything(sock) == b""
+        stack.close()
+        eventually(lambda: is_answered(opened), "room again")
+
+
+GARBAGE = [
+    b"\x00\x01\x02\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"GET\r\n\r\n",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+    b"POST /v1/pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+    b"POST /v1/pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST /v1/pause HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+]
+
+
+def test_what_is_no_http_is_refused_and_not_logged(scene: Scene, capfd: pytest.CaptureFixture[str]) -> None:
+    opened = open_port(Listen("127.0.0.1", 0))
+    with scene.agent(also=(opened,)) as (agent, _):
+        for garbage in GARBAGE:
+            with connected(opened, garbage) as sock:
+                sock.shutdown(socket.SHUT_WR)
+                answer = everything(sock)
+                assert answer == b"" or re.match(rb"HTTP/1.[01] 4[0-9][0-9] ", answer), (garbage[:60], answer)
+        assert is_answered(opened)
+        assert not agent.operator.runtime.is_paused
+    assert "Traceback" not in capfd.readouterr().err
+
+
+TRICKS = [
+    "/v1/../v1/status",
+    "/v1/%2e%2e/v1/status",
+    "//v1/status",
+    "/v1/status/",
+    "/v1/status%00",
+    "/V1/STATUS",
+    "/v1/status;x=1",
+    "/%2fetc/passwd",
+    "/v1/openapi.json/../../../etc/passwd",
+]
+
+
+@pytest.mark.parametrize("target", TRICKS)
+def test_a_path_is_one_of_the_table_or_nothing(scene: Scene, target: str) -> None:
+    with scene.agent() as (_, client):
+        connection = HTTPConnection("localhost", timeout=10)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(str(client.path))
+        connection.request("GET", target)
+        response = connection.getresponse()
+        document = json.loads(response.read())
+        connection.close()
+        assert (response.status, document["error"]["code"]) == (404, "not_found")
+
+
+METHODS = ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "HEAD", "XYZ"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_other_method_changes_anything(scene: Scene, method: str) -> None:
+    with scene.agent() as (agent, client):
+        before = scene.flows
+        for target in ("/v1/drain", "/v1/pause", "/v1/status"):
+            with closing(socket.socket(socket.AF_UNIX)) as sock:
+                sock.settimeout(10)
+                sock.connect(str(client.path))
+                sock.sendall(f"{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+                assert re.match(rb"HTTP/1.[01] 40[045] ", sock.recv(65536))
+        assert (scene.flows, agent.operator.runtime.is_paused) == (before, False)
+
+
+def with_token(scene: Scene) -> Opened:
+    token = scene.directory / "token"
+    token.touch(mode=0o600)
+    token.write_text("0123456789abcdef\n")
+    return open_port(Listen("127.0.0.1", 0, token_file=token))
+
+
+@pytest.mark.parametrize(
+    "sent", [b"Bearer \xff\xfe", b"Basic \xff", b"Bearer " + b"x" * 5000, b"Basic Ojo6Og==", b"\x01"]
+)
+def test_any_bytes_as_a_token_are_a_wrong_token(scene: Scene, sent: bytes) -> None:
+    opened = with_token(scene)
+    with scene.agent(also=(opened,)) as (agent, _):
+        request = b"GET /v1/status HTTP/1.1\r\nHost: x\r\nAuthorization: " + sent + b"\r\n\r\n"
+        with connected(opened, request) as sock:
+            assert re.match(rb"HTTP/1.[01] 40[01] ", sock.recv(65536))
+        assert not any("mistake" in event.text for event in agent.events.since(0))
+
+
+def test_the_token_is_compared_in_constant_time(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def noted(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return one == other
+
+    monkeypatch.setattr("xenoovs.agent.control.guard.hmac.compare_digest", noted)
+    opened = with_token(scene)
+    with scene.agent(also=(opened,)), connected(opened, GET) as sock:
+        assert sock.recv(65536).startswith(b"HTTP/1.1 401")
+    assert compared == [(b"", b"0123456789abcdef")]
+
+
+def test_what_is_no_tls_is_sent_away_and_not_logged(
+    scene: Scene, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issued = trustme.CA().issue_cert("localhost")
+    chain, key = scene.directory / "chain.pem", scene.directory / "key.pem"
+    issued.cert_chain_pems[0].write_to_path(str(chain))
+    issued.private_key_pem.write_to_path(str(key))
+    monkeypatch.setattr("xenoovs.agent.control.serve.PATIENCE_S", 0.3)
+    opened = open_port(Listen("127.0.0.1", 0, tls=(chain, key)))
+    with scene.agent(also=(opened,)):
+        for sent in (GET, b"\x16\x03\x01\x00\x05hello", b""):
+            with connected(opened, sent) as sock:
+                assert b"HTTP/1.1 200" not in everything(sock)
+        context = ssl.create_default_context()
+        with connected(opened) as sock, pytest.raises(ssl.SSLCertVerificationError):
+            context.wrap_socket(sock, server_hostname="localhost")
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with connected(opened) as sock, context.wrap_socket(sock) as secure:
+            secure.sendall(GET)
+            assert secure.recv(65536).startswith(b"HTTP/1.1 200")
+    assert capfd.readouterr().err == ""
+
+
+def test_answers_that_take_long_do_not_hold_up_rounds(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have threads of their own; the default ones of asyncio are few, and rounds need them."""
+    gate = threading.Event()
+
+    def stuck(_: object) -> str:
+        gate.wait(20)
+        return "{}"
+
+    monkeypatch.setattr(app, "to_json", stuck)
+    opened = open_port(Listen("127.0.0.1", 0))
+    with scene.agent(also=(opened,)) as (agent, _), ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(connected(opened, GET))
+        before_s = agent.report.last_round_s or 0.0
+        eventually(lambda: (agent.report.last_round_s or 0.0) > before_s, "another round")
+        gate.set()
