@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from ipaddress import IPv4Address
@@ -15,7 +16,7 @@ from xenoovs.agent.operate import Operator
 from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.agent.snapshot import Override
-from xenoovs.agent.watch import Known, Watch
+from xenoovs.agent.watch import Watch
 from xenoovs.compile.holding import is_of_drain
 from xenoovs.compile.movement import Piece, blocks_by_service, pieces
 from xenoovs.compile.program import Outages
@@ -89,13 +90,15 @@ class AgentWorld:
         self.aim = Aim(Watch(), self)
         self.ramps: Ramps = {}
         self.has_round = False
-        self.aim.follow(self.balancer, self.overrides, self.known())
+        self.follow()
 
-    def known(self) -> Known:
-        try:
-            return self.reconciler.known(self.balancer)
-        except XenoovsError:
-            return {}
+    def follow(self) -> None:
+        """As Reloader.follow and follow_if_blind."""
+        self.is_blind, known = True, dict[tuple[str, str], Fraction]()
+        with suppress(XenoovsError):
+            known = dict(self.reconciler.known(self.balancer))
+            self.is_blind = False
+        self.aim.follow(self.balancer, self.overrides, known)
 
     def run(self, seconds: float) -> None:
         """Let time pass: probes at their times, and rounds whenever there is a reason for one."""
@@ -122,6 +125,8 @@ class AgentWorld:
     def round(self) -> Round | None:
         """None: it failed, and the bridge has the flows of before or of after."""
         before = self.ours()
+        if self.is_blind:
+            self.follow()
         desired = self.aim.desired(self.balancer, self.overrides)
         self.ramps, self.wanted, self.out = desired.ramps, False, desired.out
         try:
@@ -163,7 +168,7 @@ class AgentWorld:
             self.settled = None
         self.overrides, self.wanted = found, True
         if not self.aim.is_following(self.balancer, found):
-            self.aim.follow(self.balancer, found, self.known())
+            self.follow()
 
     def reload(self, balancer: Balancer) -> None:
         """Another config, with what is left of the overrides."""
@@ -175,7 +180,7 @@ class AgentWorld:
         if balancer != self.balancer or kept != self.overrides:
             self.settled = None
         self.balancer, self.overrides, self.wanted = balancer, kept, True
-        self.aim.follow(balancer, kept, self.known())
+        self.follow()
 
     def ours(self) -> set[Flow]:
         return {flow for flow in self.everything() if flow not in FOREIGN}

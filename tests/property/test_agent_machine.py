@@ -62,8 +62,11 @@ class AgentMachine(RuleBasedStateMachine):
         self.world.set_weight(service, machine, weight)
         self.world.run(seconds)
 
-    @rule(seconds=SECONDS)
-    def agent_is_killed(self, seconds: float) -> None:
+    @rule(seconds=SECONDS, is_silent=st.booleans())
+    def agent_is_killed(self, seconds: float, *, is_silent: bool) -> None:
+        """It comes back, maybe while nobody can say what it had done."""
+        if is_silent:
+            self.world.switch.fail_next(SwitchUnreachable(target="br", reason="it restarts"))
         self.world.start_agent()
         self.world.run(seconds)
 

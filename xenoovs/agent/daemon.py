@@ -266,6 +266,7 @@ class Agent:
     async def _round(self) -> Round:
         async with self._changing:
             try:
+                await self.reloader.follow_if_blind()
                 await self.reloader.take_back_if_due()
                 tried = await self.reloader.try_candidate()
             finally:
@@ -291,7 +292,6 @@ class Agent:
             await self.reloader.follow()
         except SwitchError as problem:
             self.report.complain(str(problem), bridge=self.bridge)
-            self.aim.follow(self.config.balancer, self.operator.overrides, {})
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
