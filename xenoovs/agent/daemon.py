@@ -214,8 +214,7 @@ class Agent:
         while not self._stopping:
             await self._look()
             if self._wanted or self._is_lost() or self.clock.now_s() >= next_round_s:
-                self._wanted = False
-                self._drain_s = None
+                self._wanted, self._drain_s = False, None
                 is_good = await self._try_round()
                 next_round_s = self.clock.now_s() + (self._quiet_s() if is_good else _RETRY_S)
                 if is_good and not is_ready:
