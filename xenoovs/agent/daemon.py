@@ -206,8 +206,7 @@ class Agent:
         while not self._stopping:
             await self._look()
             if self._wanted or self._is_lost() or self.clock.now_s() >= next_round_s:
-                self._wanted = False
-                self._drain_s = None
+                self._wanted, self._drain_s = False, None
                 is_good = await self._try_round()
                 next_round_s = self.clock.now_s() + (self._quiet_s() if is_good else _RETRY_S)
                 if is_good:
@@ -259,6 +258,7 @@ class Agent:
     async def _round(self) -> Round:
         async with self._changing:
             try:
+                await self.reloader.follow_if_blind()
                 await self.reloader.take_back_if_due()
                 tried = await self.reloader.try_candidate()
             finally:
@@ -285,7 +285,6 @@ class Agent:
             await self.reloader.follow()
         except SwitchError as problem:
             self.report.complain(str(problem), bridge=self.bridge)
-            self.aim.follow(self.config.balancer, self.operator.overrides, {})
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):

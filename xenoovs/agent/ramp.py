@@ -53,10 +53,13 @@ def observe(slow: SlowStarts, balancer: Balancer, out: Outages, *, known: Known,
 
 
 def _begun_before(present: Mapping[Names, Service], known: Known, now_s: float) -> dict[Names, float]:
-    """When starts began that the bridge shows in the middle: as if half of the time of their step were over."""
-    midway = {names: part for names, part in known.items() if 0 < part < 1 and names in present}
+    """When starts began that the bridge shows in the middle: as if half of the time of their step were over.
+
+    Those that it shows out, and that answer by now, begin.
+    """
+    midway = {names: part for names, part in known.items() if part < 1 and names in present}
     return {
-        names: now_s - (float(part) * STEPS - 0.5) / (STEPS - 1) * _ramp_s(present[names])
+        names: now_s - max(0.0, float(part) * STEPS - 0.5) / (STEPS - 1) * _ramp_s(present[names])
         for names, part in midway.items()
     }
 

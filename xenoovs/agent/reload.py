@@ -14,7 +14,7 @@ from xenoovs.agent.merge import Ended, Merged, merge, merge_back
 from xenoovs.agent.operate import Operator
 from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.agent.snapshot import Override
-from xenoovs.errors import ChangesHeld, NotConfirmed, XenoovsError
+from xenoovs.errors import ChangesHeld, NotConfirmed, SwitchError, XenoovsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Reloader:
         self.config, self.reloads = config, 0
         self._reconciler, self._aim, self._operator, self._confirm_s = reconciler, aim, operator, confirm_s
         self._pending: _Pending | None = None
+        self._is_blind = False
         self._attempt: tuple[Candidate, Before] | None = None
         """The flows before a candidate was first tried: a try that raised may have changed some."""
 
@@ -134,8 +135,22 @@ class Reloader:
         return "" if self._pending is None else self._pending.good.digest
 
     async def follow(self) -> None:
-        """Ask the backends of the good config. Raises SwitchError."""
+        """Ask the backends of the good config. Raises SwitchError: nothing is known of who has clients, for now."""
+        try:
+            await self._look_and_follow()
+        except SwitchError:
+            self._is_blind = True
+            self._aim.follow(self.config.balancer, self._operator.overrides, {})
+            raise
+
+    async def follow_if_blind(self) -> None:
+        """As `follow`, where that failed: the switch is the memory of who was out, and how far slow starts had come."""
+        if self._is_blind:
+            await self._look_and_follow()
+
+    async def _look_and_follow(self) -> None:
         known = await asyncio.to_thread(self._reconciler.known, self.config.balancer)
+        self._is_blind = False
         self._aim.follow(self.config.balancer, self._operator.overrides, known)
 
     async def _try(self, candidate: Candidate, merged: Merged) -> Round | None:

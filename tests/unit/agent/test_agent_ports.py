@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
+from tests.agent_support import make_scene
+from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit import balancer as small
 from xenoovs.agent.reconcile import Reconciler
 from xenoovs.compile.movement import Destination, blocks_by_service, pieces, shares
+from xenoovs.config.load import load_config
 from xenoovs.errors import PortsMissing, SwitchUnreachable
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.drain import Drain, DrainMode
@@ -19,6 +24,9 @@ ONE = small.balancer(small.service(small.claim(), 3, 1))
 PINNING = replace(ONE, services=tuple(replace(s, drain=Drain(DrainMode.PIN)) for s in ONE.services))
 SECOND = Destination(ONE.services[0].backends[1].mac.value, "p1")
 FIRST_OUT = {"s": frozenset({"b0"})}
+RAMPED = SMALL_CONFIG.replace("    backends:", "    health: {probe: icmp, ramp: 600s}\n    backends:").replace(
+    "weight: ", "address: 192.0.2.2, weight: "
+)
 
 
 class HalfSilent(FakeSwitch):
@@ -69,3 +77,20 @@ def test_a_port_that_has_gone_since_is_told_by_name(switch: HalfSilent) -> None:
     switch.set_ports(fake_bridge("ovsbr1", ["p0"]))
     with pytest.raises(PortsMissing, match="port p1 is on no bridge"):
         reconciler.round(ONE, FIRST_OUT, now_s=1.0)
+
+
+def test_an_agent_that_begins_while_nobody_answers_goes_on_with_slow_starts(tmp_path: Path) -> None:
+    """What the switch remembers is read when it can be; all clients were given back at once."""
+    scene = make_scene(tmp_path)
+    scene.config.write_text(RAMPED.replace("192.0.2.2, weight: 30", "192.0.2.3, weight: 30"))
+    balancer = load_config(scene.config)
+    (service,) = balancer.services
+    slow = replace(service, backends=(replace(service.backends[0], ramp=Fraction(3, 8)), service.backends[1]))
+    reconciler = Reconciler(scene.switch)
+    reconciler.round(balancer, {}, now_s=0.0)
+    reconciler.round(replace(balancer, services=(slow,)), {}, now_s=1.0)
+    flows = scene.flows
+    scene.switch.fail_next(SwitchUnreachable(target="unix:ovsbr1.mgmt", reason="it does not answer"))
+    with scene.agent() as (agent, _):
+        assert scene.flows == flows
+        assert agent.desired.ramps == {("dns", "fips2"): Fraction(3, 8)}

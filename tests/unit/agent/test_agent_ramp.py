@@ -83,6 +83,13 @@ def test_a_start_that_was_under_way_before_a_restart_goes_on(step: int) -> None:
     assert parts(slow, one, now_s=107) == {}
 
 
+def test_who_was_out_before_a_restart_and_answers_when_the_switch_is_read_begins() -> None:
+    """As when the switch did not answer at first: it got all clients at once."""
+    one = balancer(1, 1)
+    slow = observe(SlowStarts(), one, {}, known={B0: WHOLE, B1: Fraction(0)}, now_s=5)
+    assert parts(slow, one, now_s=5) == {B1: Fraction(1, STEPS)}
+
+
 def test_who_was_out_before_a_restart_has_not_begun() -> None:
     one = balancer(1, 1)
     slow = observe(SlowStarts(), one, {"s": frozenset({"b1"})}, known={B0: WHOLE, B1: Fraction(0)}, now_s=0)

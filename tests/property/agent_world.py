@@ -1,0 +1,205 @@
+"""An agent without its event loop on a switch in memory, with a clock that is turned by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from ipaddress import IPv4Address
+
+from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.unit import balancer as small
+from xenoovs.agent.aim import Aim, without
+from xenoovs.agent.desired import Ramps
+from xenoovs.agent.merge import merge
+from xenoovs.agent.operate import Operator
+from xenoovs.agent.probe.target import IcmpTarget
+from xenoovs.agent.reconcile import Reconciler, Round
+from xenoovs.agent.snapshot import Override
+from xenoovs.agent.watch import Watch
+from xenoovs.compile.holding import is_of_drain
+from xenoovs.compile.movement import Piece, blocks_by_service, pieces
+from xenoovs.compile.program import Outages
+from xenoovs.errors import CompileError, XenoovsError
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.drain import AT_ONCE, Drain, DrainMode
+from xenoovs.model.health import AllDown, Health, ProbeKind
+from xenoovs.model.service import Protocol
+from xenoovs.openflow.bundle import Command
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.parse import parse_dump
+
+RESYNC_S, RETRY_S = 10.0, 0.5
+FOREIGN = [
+    each.flow
+    for each in parse_dump(
+        " cookie=0x5, table=0, priority=5000,arp actions=NORMAL\n cookie=0x0, table=1, priority=7,udp actions=drop\n"
+    )
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the services of a world have in common."""
+
+    max_down: Fraction
+    on_all_down: AllDown
+    ramp_ms: int | None
+    is_pinning: bool
+
+    def balancer(self, *weights: tuple[int, ...]) -> Balancer:
+        """One service for each tuple; backend number i is the same machine in all of them."""
+        health = Health(
+            ProbeKind.ICMP,
+            jitter=Fraction(0),
+            fall=2,
+            ramp_ms=self.ramp_ms,
+            max_down=self.max_down,
+            on_all_down=self.on_all_down,
+        )
+        drain = Drain(DrainMode.PIN, timeout_ms=6000, rest_ms=3000) if self.is_pinning else AT_ONCE
+        made = []
+        for number, of_one in enumerate(weights):
+            claim = small.claim(protocol=Protocol.TCP, ports=[(80 + number, 80 + number)])
+            plain = small.service(claim, *of_one, name=f"s{number}")
+            backends = tuple(replace(b, address=IPv4Address(int(b.name[1:]) + 1)) for b in plain.backends)
+            made.append(replace(plain, backends=backends, health=health, drain=drain))
+        return small.balancer(*made)
+
+
+class AgentWorld:
+    """`settled`: the flows when all was well last; None: config or overrides have changed since."""
+
+    def __init__(self, balancer: Balancer) -> None:
+        self.switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
+        self.switch.install("ovsbr1", FOREIGN)
+        self.balancer, self.overrides = balancer, tuple[Override, ...]()
+        self.dead: set[int] = set()
+        self.now = 0.0
+        self.settled: set[Flow] | None = None
+        self.out: Outages = {}
+        self.start_agent()
+
+    def now_s(self) -> float:
+        return self.now
+
+    def start_agent(self) -> None:
+        """As after a kill: nothing is known but config, overrides, and what the switch says."""
+        self.reconciler, self.next_s, self.wanted = Reconciler(self.switch), self.now, True
+        self.aim = Aim(Watch(), self)
+        self.ramps: Ramps = {}
+        self.has_round = False
+        self.follow()
+
+    def follow(self) -> None:
+        """As Reloader.follow and follow_if_blind."""
+        self.is_blind, known = True, dict[tuple[str, str], Fraction]()
+        with suppress(XenoovsError):
+            known = dict(self.reconciler.known(self.balancer))
+            self.is_blind = False
+        self.aim.follow(self.balancer, self.overrides, known)
+
+    def run(self, seconds: float) -> None:
+        """Let time pass: probes at their times, and rounds whenever there is a reason for one."""
+        end = self.now + seconds
+        while self.now < end:
+            due_s = self.aim.watch.next_due_s()
+            moment = min(end, self.now + 0.25, end if due_s is None else max(due_s, self.now + 0.01))
+            self.switch.age("ovsbr1", moment - self.now)
+            self.now = moment
+            self.tick()
+
+    def tick(self) -> None:
+        for check in self.aim.watch.take_due(self.now):
+            assert isinstance(check.target, IcmpTarget)
+            ok = int(check.target.address) - 1 not in self.dead
+            told = self.aim.watch.record(check, ok=ok, asked_s=self.now, now_s=self.now)
+            self.wanted = self.wanted or told is not None
+        if not self.aim.watch.is_settled:
+            return
+        is_reason = self.wanted or self.aim.ramps() != self.ramps or self.reconciler.is_lost("ovsbr1")
+        if is_reason or self.now >= self.next_s:
+            self.round()
+
+    def round(self) -> Round | None:
+        """None: it failed, and the bridge has the flows of before or of after."""
+        before = self.ours()
+        if self.is_blind:
+            self.follow()
+        desired = self.aim.desired(self.balancer, self.overrides)
+        self.ramps, self.wanted, self.out = desired.ramps, False, desired.out
+        try:
+            done = self.reconciler.round(desired.balancer, desired.out, now_s=self.now)
+        except XenoovsError:
+            self.next_s, self.wanted = self.now + RETRY_S, True
+            lost = len(self.switch.applied) and self.ours() != before
+            assert not lost or self.has_applied(before)
+            return None
+        self.has_round = True
+        self.next_s = self.now + (RESYNC_S if done.next_s is None else done.next_s)
+        program = self.reconciler.program
+        assert program is not None
+        assert self.ours() == set(program.flows)
+        return done
+
+    def has_applied(self, before: set[Flow]) -> bool:
+        """Whether the flows are those of before and the last bundle, whole."""
+        _, bundle = self.switch.applied[-1]
+        left = {flow.key: flow for flow in before}
+        for mod in bundle.mods:
+            left.pop(mod.flow.key, None)
+            if mod.command is not Command.DELETE:
+                left[mod.flow.key] = mod.flow
+        return set(left.values()) == self.ours()
+
+    def set_weight(self, service: int, backend: int, weight: int | None) -> None:
+        """As an operator does; what is refused changes nothing."""
+        names = (f"s{service}", f"b{backend}")
+        operator = Operator()
+        operator.runtime = replace(operator.runtime, overrides=self.overrides)
+        try:
+            wanted = None if weight is None else Fraction(weight)
+            found = operator.with_weight(self.balancer, names, wanted).overrides
+            self.aim.check(self.balancer, found, instead_of=self.overrides)
+        except XenoovsError:
+            return
+        if without(found, names) != self.overrides or found != self.overrides:
+            self.settled = None
+        self.overrides, self.wanted = found, True
+        if not self.aim.is_following(self.balancer, found):
+            self.follow()
+
+    def reload(self, balancer: Balancer) -> None:
+        """Another config, with what is left of the overrides."""
+        kept = merge(self.overrides, balancer, old=self.balancer).kept
+        try:
+            self.aim.check(balancer, kept)
+        except CompileError:
+            kept = ()
+        if balancer != self.balancer or kept != self.overrides:
+            self.settled = None
+        self.balancer, self.overrides, self.wanted = balancer, kept, True
+        self.follow()
+
+    def ours(self) -> set[Flow]:
+        return {flow for flow in self.everything() if flow not in FOREIGN}
+
+    def everything(self) -> list[Flow]:
+        return [seen.flow for seen in self.switch.all_flows("ovsbr1").values()]
+
+    def is_calm(self) -> bool:
+        """All backends answer and have all of their clients, and nothing waits."""
+        return not (
+            self.dead
+            or self.ramps
+            or self.wanted
+            or any(self.out.values())
+            or any(map(is_of_drain, self.ours()))
+            or self.aim.ramps()
+        )
+
+
+def blocks(flows: Iterable[Flow]) -> dict[int, tuple[Piece, ...]]:
+    """Who has which clients, by service id."""
+    return {service: pieces(of_one) for service, of_one in blocks_by_service(flows).items()}

@@ -1,0 +1,147 @@
+"""Anything may happen to an agent at any time: what holds all the while, and what holds when all is well again."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.property.agent_world import FOREIGN, AgentWorld, Rules, blocks
+from xenoovs.compile.ids import service_ids
+from xenoovs.compile.movement import Destination
+from xenoovs.errors import CommandTimeout, SwitchUnreachable
+from xenoovs.model.health import AllDown
+
+RULES = st.builds(
+    Rules,
+    max_down=st.sampled_from([Fraction(0), Fraction(1, 2), Fraction(3, 5), Fraction(1)]),
+    on_all_down=st.sampled_from(AllDown),
+    ramp_ms=st.sampled_from([None, 4000]),
+    is_pinning=st.booleans(),
+)
+WEIGHTS = st.lists(st.integers(0, 4), min_size=2, max_size=4).filter(any).map(tuple)
+SERVICES = st.lists(WEIGHTS, min_size=1, max_size=2)
+MACHINES, SECONDS = st.integers(0, 3), st.sampled_from([0.3, 1.0, 2.5, 7.0])
+
+
+class AgentMachine(RuleBasedStateMachine):
+    world: AgentWorld
+    chosen: Rules
+
+    @initialize(rules=RULES, services=SERVICES)
+    def begin(self, rules: Rules, services: list[tuple[int, ...]]) -> None:
+        self.chosen = rules
+        self.world = AgentWorld(rules.balancer(*services))
+        self.world.run(1)
+
+    @rule(machine=MACHINES, seconds=SECONDS)
+    def dies(self, machine: int, seconds: float) -> None:
+        self.world.dead.add(machine)
+        self.world.run(seconds)
+
+    @rule(machine=MACHINES, seconds=SECONDS)
+    def answers(self, machine: int, seconds: float) -> None:
+        self.world.dead.discard(machine)
+        self.world.run(seconds)
+
+    @rule(machine=MACHINES, times=st.integers(1, 5), seconds=st.sampled_from([0.25, 0.5, 1.0]))
+    def flaps(self, machine: int, times: int, seconds: float) -> None:
+        for _ in range(times):
+            self.world.dead ^= {machine}
+            self.world.run(seconds)
+
+    @rule(services=SERVICES, seconds=SECONDS)
+    def config_changes(self, services: list[tuple[int, ...]], seconds: float) -> None:
+        self.world.reload(self.chosen.balancer(*services))
+        self.world.run(seconds)
+
+    @rule(service=st.integers(0, 1), machine=MACHINES, weight=st.none() | st.integers(0, 3), seconds=SECONDS)
+    def operator_weighs(self, service: int, machine: int, weight: int | None, seconds: float) -> None:
+        self.world.set_weight(service, machine, weight)
+        self.world.run(seconds)
+
+    @rule(seconds=SECONDS, is_silent=st.booleans())
+    def agent_is_killed(self, seconds: float, *, is_silent: bool) -> None:
+        """It comes back, maybe while nobody can say what it had done."""
+        if is_silent:
+            self.world.switch.fail_next(SwitchUnreachable(target="br", reason="it restarts"))
+        self.world.start_agent()
+        self.world.run(seconds)
+
+    @precondition(lambda self: self.world.has_round)
+    @rule(seconds=SECONDS)
+    def switch_restarts(self, seconds: float) -> None:
+        self.world.switch.restart("ovsbr1")
+        self.world.switch.install("ovsbr1", FOREIGN)
+        self.world.run(seconds)
+
+    @precondition(lambda self: self.world.has_round)
+    @rule(number=st.integers(0, 50))
+    def somebody_deletes_a_flow(self, number: int) -> None:
+        ours = sorted(self.world.ours(), key=str)
+        self.world.switch.remove_flow("ovsbr1", ours[number % len(ours)].key)
+        self.world.run(11)
+
+    @rule(is_lost=st.booleans(), machine=MACHINES)
+    def switch_fails_once(self, is_lost: bool, machine: int) -> None:
+        if is_lost:
+            self.world.switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
+        else:
+            self.world.switch.fail_next(SwitchUnreachable(target="br", reason="it restarts"))
+        self.world.dead ^= {machine}
+        self.world.run(4)
+
+    @rule()
+    def all_is_well_again(self) -> None:
+        """A backend that was out has exactly the clients of before, and everybody else has kept theirs."""
+        self.world.dead.clear()
+        self.world.run(40)
+        assert self.world.is_calm()
+        settled = self.world.settled
+        assert settled in (None, self.world.ours())
+        self.world.settled = self.world.ours()
+
+    @invariant()
+    def flows_of_others_are_as_they_were(self) -> None:
+        assert [flow for flow in self.world.everything() if flow in FOREIGN] == FOREIGN
+
+    @invariant()
+    def no_more_than_max_down_are_out(self) -> None:
+        used = self.world.reconciler.program
+        for service in () if used is None else used.services:
+            weighted = {b.name for b in service.service.backends if b.weight}
+            out = weighted & self.world.out.get(service.service.name, frozenset())
+            if out == weighted and self.chosen.on_all_down is AllDown.DROP:
+                continue
+            assert len(out) <= self.chosen.max_down * len(weighted)
+            assert out < weighted
+
+    @precondition(lambda self: self.world.settled is not None and self.world.has_round and not self.world.wanted)
+    @invariant()
+    def whoever_is_up_keeps_their_clients(self) -> None:
+        """Since all was well: only clients of those who are out, or start slowly, are with others."""
+        assert self.world.settled is not None
+        now, then = blocks(self.world.ours()), blocks(self.world.settled)
+        away = self._away()
+        for service, parts in then.items():
+            for piece in parts:
+                if (service, piece.destination) not in away:
+                    meeting = [p for p in now[service] if not (p.value ^ piece.value) & p.mask & piece.mask]
+                    assert {p.destination for p in meeting} == {piece.destination}
+
+    def _away(self) -> set[tuple[int, Destination | None]]:
+        """Places that do not have all of their clients, by service id."""
+        balancer = self.world.balancer
+        ids = service_ids(s.claim for s in balancer.services)
+        return {
+            (ids[s.claim], Destination(b.mac.value, b.egress))
+            for s in balancer.services
+            for b in s.backends
+            if b.name in self.world.out.get(s.name, ()) or (s.name, b.name) in self.world.ramps
+        }
+
+
+TestAgent = AgentMachine.TestCase
+TestAgent.settings = settings(max_examples=40, stateful_step_count=20)
