@@ -10,6 +10,7 @@ import pytest
 from tests.command_line import start
 from tests.ovs.agents import eventually
 from tests.ovs.dummy import DummyBridge
+from tests.ovs.scripted_switch import AGGREGATE, MULTIPART_REQUEST, part_of, scripted_switch
 from tests.ovs.ways import Record, connect, live_switch, running_server
 from tests.ovs.wire_peer import wire_peer
 from xenoovs.controller import keeper
@@ -129,6 +130,25 @@ def test_two_processes_on_one_host_share_a_bridge(bridge: DummyBridge, config: P
     finally:
         first.kill()
         first.communicate()
+
+
+def test_a_bridge_that_hangs_costs_no_other_its_master(bridge: DummyBridge) -> None:
+    """Each has a keeper of its own: while one waits for an answer that never comes, the other becomes master."""
+
+    def answer(request: bytes) -> bytes | None:
+        is_first_question = request[1] == MULTIPART_REQUEST and part_of(request) == AGGREGATE
+        return None if is_first_question else b""
+
+    with (
+        running_server(Record(), is_redundant=True) as server,
+        scripted_switch(server, answer=answer, name="ovsbr0") as hung,
+    ):
+        # For its ports, for our flows, to tell of changes, and for a lease: the last one is waited for.
+        eventually(lambda: hung.heard.count(MULTIPART_REQUEST) == 4, "it is asked for a lease")
+        connect(bridge.ovs, "ovsbr1", server)
+        _become_master(server, "the other one has its master").apply("ovsbr1", _NEW)
+        assert hung.heard.count(MULTIPART_REQUEST) == 4
+    assert len(live_switch(bridge.ovs).dump_flows("ovsbr1")) == 1
 
 
 _LAST = (1 << 64) - 1
