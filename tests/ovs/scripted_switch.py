@@ -15,8 +15,8 @@ from xenoovs.controller.server import Server
 BARRIER_REQUEST, BARRIER_REPLY = 20, 21
 BUNDLE_CONTROL = 33
 ERROR, PACKET_IN, PORT_STATUS = 1, 10, 12
-_MULTIPART_REQUEST, _MULTIPART_REPLY = 18, 19
-_FLOW, _AGGREGATE = 1, 2
+MULTIPART_REQUEST, _MULTIPART_REPLY = 18, 19
+AGGREGATE = 2
 _DOWN, _LIVE = 1, 4
 
 Answer = Callable[[bytes], bytes | None]
@@ -53,6 +53,11 @@ def error(request: bytes, *, kind: int = 1, code: int = 5) -> bytes:
 
 def xid_of(request: bytes) -> int:
     return int.from_bytes(request[4:8])
+
+
+def part_of(request: bytes) -> int:
+    """Which part of a multipart request it is."""
+    return int.from_bytes(request[8:10])
 
 
 class ScriptedSwitch:
@@ -92,8 +97,8 @@ def good_answer(request: bytes) -> bytes:
             bundle_id, step, flags = struct.unpack_from("!IHH", request, HEADER.size)
             return message(BUNDLE_CONTROL, struct.pack("!IHH", bundle_id, step + 1, flags), xid=xid)
         case 18:
-            part = int.from_bytes(request[8:10])
-            body = bytes(24) if part == _AGGREGATE else b""
+            part = part_of(request)
+            body = bytes(24) if part == AGGREGATE else b""
             return message(_MULTIPART_REPLY, struct.pack("!HH4x", part, 0) + body, xid=xid)
     return b""
 

@@ -16,6 +16,7 @@ from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitat
 from xenoovs.controller.answers import answer_flows
 from xenoovs.controller.responder import BURST, Responder
 from xenoovs.controller.server import Server
+from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.model.address import Mac
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.parse import parse_flow
@@ -116,6 +117,18 @@ def _follow_as_master(server: Server, bridge: DummyBridge) -> None:
     eventually(lambda: place.line is not None and not place.line.is_standby, "it is master")
     server.want(bridge.name).responder.follow(_BALANCER)
     eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
+
+
+def test_the_switch_keeps_most_of_a_flood_to_itself(server: Server, bridge: DummyBridge) -> None:
+    """controller_rate_limit, as `--attach` sets it: what is beyond it never comes to the connection."""
+    limits = ("controller_rate_limit=100", "controller_burst_limit=25")
+    bridge.ovs.vsctl("set", "controller", bridge.name, *limits)
+    sent = 3_000
+    _receive(bridge, *[solicitation()] * sent)
+    # The answer comes behind whatever of the flood was let through.
+    ControllerSwitch(server.board).dump_flows(bridge.name)
+    responder = server.want(bridge.name).responder
+    assert 25 <= responder.answered + responder.dropped < sent
 
 
 def test_a_flood_is_bounded_and_drowns_nothing(bridge: DummyBridge, record: Record) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from tests.command_line import start
 from tests.ovs.dummy import DummyBridge
+from tests.ovs.scripted_switch import AGGREGATE, MULTIPART_REQUEST, part_of, scripted_switch
 from tests.ovs.ways import Record, connect, live_switch, running_server
+from tests.ovs.wire_peer import wire_peer
 from tests.patience import eventually
 from xenoovs.controller import keeper
 from xenoovs.controller.line import Line
@@ -18,6 +20,7 @@ from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.errors import StandingBy
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.wire.role import Role, RoleReply, RoleRequest
 
 pytestmark = pytest.mark.ovs
 
@@ -127,3 +130,48 @@ def test_two_processes_on_one_host_share_a_bridge(bridge: DummyBridge, config: P
     finally:
         first.kill()
         first.communicate()
+
+
+def test_a_bridge_that_hangs_costs_no_other_its_master(bridge: DummyBridge) -> None:
+    """Each has a keeper of its own: while one waits for an answer that never comes, the other becomes master."""
+
+    def answer(request: bytes) -> bytes | None:
+        is_first_question = request[1] == MULTIPART_REQUEST and part_of(request) == AGGREGATE
+        return None if is_first_question else b""
+
+    with (
+        running_server(Record(), is_redundant=True) as server,
+        scripted_switch(server, answer=answer, name="ovsbr0") as hung,
+    ):
+        # For its ports, for our flows, to tell of changes, and for a lease: the last one is waited for.
+        eventually(lambda: hung.heard.count(MULTIPART_REQUEST) == 4, "it is asked for a lease")
+        connect(bridge.ovs, "ovsbr1", server)
+        _become_master(server, "the other one has its master").apply("ovsbr1", _NEW)
+        assert hung.heard.count(MULTIPART_REQUEST) == 4
+    assert len(live_switch(bridge.ovs).dump_flows("ovsbr1")) == 1
+
+
+_LAST = (1 << 64) - 1
+"""Generation ids are compared around the end of 64 bits (OpenFlow 1.4.0, 6.3.5)."""
+
+
+def test_generation_ids_go_on_beyond_the_last_one(bridge: DummyBridge) -> None:
+    with wire_peer(bridge) as earlier:
+        earlier.ask(RoleRequest(Role.MASTER, _LAST - 1))
+    with running_server(Record(), is_redundant=True) as heir:
+        heir.want("ovsbr1")
+        with running_server(Record(), is_redundant=True) as server:
+            connect(bridge.ovs, "ovsbr1", server)
+            _become_master(server, "the first is master, by the last generation").apply("ovsbr1", _OLD)
+            assert _generation(bridge) == _LAST
+            connect(bridge.ovs, "ovsbr1", heir)
+            eventually(lambda: heir.want("ovsbr1").place.line is not None, "the second has come")
+        _become_master(heir, "the second is master").apply("ovsbr1", _NEW)
+        assert _generation(bridge) == 0
+    assert len(live_switch(bridge.ovs).dump_flows("ovsbr1")) == 2
+
+
+def _generation(bridge: DummyBridge) -> int:
+    with wire_peer(bridge) as asking:
+        (reply,) = (each for each in asking.ask(RoleRequest(Role.NOCHANGE)) if isinstance(each, RoleReply))
+    return reply.generation_id

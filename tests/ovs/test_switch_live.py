@@ -6,7 +6,7 @@ import pytest
 
 from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
 from tests.ovs.ways import Way
-from xenoovs.errors import BridgeMissing, CommandFailed, PortsMissing, UnusablePorts
+from xenoovs.errors import BridgeMissing, CommandFailed, OtherDatapath, PortsMissing, UnusablePorts
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.parse import parse_flow
@@ -123,3 +123,11 @@ def test_ports_that_no_flow_can_name(way: Way, dummy_ovs: DummyOvs) -> None:
     assert sorted(caught.value.reasons) == sorted((*names, "brn"))
     assert "call it LOCAL" in caught.value.reasons["brn"]
     assert "does not work" in caught.value.reasons["gone"]
+
+
+def test_only_the_datapath_that_is_meant_will_do(way: Way, bridge: DummyBridge) -> None:
+    switch = way.switch(bridge.ovs)
+    mine = int(bridge.ovs.vsctl("get", "bridge", bridge.name, "datapath_id").strip().strip('"'), 16)
+    assert require_ports(switch, bridge.name, ["p0"], datapath_id=mine).datapath_id == f"{mine:016x}"
+    with pytest.raises(OtherDatapath, match="is this the right host"):
+        require_ports(switch, bridge.name, ["p0"], datapath_id=mine ^ 1)

@@ -108,6 +108,7 @@ def balancers(draw: st.DrawFn) -> Balancer:
         ingress=draw(st.sampled_from([("p0",), ("1e9",), ("null",)])),
         egress=draw(EGRESS),
         other_traffic=draw(st.sampled_from(OtherTraffic)),
+        datapath_id=draw(st.none() | st.integers(1, 2**64 - 1)),
     )
     return Balancer(uplinks, tuple(draw(services(index=index)) for index in range(draw(st.integers(0, 3)))))
 

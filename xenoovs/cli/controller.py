@@ -8,7 +8,8 @@ import click
 
 from xenoovs.cli import agent
 
-_HELP = """Be the OpenFlow controller of the bridge of the config FILE, and keep it as the FILE says.
+_HELP = """Be the OpenFlow controller of the bridge of the config FILE, and keep it as the FILE says; with several
+FILEs, of as many bridges, each on its own.
 
 The same as `xenoovs agent --via controller`: health checks where the config has some, the same flows, in atomic
 bundles, read back. The bridge connects and is spoken to by OpenFlow 1.4; all other bridges are refused. Ports that lose

@@ -30,6 +30,7 @@ from xenoovs.errors import ConfigUnreadable, ListenError
 from xenoovs.model.balancer import Uplinks
 
 _END_S = 5.0
+_WITHOUT = "--attach --redundant --api --web and the places for strangers, which `xenoovs controller` has"
 
 _REQUIRED_APP = [FRAMEWORK.ofp_handler.__name__]
 """What the launcher loads too: the application that says hello (the name is the framework's)."""
@@ -57,7 +58,7 @@ class XenoovsController(FRAMEWORK.application):  # type: ignore[misc,name-define
     def start(self) -> None:
         """Called by the launcher when all applications are there."""
         super().start()
-        tell("waiting for bridges", framework=FRAMEWORK.name, launcher="its options say where it listens")
+        tell("waiting for bridges where the launcher listens", framework=FRAMEWORK.name, without=_WITHOUT)
         self._thread.start()
 
     def stop(self) -> None:

@@ -127,15 +127,23 @@ class Listener:
     def _accept_forever(self) -> None:
         while not self._closing.is_set():
             try:
-                sock, peer = self._socket.accept()
-                if self._context is not None:
-                    sock.settimeout(_TLS_TIMEOUT_S)
-                    sock = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+                plain, peer = self._socket.accept()
             except OSError:
                 continue
-            self._doorway.enter(sock, peer[0])
-            visit = Visit(peer, monotonic(), partial(self._doorway.known, sock))
-            Thread(target=self._welcome, args=(sock, visit), name="xenoovs-switch", daemon=True).start()
+            try:
+                sock = self._wrapped(plain)
+                self._doorway.enter(sock, peer[0])
+                visit = Visit(peer, monotonic(), partial(self._doorway.known, sock))
+                Thread(target=self._welcome, args=(sock, visit), name="xenoovs-switch", daemon=True).start()
+            except (OSError, RuntimeError):
+                # It has gone already, or the system has no thread left: others may come all the same.
+                plain.close()
+
+    def _wrapped(self, sock: socket.socket) -> socket.socket:
+        if self._context is None:
+            return sock
+        sock.settimeout(_TLS_TIMEOUT_S)
+        return self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
     def _welcome(self, sock: socket.socket, visit: Visit) -> None:
         try:

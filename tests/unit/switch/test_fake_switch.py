@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fake_switch import FakeSwitch, fake_bridge
-from xenoovs.errors import BridgeMissing, BundleRejected, PortsMissing, SwitchUnreachable
+from xenoovs.errors import BridgeMissing, BundleRejected, OtherDatapath, PortsMissing, SwitchUnreachable
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.parse import parse_flow
@@ -82,3 +82,9 @@ def test_ports_are_required_by_name(switch: FakeSwitch) -> None:
     assert caught.value.elsewhere == {"p2": "br1", "p9": None}
     with pytest.raises(BridgeMissing):
         require_ports(switch, "br7", ["p0"])
+
+
+def test_a_datapath_id_is_required_where_the_config_has_one(switch: FakeSwitch) -> None:
+    with pytest.raises(OtherDatapath) as caught:
+        require_ports(switch, "br0", ["p0"], datapath_id=0xAB)
+    assert (caught.value.wanted, caught.value.found) == ("00000000000000ab", None)
