@@ -11,11 +11,12 @@ import click
 
 from xenoovs.cli.planning import PlannedChange
 from xenoovs.compile.draining import Draining
+from xenoovs.errors.words import counted
 
 
 def drain_line(drain: Draining) -> str:
     """One drain, told in one line."""
-    blocks = f"{drain.blocks} block{'s' if drain.blocks > 1 else ''}"
+    blocks = counted(drain.blocks, "block")
     later = ""
     if drain.is_settling:
         later = f" in {ceil(drain.settles_s)} s" if drain.settles_s else " when `xenoovs apply` or an agent goes on"
@@ -27,7 +28,8 @@ def drain_line(drain: Draining) -> str:
 
 def entries_line(drain: Draining) -> str:
     """What it takes of the NIC."""
-    return f"  up to {drain.entries} more hardware entries meanwhile, one for a connection (estimate by counters)"
+    entries = counted(drain.entries, "more hardware entry", "more hardware entries")
+    return f"  up to {entries} meanwhile, one for a connection (estimate by counters)"
 
 
 def drain_document(drain: Draining) -> dict[str, object]:

@@ -14,6 +14,7 @@ from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
 from xenoovs.cli.options import Output, load_resolved, output_option, reach
 from xenoovs.cli.output import is_terminal, percent, print_json, print_table, quantity
 from xenoovs.errors import AgentMissing
+from xenoovs.errors.words import counted
 from xenoovs.model.drain import DrainMode
 
 if TYPE_CHECKING:
@@ -163,9 +164,8 @@ def _show(report: TrafficReport, before: TrafficReport | None, interval_s: float
     for drain in report.drains:
         click.echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
     if not report.is_as_configured:
-        told = (
-            f"the bridge differs from the config: {report.missing} flows missing or changed, {report.foreign} too many"
-        )
+        missing = counted(report.missing, "flow")
+        told = f"the bridge differs from the config: {missing} missing or changed, {report.foreign} too many"
         click.echo(click.style(f"\n{told}; see `xenoovs plan`", fg="yellow"))
 
 

@@ -133,5 +133,6 @@ def _check_weights(service: ServiceConfig, path: Path) -> Iterator[Remark]:
     if service.max_flows is not None and service.max_flows < active:
         yield Remark(
             (*path, "max_flows"),
-            f"{service.max_flows} flows are fewer than the {active} backends with a weight; write at least {active}",
+            f"{service.max_flows} cannot serve {active} backends with a weight, of which each needs a flow; "
+            f"write at least {active}",
         )

@@ -10,6 +10,7 @@ from xenoovs.config.remark import Remark
 from xenoovs.config.salvage import Lost
 from xenoovs.config.schema import ServiceConfig
 from xenoovs.config.tree import Path
+from xenoovs.errors.words import counted, worded
 from xenoovs.model.service import Strategy
 from xenoovs.partition.windows import first_feasible_width, least_tolerance
 
@@ -25,10 +26,12 @@ def check_shares(service: ServiceConfig, path: Path, *, lost: Lost) -> Iterator[
     if not weights or lost.has(("backends", None, "weight"), ("match", "bits")):
         return
     width = _most_bits(service)
+    classes = counted(1 << width, "class", "classes")
     if len(weights) > 1 << width:
         yield Remark(
             (*path, "match", "bits"),
-            f"{_bits(width)} of the address make {1 << width} classes of clients for {len(weights)} backends with a "
+            f"{_bits(width)} of the address {worded(width, 'makes', 'make')} {classes} of clients for {len(weights)} "
+            "backends with a "
             f"weight; use at least {_bits((len(weights) - 1).bit_length())}",
         )
     elif lost.has(("tolerance",), ("max_flows",)):
@@ -62,7 +65,7 @@ def _out_of_reach(service: ServiceConfig, weights: list[Fraction], width: int) -
 
 
 def _bits(number: int) -> str:
-    return f"{number} bit" if number == 1 else f"{number} bits"
+    return counted(number, "bit")
 
 
 def _percent(value: Fraction) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from xenoovs.datapath.host import Daemon, Silent, Unknown
+from xenoovs.errors.words import counted
 from xenoovs.verify.doctor.case import Case
 from xenoovs.verify.doctor.check import PURGE, PUT_BACK, Check, Fix, State, set_config, unset_config
 
@@ -208,7 +209,7 @@ def check_flow_limit(case: Case) -> Iterator[Check]:
     yield Check(
         "flow-limit",
         State.OK if entries < limit else State.WRONG,
-        f"{limit} megaflows{today}, {entries} needed by the config",
+        f"{counted(limit, 'megaflow')}{today}, {entries} needed by the config",
         "above it Open vSwitch installs no further megaflow and forwards in software",
         fix=Fix((set_config("flow-limit", str(max(DEFAULT_FLOW_LIMIT, 4 * entries))),)),
     )
