@@ -112,7 +112,7 @@ def test_software_is_not_hardware(bridge: DummyBridge, config: Path, before: lis
     bridge.send(bridge.ports[0], [packet])
     said = finish(process)
     assert said.status == 1
-    assert "1 of 1 blocks with traffic are not in hardware" in said.err
+    assert "1 of 1 block with traffic not in hardware" in said.err
     assert sorted(bridge.dump_flows()) == before
 
 

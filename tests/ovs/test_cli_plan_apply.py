@@ -38,7 +38,7 @@ def test_applied_twice_there_is_nothing_to_do(xenoovs: CommandLine, bridge: Dumm
     assert first.status == 0
     assert f"done: {FLOWS} flow-mods in one bundle" in first.out
     again = xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
-    assert (again.status, again.out) == (0, f"ovsbr1: nothing to do, {FLOWS} flows are as they should be\n")
+    assert (again.status, again.out) == (0, f"ovsbr1: nothing to do, {FLOWS} flows as they should be\n")
     assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
 
 

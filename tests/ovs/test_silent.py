@@ -71,8 +71,9 @@ def test_doctor_says_so_in_one_row_and_marks_the_rest_unknown(
     if name == "ovsdb-server":
         assert states["database", None] == "unknown"
     else:
-        of_the_daemon = [("hw-offload in effect", None), ("flows of others", "ovsbr1"), ("port works", "p0")]
+        of_the_daemon = [("flavour", None), ("hw-offload in effect", None), ("flows of others", "ovsbr1")]
         assert {states[row] for row in of_the_daemon} == {"unknown"}
+        assert states["port works", "p0"] == "unknown"
         assert states["hw-offload", None] == "wrong"
 
 

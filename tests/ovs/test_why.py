@@ -79,7 +79,7 @@ def test_flows_that_are_not_on_the_bridge_are_not_called_idle_alone(
     said = command_line(command, config, "--db", bridge.ovs.db)
     assert (said.status, said.err) == (3, "")
     assert re.search(
-        r"(\d+) of \1 flows of the config are not on the bridge as they should be; see `xenoovs plan`", said.out
+        r"(\d+) of \1 flows of the config not on the bridge as the config says; see `xenoovs plan`", said.out
     )
 
 

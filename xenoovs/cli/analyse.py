@@ -9,6 +9,7 @@ import click
 
 from xenoovs.cli.options import Output, config_argument, load, output_option
 from xenoovs.cli.output import percent, print_json, print_table, say
+from xenoovs.errors.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +92,7 @@ def _show(clients: Clients, spreads: tuple[Spread, ...]) -> None:
 def _show_spread(spread: Spread) -> None:
     version = {32: "IPv4", 128: "IPv6"}[spread.family.bits]
     bits = ", ".join(map(str, spread.positions)) or "none"
-    head = f"{spread.service}: {spread.clients} {version} clients, {spread.load} sent; bits {bits}"
+    head = f"{spread.service}: {counted(spread.clients, f'{version} client')}, {spread.load} sent; bits {bits}"
     click.echo(click.style(head, bold=True))
     rows = [[b.name, percent(b.wanted), percent(b.space), percent(b.load)] for b in spread.backends]
     print_table(["BACKEND", "WANTED", "SPACE", "LOAD"], rows, right=(1, 2, 3))

@@ -13,6 +13,7 @@ import click
 from xenoovs.cli.options import Output, bridge_command, duration, load_resolved, reach, rebalance_option
 from xenoovs.cli.output import print_json
 from xenoovs.cli.plan import FLOWS_SHOWN
+from xenoovs.errors.words import counted
 
 if TYPE_CHECKING:
     from xenoovs.cli.planning import PlannedChange
@@ -148,7 +149,7 @@ def _send(sending: _Sending, options: Options) -> None:
     else:
         _apply(change, sending.switch)
     if options.output is Output.TEXT:
-        click.echo(f"done: {change.difference.flow_mods} flow-mods in one bundle, read back and found right")
+        click.echo(f"done: {counted(change.difference.flow_mods, 'flow-mod')} in one bundle, read back and found right")
 
 
 def _apply_with_way_back(sending: _Sending, options: Options) -> None:

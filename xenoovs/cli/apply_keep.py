@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from xenoovs.errors import NotConfirmed, NotOffloaded, SwitchError, TakenBack
+from xenoovs.errors.words import counted
 
 if TYPE_CHECKING:
     from xenoovs.cli.show_drains import Steps
@@ -81,11 +82,11 @@ def require_offload(balancer: Balancer, switch: LiveSwitch, guard: Guard, *, wit
     if found.conclusion is not Conclusion.IN_HARDWARE:
         wrong = [block for block in found.blocks if block.megaflows and block.verdict.value != "HW"]
         raise NotOffloaded(
-            reason=f"{len(wrong)} of {seen} blocks with traffic are not in hardware after {within_s:g} s"
+            reason=f"{len(wrong)} of {counted(seen, 'block')} with traffic not in hardware after {within_s:g} s"
             if wrong
             else "the datapath could not be judged"
         )
-    return f"all {seen} blocks with traffic are in hardware"
+    return f"{counted(seen, 'block')} with traffic, all in hardware"
 
 
 def wait_for_confirmation(guard: Guard, sock: socket, steps: Steps, *, within_s: float) -> None:

@@ -11,6 +11,7 @@ from xenoovs.cli.inside import hand_on, machine_of, run_inside
 from xenoovs.cli.options import Output, connect, load, output_option
 from xenoovs.cli.output import print_json, print_table
 from xenoovs.cli.progress import progress_bar
+from xenoovs.errors.words import counted
 from xenoovs.model.service import Protocol
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def up_command(config: Path | None, name: str, *, nic: str, output: Output) -> N
         )
         return
     option = "" if config is None else f" {config}"
-    click.echo(f"lab {name} is up: {len(lab.topology.machines)} backends, Open vSwitch at {lab.ovs.db}")
+    click.echo(f"lab {name} is up: {counted(len(lab.topology.machines), 'backend')}, Open vSwitch at {lab.ovs.db}")
     click.echo(f"next: xenoovs apply{option or ' FILE'} --lab {name}; OVS tools: export OVS_RUNDIR={lab.ovs.directory}")
 
 
@@ -113,7 +114,8 @@ def down_command(name: str, *, output: Output) -> None:
     if output is Output.JSON:
         print_json({"lab": name, "namespaces": removed.namespaces, "processes": removed.processes})
     elif removed.anything:
-        click.echo(f"lab {name} removed: {removed.namespaces} namespaces, {removed.processes} processes")
+        processes = counted(removed.processes, "process", "processes")
+        click.echo(f"lab {name} removed: {counted(removed.namespaces, 'namespace')}, {processes}")
     else:
         click.echo(f"there is no lab {name}")
 
@@ -168,12 +170,19 @@ def status_command(context: click.Context, /, name: str, *, output: Output) -> N
 @click.option("--icmp", "protocol", flag_value=Protocol.ICMP.value, help="Only services that take ICMP.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed, other clients.")
 @output_option
-def traffic_command(config: Path | None, name: str, *, protocol: str | None, output: Output, **load: Any) -> None:
+@click.pass_context
+def traffic_command(
+    context: click.Context, /, config: Path | None, name: str, *, protocol: str | None, output: Output, **load: Any
+) -> None:
     """Send packets from many clients to the services of a lab and count who answered.
 
     The backends are told by their answers, never by the flows. FILE: a config other than the one the lab was built
     for, with the same ports, VIPs and backends (other weights, say).
+
+    Exit status 0: the backends of each service answered, 2: of a service more than 1 % was lost, or somebody else
+    answered, or twice, or some could not be sent, 1: nothing could be sent.
     """
+    from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
     from xenoovs.cli.planning import compile_near
     from xenoovs.cli.show_traffic import show_traffic, traffic_document
     from xenoovs.lab.lab import CONFIG, open_lab
@@ -190,6 +199,9 @@ def traffic_command(config: Path | None, name: str, *, protocol: str | None, out
         print_json(traffic_document(report, program))
     else:
         show_traffic(report, program)
+    if not report.is_sent:
+        context.exit(EXIT_FAILED)
+    context.exit(EXIT_OK if report.is_served else EXIT_DIFFERS)
 
 
 @command.command("exec", context_settings={"ignore_unknown_options": True})

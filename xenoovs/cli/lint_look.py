@@ -13,6 +13,7 @@ from xenoovs.compile.offloadable.groups import parse_groups
 from xenoovs.compile.offloadable.program import ProgramOffload, check_flows, check_program
 from xenoovs.compile.offloadable.row import Profile, Version
 from xenoovs.compile.program import Program, compile_program
+from xenoovs.errors.words import counted
 from xenoovs.openflow.cookie import is_foreign
 from xenoovs.openflow.parse import parse_dump
 
@@ -68,8 +69,9 @@ def _foreign_cost(balancer: Balancer, program: Program, others: tuple[Flow, ...]
     if not found.passed or not isinstance(measured, Measured) or measured.beside <= measured.alone:
         return ()
     text = (
-        f"{len(found.passed)} flows of others stand where our packets pass ({found.passed[0]}): {measured.beside} "
-        f"entries instead of {measured.alone} for {measured.packets} sample packets; give them a table of their own"
+        f"{counted(len(found.passed), 'flow')} of others where our packets pass ({found.passed[0]}): "
+        f"{counted(measured.beside, 'entry', 'entries')} instead of {measured.alone} for {measured.packets} sample "
+        "packets; a table of their own would cost nothing"
     )
     return (CostFinding(Cost.FOREIGN_FLOWS, None, measured.beside, text),)
 

@@ -16,6 +16,7 @@ from xenoovs.compile.program import Program
 from xenoovs.datapath.match import match_of
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import SwitchError
+from xenoovs.errors.words import counted
 from xenoovs.openflow.cookie import is_foreign, is_ours
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.parse import parse_dump
@@ -135,7 +136,7 @@ def missing_remarks(program: Program, observed: Iterable[ObservedFlow]) -> tuple
     missing = missing_flows(program, observed)
     if not missing:
         return ()
-    told = f"{missing} of {len(program.flows)} flows of the config are not on the bridge as they should be"
+    told = f"{missing} of {counted(len(program.flows), 'flow')} of the config not on the bridge as the config says"
     return (f"{told}; see `xenoovs plan`",)
 
 

@@ -11,6 +11,7 @@ import click
 
 from xenoovs.cli.options import Output, load, output_option, reach, switch_options
 from xenoovs.cli.output import print_json
+from xenoovs.errors.words import counted
 
 if TYPE_CHECKING:
     from xenoovs.switch.api import Switch
@@ -54,7 +55,7 @@ def command(**given: Any) -> None:
         print_json({"removed": removed})
         return
     for bridge, flows in removed.items():
-        click.echo(f"{bridge}: {flows} flows removed" if flows else f"{bridge}: no flow of xenoovs is there")
+        click.echo(f"{bridge}: {counted(flows, 'flow')} removed" if flows else f"{bridge}: no flow of xenoovs is there")
 
 
 def _remove(bridge: str, switch: Switch, *, yes: bool) -> int:
@@ -65,6 +66,6 @@ def _remove(bridge: str, switch: Switch, *, yes: bool) -> int:
     if ours and not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("Nobody can be asked here: add --yes to remove.")
-        click.confirm(f"Remove {len(ours)} flows of xenoovs from {bridge}?", abort=True, err=True)
+        click.confirm(f"Remove {counted(len(ours), 'flow')} of xenoovs from {bridge}?", abort=True, err=True)
     switch.apply(bridge, bundle_of(plan((), ours)))
     return len(ours)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xenoovs.errors.words import counted, worded
+
 if TYPE_CHECKING:
     from xenoovs.cli.doctor_case import Question
     from xenoovs.lab.lab import Lab
@@ -44,8 +46,9 @@ def restart_facts(done: PlannedRestart) -> dict[str, object]:
 def restart_lines(done: PlannedRestart) -> Iterator[str]:
     """What became of a restart, for people."""
     for bridge, flows in done.flows.items():
-        groups = f" and {done.groups[bridge]} groups" if done.groups[bridge] else ""
-        yield f"{bridge}: {flows} flows{groups} are back"
+        back = worded(flows + done.groups[bridge], "is", "are")
+        groups = f" and {counted(done.groups[bridge], 'group')}" if done.groups[bridge] else ""
+        yield f"{bridge}: {counted(flows, 'flow')}{groups} {back} back"
     yield f"done: {done.gap_s:.2f} s from the order to restart until all was back"
 
 

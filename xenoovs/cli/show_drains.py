@@ -11,11 +11,12 @@ import click
 
 from xenoovs.cli.planning import PlannedChange
 from xenoovs.compile.draining import Draining
+from xenoovs.errors.words import counted
 
 
 def drain_line(drain: Draining) -> str:
     """One drain, told in one line."""
-    blocks = f"{drain.blocks} block{'s' if drain.blocks > 1 else ''}"
+    blocks = counted(drain.blocks, "block")
     ways = [(old, new) for old, new in drain.ways if old != new]
     if not ways:
         return (
@@ -38,7 +39,8 @@ def drain_line(drain: Draining) -> str:
 
 def entries_line(drain: Draining) -> str:
     """What it takes of the NIC."""
-    return f"  up to {drain.entries} more hardware entries meanwhile, one for a connection (estimate by counters)"
+    entries = counted(drain.entries, "more hardware entry", "more hardware entries")
+    return f"  up to {entries} meanwhile, one for a connection (estimate by counters)"
 
 
 def drain_document(drain: Draining) -> dict[str, object]:

@@ -11,6 +11,7 @@ from xenoovs.compile.offloadable.cost import Cost, CostFinding
 from xenoovs.compile.offloadable.program import JudgedFlow, ProgramOffload, Role
 from xenoovs.compile.offloadable.row import Offload, Profile, assumption_about, render_version
 from xenoovs.compile.offloadable.summary import Reason, count_by_service, describe, reasons
+from xenoovs.errors.words import counted
 from xenoovs.openflow.render import render_flow
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _show_cost(finding: CostFinding) -> None:
 def _conclusion(found: Lint) -> str:
     parts = []
     if found.program is not None:
-        entries = "" if found.entries is None else f", {_count(found.entries, 'entry', 'entries')} for the services"
+        entries = "" if found.entries is None else f", {counted(found.entries, 'entry', 'entries')} for the services"
         parts.append(f"{describe(found.program)}{entries}")
     if found.dump is not None and found.program is not None:
         parts.append(f"flows of others: {describe(found.dump) if found.dump.flows else 'none'}")
@@ -110,11 +111,7 @@ def _judge_name(found: Lint) -> str:
 
 
 def _flows(count: int) -> str:
-    return _count(count, "flow", "flows")
-
-
-def _count(count: int, one: str, several: str) -> str:
-    return f"{count} {one if count == 1 else several}"
+    return counted(count, "flow")
 
 
 def lint_document(found: Lint, *, everything: bool) -> dict[str, object]:

@@ -8,6 +8,7 @@ import click
 
 from xenoovs.cli.offload_look import Look
 from xenoovs.cli.output import percent, print_table, say
+from xenoovs.errors.words import counted, worded
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.render import render_flow, render_match
@@ -86,7 +87,7 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
     for taking in findings.taken[:_MAX_FLOWS]:
         _show_taking(taking)
     if len(findings.taken) > _MAX_FLOWS:
-        click.echo(f"taken by others: {len(findings.taken) - _MAX_FLOWS} more ways")
+        click.echo(f"taken by others: {counted(len(findings.taken) - _MAX_FLOWS, 'more way')}")
     for widening in findings.widenings:
         _show_widening(widening)
     for oddity, count in total.oddities:
@@ -201,7 +202,9 @@ def _show_surplus(total: OffloadRow, findings: OffloadFindings) -> None:
     why = ": each MAC that clients come from takes entries of its own, and so does each PMD thread"
     if findings.widenings or any(oddity is Oddity.DRAINED for oddity, _ in total.oddities):
         why = ""  # Told below.
-    click.echo(f"megaflows ({total.megaflows}): {total.predicted} were predicted{why}")
+    click.echo(
+        f"megaflows ({total.megaflows}): {total.predicted} {worded(total.predicted, 'was', 'were')} predicted{why}"
+    )
 
 
 def _show_widening(widening: Widening) -> None:
@@ -214,11 +217,11 @@ def _show_widening(widening: Widening) -> None:
 
 
 def _show_taking(taking: Taking) -> None:
-    packets = "1 packet" if taking.packets == 1 else f"{taking.packets} packets"
-    blocks = "1 block" if len(taking.blocks) == 1 else f"{len(taking.blocks)} blocks"
+    packets, blocks = counted(taking.packets, "packet"), counted(len(taking.blocks), "block")
+    megaflows = worded(taking.megaflows, "a megaflow that holds", "megaflows that hold")
     backends = ", ".join(dict.fromkeys(block.backend for block in taking.blocks))
     fate = "are dropped" if taking.is_drop else "go elsewhere"
-    told = f"{packets} in megaflows that hold packets of {blocks} of {taking.service} ({backends}) and {fate}, as"
+    told = f"{packets} in {megaflows} packets of {blocks} of {taking.service} ({backends}) and {fate}, as"
     say(f"taken by others ({taking.megaflows}): {told}", indent="  ", fg="yellow" if taking.is_drop else "red")
     click.echo(f"  {render_match(taking.match)} -> {taking.actions}")
     if taking.flows:

@@ -13,6 +13,7 @@ from xenoovs.cli.planning import PlannedChange
 from xenoovs.cli.show_drains import drain_document, drain_line, entries_line
 from xenoovs.compile.plan import Plan
 from xenoovs.compile.summary import BackendShare, Fate, ServiceChange
+from xenoovs.errors.words import counted, worded
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.render import render_actions, render_flow
 from xenoovs.openflow.value import render_mac
@@ -25,7 +26,8 @@ def show_plan(change: PlannedChange, *, flows_shown: int | None) -> None:
     """Print the plan; at most `flows_shown` flows of each kind, None: all."""
     difference = change.difference
     if difference.is_empty:
-        click.echo(f"{change.bridge}: nothing to do, {difference.unchanged} flows are as they should be")
+        flows = counted(difference.unchanged, "flow")
+        click.echo(f"{change.bridge}: nothing to do, {flows} as {worded(difference.unchanged, 'it', 'they')} should be")
         _show_drains(change)
         return
     for sign, count, lines in _flow_lines(difference):
@@ -92,8 +94,9 @@ def _print_some(sign: str, count: int, lines: Iterator[str], most: int | None) -
 
 
 def _show_service(service: ServiceChange) -> None:
-    blocks = f"{service.blocks_before} -> {service.blocks_after} blocks"
-    entries = f"{service.hardware_entries_before} -> {service.hardware_entries} hardware entries predicted"
+    blocks = f"{service.blocks_before} -> {counted(service.blocks_after, 'block')}"
+    after = counted(service.hardware_entries, "hardware entry", "hardware entries")
+    entries = f"{service.hardware_entries_before} -> {after} predicted"
     least = f" (least possible: {percent(service.least_moved)})" if service.moved else ""
     click.echo(
         f"\nservice {click.style(service.name, bold=True)} ({service.fate.value}): "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from xenoovs.cli.output import percent, print_table
+from xenoovs.errors.words import counted
 
 if TYPE_CHECKING:
     from xenoovs.compile.program import Program
@@ -27,9 +28,9 @@ def show_traffic(report: TrafficReport, program: Program) -> None:
     for name, reason in report.skipped:
         click.echo(f"{name}: not tried, {reason}")
     for reason, packets in report.failures:
-        click.echo(click.style(f"{packets} packets were not sent: {reason}", fg="red"))
+        click.echo(click.style(f"{counted(packets, 'packet')} not sent: {reason}", fg="red"))
     if report.duplicates:
-        click.echo(click.style(f"{report.duplicates} packets were answered twice", fg="yellow"))
+        click.echo(click.style(f"{counted(report.duplicates, 'packet')} answered twice", fg="yellow"))
 
 
 def traffic_document(report: TrafficReport, program: Program) -> dict[str, object]:
@@ -66,7 +67,7 @@ def _rows(service: ServiceTraffic, spaces: Mapping[str, Fraction]) -> list[list[
 
 
 def _line(service: ServiceTraffic) -> str:
-    kind = f"{service.sent} {service.protocol.value} packets of {service.clients} clients"
+    kind = f"{counted(service.sent, f'{service.protocol.value} packet')} of {counted(service.clients, 'client')}"
     told = f"{service.service}: {kind}, {service.answered} answered, {service.lost} lost"
     return click.style(told, fg="yellow") if service.lost else told
 

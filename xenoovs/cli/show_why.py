@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from xenoovs.cli.output import say
+from xenoovs.errors.words import counted
 from xenoovs.verify.verdict import Verdict
 from xenoovs.verify.why.reason import Likelihood
 from xenoovs.verify.why.report import Group, describe, group
@@ -40,12 +41,12 @@ def show(findings: WhyFindings, *, nothing: str) -> None:
         click.echo("the dump does not say where its megaflows run (it was made without -m)")
     elif lineup.suspects:
         if lineup.left_out:
-            say(f"note: {lineup.left_out} more were only counted: ask for some by --service or --src", indent="      ")
+            say(f"note: {lineup.left_out} more only counted: ask for some by --service or --src", indent="      ")
         suspects = len(lineup.suspects) + lineup.left_out
         text = f"{suspects} not in hardware, {lineup.in_hardware} in hardware"
         click.echo(click.style(text, fg="yellow", bold=True))
     elif lineup.in_hardware:
-        click.echo(click.style(f"all {lineup.in_hardware} megaflows are in hardware", fg="green", bold=True))
+        click.echo(click.style(f"{counted(lineup.in_hardware, 'megaflow')}, all in hardware", fg="green", bold=True))
     else:
         say(nothing)
 
@@ -53,7 +54,7 @@ def show(findings: WhyFindings, *, nothing: str) -> None:
 def _show_group(found: Group) -> None:
     count = len(found.diagnoses)
     of = f" of {', '.join(found.services)} ({_short(found.backends)})" if found.services else " of no service"
-    head = f"{found.verdict.value}: {count} megaflow{'s' if count > 1 else ''}{of}, {found.packets} packets"
+    head = f"{found.verdict.value}: {counted(count, 'megaflow')}{of}, {counted(found.packets, 'packet')}"
     say(f"{head}, {_WHERE[found.verdict]}", indent="    ", bold=True)
     for diagnosis in found.diagnoses[:_LISTED]:
         click.echo(f"    {diagnosis.megaflow.ufid or '(no ufid)'}  {describe(diagnosis)}")

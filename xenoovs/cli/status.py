@@ -14,6 +14,7 @@ from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
 from xenoovs.cli.options import Output, load_resolved, output_option, reach
 from xenoovs.cli.output import is_terminal, percent, print_json, print_table, quantity
 from xenoovs.errors import AgentMissing
+from xenoovs.errors.words import counted
 from xenoovs.model.drain import DrainMode
 
 if TYPE_CHECKING:
@@ -179,9 +180,8 @@ def _show(report: TrafficReport, before: TrafficReport | None, options: Options,
     for name in dead:
         click.echo(click.style(f"\nport {name} has no link", fg="red"))
     if not report.is_as_configured:
-        told = (
-            f"the bridge differs from the config: {report.missing} flows missing or changed, {report.foreign} too many"
-        )
+        missing = counted(report.missing, "flow")
+        told = f"the bridge differs from the config: {missing} missing or changed, {report.foreign} too many"
         click.echo(click.style(f"\n{told}; see `xenoovs plan`", fg="yellow"))
 
 

@@ -9,6 +9,7 @@ import click
 
 from xenoovs.cli.options import Output, config_argument, load, output_option
 from xenoovs.cli.output import percent, print_json, print_table
+from xenoovs.errors.words import counted
 
 if TYPE_CHECKING:
     from xenoovs.compile.program import ServiceProgram
@@ -41,7 +42,7 @@ def command(config: Path, output: Output) -> None:
     ]
     headers = ["SERVICE", "BACKENDS", "SOURCE BITS", "TOLERANCE", "BLOCKS", "HARDWARE ENTRIES"]
     print_table(headers, rows, right=range(1, 6))
-    click.echo(f"\n{config}: good, {len(program.flows)} flows")
+    click.echo(f"\n{config}: good, {counted(len(program.flows), 'flow')}")
     click.echo(f"offload ({profile.value}, Open vSwitch {version}): {offload}")
 
 

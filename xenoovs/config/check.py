@@ -10,18 +10,22 @@ from xenoovs.config.check_shares import check_shares
 from xenoovs.config.drain import check_drain
 from xenoovs.config.health import check_health
 from xenoovs.config.remark import Remark
+from xenoovs.config.salvage import Lost
 from xenoovs.config.structure import Checked
 
 
 def check_parts(checked: Checked) -> Iterator[Remark]:
     """Every mistake that two or more right values make together."""
-    default_egress = checked.switch.egress if checked.switch is not None else None
+    lost_switch = Lost(frozenset(path[1:] for path in checked.lost_around.paths if path[:1] == ("switch",)))
+    is_egress_known = checked.switch is not None and not lost_switch.has(("egress",))
+    default_egress = checked.switch.egress if checked.switch is not None and is_egress_known else None
     if checked.switch is not None:
-        yield from check_switch(checked.switch)
+        yield from check_switch(checked.switch, lost_switch)
         yield from check_backend_ports(checked.switch, checked.services)
     for i, service in checked.services:
-        yield from check_service(service, ("services", i), default_egress=default_egress)
-        yield from check_shares(service, ("services", i))
-        yield from check_health(service, ("services", i), defaults=checked.health)
-        yield from check_drain(service, ("services", i), defaults=checked.drain)
-    yield from check_between(checked.services)
+        lost = checked.lost_of(i)
+        yield from check_service(service, ("services", i), default_egress=default_egress, lost=lost)
+        yield from check_shares(service, ("services", i), lost=lost)
+        yield from check_health(service, ("services", i), defaults=checked.health, lost=lost)
+        yield from check_drain(service, ("services", i), defaults=checked.drain, lost=lost)
+    yield from check_between(checked.services, checked.lost)

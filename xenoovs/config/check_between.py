@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from xenoovs.config.build import claim_of
 from xenoovs.config.claims import Occupancy
 from xenoovs.config.remark import Remark
+from xenoovs.config.salvage import Lost
 from xenoovs.config.schema import ServiceConfig, SwitchConfig
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import OtherTraffic
@@ -14,17 +15,18 @@ from xenoovs.model.balancer import OtherTraffic
 Numbered = tuple[int, ServiceConfig]
 
 
-def check_switch(switch: SwitchConfig) -> Iterator[Remark]:
-    """The bridge's own ports."""
+def check_switch(switch: SwitchConfig, lost: Lost) -> Iterator[Remark]:
+    """The bridge's own ports. `lost`: of the switch, what is not to be judged."""
     for index, port in enumerate(switch.ingress):
         if port in switch.ingress[:index]:
             yield Remark(("switch", "ingress", index), f"port {port} is listed twice; list each port once")
-    if switch.egress in switch.ingress:
+    if switch.egress in switch.ingress and not lost.has(("egress",)):
         yield Remark(
             ("switch", "egress"),
             f"{switch.egress} is an ingress port too; clients enter by one port and backends are behind another",
         )
-    if switch.other_traffic is OtherTraffic.PASSTHROUGH and len(set(switch.ingress)) > 1:
+    is_passthrough = switch.other_traffic is OtherTraffic.PASSTHROUGH and not lost.has(("other_traffic",))
+    if is_passthrough and len(set(switch.ingress)) > 1:
         yield Remark(
             ("switch", "other_traffic"),
             f"passthrough with {len(switch.ingress)} ingress ports cannot tell by which of them a reply leaves; "
@@ -44,12 +46,18 @@ def check_backend_ports(switch: SwitchConfig, services: Iterable[Numbered]) -> I
                 )
 
 
-def check_between(services: Iterable[Numbered]) -> Iterator[Remark]:
-    """Names, packets and VIP MACs that more than one service claims."""
-    numbered = tuple(services)
-    yield from _check_names(numbered)
-    yield from _check_claims(numbered)
-    yield from _check_vip_macs(numbered)
+def check_between(services: Iterable[Numbered], lost: Mapping[int, Lost] | None = None) -> Iterator[Remark]:
+    """Names, packets and VIP MACs that more than one service claims. `lost`: by index, what is not to be judged."""
+    numbered, wrong = tuple(services), lost or {}
+
+    def sound(*names: str) -> tuple[Numbered, ...]:
+        paths = [(name,) for name in names]
+        return tuple((i, service) for i, service in numbered if i not in wrong or not wrong[i].has(*paths))
+
+    named = sound("name")
+    yield from _check_names(named)
+    yield from _check_claims(sound("vip", "protocol", "ports", "match"), {i: service.name for i, service in named})
+    yield from _check_vip_macs(sound("vip", "vip_mac"))
 
 
 def _check_names(services: Iterable[Numbered]) -> Iterator[Remark]:
@@ -60,19 +68,22 @@ def _check_names(services: Iterable[Numbered]) -> Iterator[Remark]:
             yield Remark(("services", i, "name"), f"'{service.name}' is already services[{other}]; name each once")
 
 
-def _check_claims(services: tuple[Numbered, ...]) -> Iterator[Remark]:
-    """Services without a VIP go first: they claim packets of every VIP."""
+def _check_claims(services: tuple[Numbered, ...], names: Mapping[int, str]) -> Iterator[Remark]:
+    """Services without a VIP go first: they claim packets of every VIP. `names`: as far as they are right."""
     occupancy = Occupancy()
-    names = {i: service.name for i, service in services}
     for i, service in sorted(services, key=lambda numbered: bool(numbered[1].vip)):
         clash = occupancy.add(claim_of(service), owner=i)
         if clash is not None:
             one, other = sorted((i, clash.owner))
+            who, whose = names.get(other, "this service"), f"services[{one}]{_called(names, one)}"
             yield Remark(
                 ("services", other),
-                f"{names[other]} claims packets that services[{one}] ({names[one]}) claims too ({clash}); "
-                "change vip, protocol or ports of one",
+                f"{who} claims packets that {whose} claims too ({clash}); change vip, protocol or ports of one",
             )
+
+
+def _called(names: Mapping[int, str], index: int) -> str:
+    return f" ({names[index]})" if index in names else ""
 
 
 def _check_vip_macs(services: Iterable[Numbered]) -> Iterator[Remark]:

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 
 from xenoovs.config.build import families_of
 from xenoovs.config.claims import family_label
 from xenoovs.config.fields import HIGHEST_BIT, MatchField
 from xenoovs.config.remark import Remark
+from xenoovs.config.salvage import NOTHING_LOST, Lost
 from xenoovs.config.schema import ServiceConfig
 from xenoovs.config.tree import Path
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.service import Protocol
 
+_Check = Callable[[ServiceConfig, Path], Iterator[Remark]]
 
-def check_service(service: ServiceConfig, path: Path, *, default_egress: str | None) -> Iterator[Remark]:
-    """`default_egress`: the port of backends that name none; None: not known, because `switch` is wrong itself."""
-    yield from _check_vips(service, path)
-    yield from _check_ports(service, path)
-    yield from _check_bits(service, path)
-    yield from _check_vip_mac(service, path)
-    yield from _check_backend_names(service, path)
-    yield from _check_backend_macs(service, path, default_egress)
-    yield from _check_weights(service, path)
+
+def check_service(
+    service: ServiceConfig, path: Path, *, default_egress: str | None, lost: Lost = NOTHING_LOST
+) -> Iterator[Remark]:
+    """`default_egress`: the port of backends that name none; None: not known, because `switch` is wrong itself.
+
+    lost: what is not to be judged, nor what stands and falls with it.
+    """
+    checks: tuple[tuple[_Check, tuple[str, ...]], ...] = (
+        (_check_vips, ("vip", "match")),
+        (_check_ports, ("ports", "protocol")),
+        (_check_bits, ("match", "vip")),
+        (_check_vip_mac, ("vip_mac", "vip", "rewrite_source_mac")),
+        (_check_backend_names, ()),
+        (partial(_check_backend_macs, default_egress=default_egress), ()),
+    )
+    for check, names in checks:
+        if not lost.has(*((name,) for name in names)):
+            yield from check(service, path)
+    if not lost.has(("backends", None, "weight")):
+        yield from _check_weights(service, path)
 
 
 def _check_vips(service: ServiceConfig, path: Path) -> Iterator[Remark]:
@@ -90,7 +105,7 @@ def _check_backend_names(service: ServiceConfig, path: Path) -> Iterator[Remark]
             )
 
 
-def _check_backend_macs(service: ServiceConfig, path: Path, default_egress: str | None) -> Iterator[Remark]:
+def _check_backend_macs(service: ServiceConfig, path: Path, *, default_egress: str | None) -> Iterator[Remark]:
     """On one port a MAC is one server; two backends with it would be one server with two weights."""
     first: dict[tuple[Mac | IPAddress, str | None], int] = {}
     for index, backend in enumerate(service.backends):
@@ -118,5 +133,6 @@ def _check_weights(service: ServiceConfig, path: Path) -> Iterator[Remark]:
     if service.max_flows is not None and service.max_flows < active:
         yield Remark(
             (*path, "max_flows"),
-            f"{service.max_flows} flows are fewer than the {active} backends with a weight; write at least {active}",
+            f"{service.max_flows} cannot serve {active} backends with a weight, of which each needs a flow; "
+            f"write at least {active}",
         )

@@ -7,8 +7,10 @@ from fractions import Fraction
 
 from xenoovs.config.fields import MAX_BITS
 from xenoovs.config.remark import Remark
+from xenoovs.config.salvage import Lost
 from xenoovs.config.schema import ServiceConfig
 from xenoovs.config.tree import Path
+from xenoovs.errors.words import counted, worded
 from xenoovs.model.service import Strategy
 from xenoovs.partition.windows import first_feasible_width, least_tolerance
 
@@ -16,20 +18,24 @@ from xenoovs.partition.windows import first_feasible_width, least_tolerance
 _STEP = 10_000
 
 
-def check_shares(service: ServiceConfig, path: Path) -> Iterator[Remark]:
-    """Weights, bits, tolerance and budget against each other."""
+def check_shares(service: ServiceConfig, path: Path, *, lost: Lost) -> Iterator[Remark]:
+    """Weights, bits, tolerance and budget against each other. `lost`: not to be judged."""
     weights = [backend.weight for backend in service.backends if backend.weight]
-    if not weights:
-        return
-    width = _most_bits(service)
     if service.strategy is Strategy.LPM and service.max_flows is not None:
         yield Remark((*path, "max_flows"), "the lpm strategy has no budget; leave max_flows out, or use disjoint")
+    if not weights or lost.has(("backends", None, "weight"), ("match", "bits")):
+        return
+    width = _most_bits(service)
+    classes = counted(1 << width, "class", "classes")
     if len(weights) > 1 << width:
         yield Remark(
             (*path, "match", "bits"),
-            f"{_bits(width)} of the address make {1 << width} classes of clients for {len(weights)} backends with a "
+            f"{_bits(width)} of the address {worded(width, 'makes', 'make')} {classes} of clients for {len(weights)} "
+            "backends with a "
             f"weight; use at least {_bits((len(weights) - 1).bit_length())}",
         )
+    elif lost.has(("tolerance",), ("max_flows",)):
+        return
     elif service.max_flows is None and first_feasible_width(weights, service.tolerance, width) is None:
         yield Remark((*path, "tolerance"), _out_of_reach(service, weights, width))
 
@@ -59,7 +65,7 @@ def _out_of_reach(service: ServiceConfig, weights: list[Fraction], width: int) -
 
 
 def _bits(number: int) -> str:
-    return f"{number} bit" if number == 1 else f"{number} bits"
+    return counted(number, "bit")
 
 
 def _percent(value: Fraction) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from xenoovs.config.drain_schema import DrainConfig
 from xenoovs.config.remark import Remark
+from xenoovs.config.salvage import Lost
 from xenoovs.config.schema import ServiceConfig
 from xenoovs.config.tree import Path
 from xenoovs.model.drain import Drain, DrainMode
@@ -20,8 +21,10 @@ def drain_of(service: ServiceConfig, defaults: DrainConfig) -> Drain:
     return Drain(**_given(service.drain, defaults))
 
 
-def check_drain(service: ServiceConfig, path: Path, *, defaults: DrainConfig) -> Iterator[Remark]:
-    """Rules of strategy lpm overlap: no packet can be told to be of a block that moves."""
+def check_drain(service: ServiceConfig, path: Path, *, defaults: DrainConfig, lost: Lost) -> Iterator[Remark]:
+    """Rules of strategy lpm overlap: no packet can be told to be of a block that moves. `lost`: not to be judged."""
+    if lost.has(("strategy",), ("drain", "mode")):
+        return
     if service.strategy is Strategy.LPM and drain_of(service, defaults).mode is DrainMode.PIN:
         key = "drain" if service.drain.mode is DrainMode.PIN else "strategy"
         yield Remark((*path, key), "strategy lpm cannot pin connections; write `drain: {mode: none}` for this service")

@@ -11,6 +11,7 @@ from xenoovs.config.remark import Remark
 from xenoovs.config.text import MAX_SIZE_BYTES
 from xenoovs.config.tree import Place, Places, render_path
 from xenoovs.errors import ConfigError, ConfigUnreadable, Finding
+from xenoovs.errors.words import counted
 from xenoovs.model.balancer import Balancer
 
 MAX_FINDINGS = 100
@@ -80,7 +81,7 @@ def _capped(findings: Iterable[Finding], *, omitted: int) -> list[Finding]:
     shown, rest = ordered[:MAX_FINDINGS], ordered[MAX_FINDINGS:]
     if not rest:
         return shown
-    more = f"and {len(rest) + omitted} more mistakes, the next one here; correct those above first"
+    more = f"and {counted(len(rest) + omitted, 'more mistake')}, the next one here; correct those above first"
     return [*shown, Finding(rest[0].file, rest[0].line, rest[0].column, "", more)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from xenoovs.config.drain_schema import DrainConfig
 from xenoovs.config.health_schema import HealthConfig
 from xenoovs.config.remark import Remark
+from xenoovs.config.salvage import NOTHING_LOST, Lost, salvage_service
 from xenoovs.config.schema import FileConfig, ServiceConfig, SwitchConfig
 from xenoovs.config.tree import Path, Value, show
 
@@ -24,7 +25,8 @@ M = TypeVar("M", bound=BaseModel)
 class Checked:
     """The parts of a config that have the right form, services with their index in the file, and what is wrong.
 
-    `omitted`: mistakes beyond those that anybody reads.
+    omitted: mistakes beyond those that anybody reads.
+    lost:    of services with mistakes, by their index, and of the rest of the file, what they say is not to be judged.
     """
 
     switch: SwitchConfig | None
@@ -33,10 +35,17 @@ class Checked:
     omitted: int = 0
     health: HealthConfig = field(default_factory=HealthConfig)
     drain: DrainConfig = field(default_factory=DrainConfig)
+    lost: Mapping[int, Lost] = field(default_factory=dict)
+    lost_around: Lost = NOTHING_LOST
+
+    def lost_of(self, index: int) -> Lost:
+        """What is not to be judged of a service: its own wrong values, and those of the file that stand for all."""
+        own = self.lost.get(index, NOTHING_LOST).paths
+        return Lost(own | {path for path in self.lost_around.paths if path[:1] in (("health",), ("drain",))})
 
 
 def check_structure(root: Value) -> Checked:
-    """Every key, type and range. Parts without a mistake are kept, so that they can be checked against each other."""
+    """Every key, type and range. What is right is kept, so that it can be checked against each other."""
     try:
         config = FileConfig.model_validate(root)
     except ValidationError as error:
@@ -49,18 +58,39 @@ def _salvage(root: Value, errors: Sequence[Any]) -> Checked:
     omitted = len(errors) - len(remarks)
     # A key that nobody knows changes nothing else: the rest of its part is checked as if it were not there.
     unknown = {error["loc"] for error in errors if error["type"] == "extra_forbidden"}
-    broken = {error["loc"][:2] for error in errors if error["loc"] not in unknown}
+    wrong = [error["loc"] for error in errors if error["loc"] not in unknown]
     whole = _without(root, unknown, ())
     tree = whole if isinstance(whole, dict) else {}
-    switch = _valid(SwitchConfig, tree.get("switch"))
-    health = _valid(HealthConfig, tree.get("health", {})) or HealthConfig()
-    drain = _valid(DrainConfig, tree.get("drain", {})) or DrainConfig()
-    services = tree.get("services")
-    if not isinstance(services, list) or ("services",) in broken:
-        return Checked(switch, (), remarks, omitted, health, drain)
-    sound = ((i, _valid(ServiceConfig, s)) for i, s in enumerate(services) if ("services", i) not in broken)
-    whole_services = tuple((i, service) for i, service in sound if service is not None)
-    return Checked(switch, whole_services, remarks, omitted, health, drain)
+    around = Lost(frozenset(path for path in wrong if path[:1] != ("services",)))
+    health = _valid(HealthConfig, _right(tree.get("health", {}), "health", around)) or HealthConfig()
+    drain = _valid(DrainConfig, _right(tree.get("drain", {}), "drain", around)) or DrainConfig()
+    switch = _valid(SwitchConfig, _right(tree.get("switch"), "switch", around, egress="unnamed"))
+    services, lost = _services(tree.get("services"), [path for path in wrong if path[:1] == ("services",)])
+    return Checked(switch, services, remarks, omitted, health, drain, lost, around)
+
+
+def _right(value: Value, name: str, lost: Lost, **instead: str) -> Value:
+    """What is right of a part around the services; `instead` of keys that have to be there."""
+    if not isinstance(value, dict):
+        return {}
+    return instead | {key: inner for key, inner in value.items() if not lost.has((name, key))}
+
+
+def _services(listed: Value, wrong: list[Path]) -> tuple[tuple[tuple[int, ServiceConfig], ...], dict[int, Lost]]:
+    """The services of which something is right, and of each what is not."""
+    if not isinstance(listed, list) or ("services",) in wrong:
+        return (), {}
+    inside: dict[int, list[Path]] = {}
+    for path in wrong:
+        inside.setdefault(int(path[1]), []).append(path[2:])
+    services, lost = list[tuple[int, ServiceConfig]](), dict[int, Lost]()
+    for i, tree in enumerate(listed):
+        right, lost_here = salvage_service(tree, inside[i]) if i in inside else (tree, NOTHING_LOST)
+        lost[i] = lost_here
+        service = _valid(ServiceConfig, right)
+        if service is not None:
+            services.append((i, service))
+    return tuple(services), lost
 
 
 def _without(value: Value, keys: Set[Path], path: Path) -> Value:

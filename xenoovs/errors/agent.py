@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xenoovs.errors.base import XenoovsError
+from xenoovs.errors.words import counted
 
 
 class ChangesHeld(XenoovsError):
@@ -12,7 +13,7 @@ class ChangesHeld(XenoovsError):
 
     def __init__(self, *, flow_mods: int) -> None:
         self.flow_mods = flow_mods
-        super().__init__(f"paused: {flow_mods} flow-mods are held back until `xenoovs resume`")
+        super().__init__(f"paused: {counted(flow_mods, 'flow-mod')} held back until `xenoovs resume`")
 
 
 class RoundLate(XenoovsError):

@@ -6,6 +6,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 
 from xenoovs.errors.base import XenoovsError
+from xenoovs.errors.words import counted
 
 
 class ToleranceUnreachable(XenoovsError):
@@ -16,7 +17,7 @@ class ToleranceUnreachable(XenoovsError):
 
     def __init__(self, *, tolerance: Fraction, least: Fraction | None, smallest: int, max_width: int) -> None:
         self.tolerance, self.least, self.smallest, self.max_width = tolerance, least, smallest, max_width
-        wanted = f"a tolerance of {_percent(tolerance)} cannot be met with {max_width} bits"
+        wanted = f"a tolerance of {_percent(tolerance)} cannot be met with {counted(max_width, 'bit')}"
         super().__init__(
             f"{wanted}, which make {1 << max_width} classes of addresses, fewer than the backends; allow more bits"
             if least is None
@@ -36,7 +37,9 @@ class BudgetUnreachable(XenoovsError):
 
     def __init__(self, *, max_flows: int, least: int) -> None:
         self.max_flows, self.least = max_flows, least
-        super().__init__(f"{max_flows} flows are too few: {least} backends with a weight need at least {least} flows")
+        super().__init__(
+            f"{counted(max_flows, 'flow')} cannot serve {least} backends with a weight, which need at least {least}"
+        )
 
 
 class CompileError(XenoovsError):

@@ -11,6 +11,9 @@ from xenoovs.lab.load import Trial
 from xenoovs.lab.machines import Machine
 from xenoovs.model.service import Protocol, Service
 
+MOST_LOST = Fraction(1, 100)
+"""Of the packets of a service: a busy machine drops some where buffers are full."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -51,6 +54,11 @@ class ServiceTraffic:
     def lost(self) -> int:
         return self.sent - self.answered
 
+    @property
+    def is_served(self) -> bool:
+        """Whether its own backends answered, up to the few packets that a busy machine loses."""
+        return not self.strangers and self.lost <= MOST_LOST * self.sent
+
 
 @dataclass(frozen=True, slots=True)
 class TrafficReport:
@@ -61,6 +69,16 @@ class TrafficReport:
     duplicates: int
     failures: tuple[tuple[str, int], ...]
     duration_s: float
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether there was anything to answer."""
+        return any(service.sent for service in self.services)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether all that was to be sent was, and answered by whom it should be, once."""
+        return all(service.is_served for service in self.services) and not self.failures and not self.duplicates
 
 
 def service_traffic(

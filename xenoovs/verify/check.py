@@ -16,7 +16,7 @@ from xenoovs.openflow.match import Masked
 from xenoovs.openflow.match import match_of as match_of_conditions
 from xenoovs.openflow.render import render_match
 from xenoovs.verify.crosscheck import Seen, seen_of
-from xenoovs.verify.delivery import delivers, is_slow
+from xenoovs.verify.delivery import delivers, is_slow, is_untold
 from xenoovs.verify.expected import ExpectedBlock, ExpectedService
 from xenoovs.verify.findings import BlockOffload, Ignored, Instance, Oddity, OffloadFindings
 from xenoovs.verify.ignore import Reason, reason_of
@@ -227,7 +227,7 @@ class Check:
         oddities = list(seen.oddities)
         if is_slow(megaflow.actions):
             oddities.append(Oddity.SLOW_PATH)
-        elif not delivers(megaflow, fields, block):
+        elif not is_untold(megaflow.actions) and not delivers(megaflow, fields, block):
             oddities.append(Oddity.MISDELIVERED)
         if block.is_moving:
             oddities.append(Oddity.DRAINED)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.value import MaskedValue
-from xenoovs.openflow.value import render_mac
 from xenoovs.verify.expected import ExpectedBlock
+
+_DESTINATION = re.compile(r"dst=((?:[0-9a-f]{2}:){5}[0-9a-f]{2})", re.ASCII)
+_UNTOLD = re.compile(r"(?:recirc|slow_path|clone|check_pkt_len)\(")
 
 
 def delivers(megaflow: Megaflow, fields: Mapping[str, MaskedValue], block: ExpectedBlock) -> bool:
@@ -20,13 +23,12 @@ def delivers(megaflow: Megaflow, fields: Mapping[str, MaskedValue], block: Expec
 def _delivers_to(megaflow: Megaflow, fields: Mapping[str, MaskedValue], mac: int | None, port: str | None) -> bool:
     if len(megaflow.actions) == 1 and "(" not in megaflow.actions[0] and port not in (None, megaflow.actions[0]):
         return False
-    if not _leaves_by(megaflow.actions, port):
-        return False
-    if mac is None or _writes(megaflow.actions, mac):
-        return True
-    # A packet that comes with the backend's MAC already is not rewritten.
     came_with = fields.get("dl_dst")
-    return came_with is not None and came_with.value == mac and not _rewrites(megaflow.actions)
+    for written in _leaves_with(megaflow.actions, port):
+        # A packet that comes with the backend's MAC already is not rewritten.
+        if mac is None or written == mac or (written is None and came_with is not None and came_with.value == mac):
+            return True
+    return False
 
 
 @lru_cache(maxsize=1024)
@@ -36,18 +38,21 @@ def is_slow(actions: tuple[str, ...]) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _leaves_by(actions: tuple[str, ...], egress: str | None) -> bool:
-    """Whether the port is among the actions. Behind a tunnel it has a name that Open vSwitch chose."""
+def is_untold(actions: tuple[str, ...]) -> bool:
+    """Whether what becomes of the packets is not in these actions: another megaflow, or a condition, decides it."""
+    return any(map(_UNTOLD.search, actions))
+
+
+@lru_cache(maxsize=1024)
+def _leaves_with(actions: tuple[str, ...], egress: str | None) -> tuple[int | None, ...]:
+    """The MACs that copies leave with by the port; None: the one that they came with. Actions work in their order."""
+    # Behind a tunnel the port has a name that Open vSwitch chose.
     is_tunnel = any(action.startswith(("set(tunnel(", "tnl_push(")) for action in actions)
-    return egress is None or is_tunnel or egress in actions
-
-
-@lru_cache(maxsize=1024)
-def _writes(actions: tuple[str, ...], dl_dst: int) -> bool:
-    destination = f"dst={render_mac(dl_dst)}"
-    return any(action.startswith("set(eth(") and destination in action for action in actions)
-
-
-@lru_cache(maxsize=1024)
-def _rewrites(actions: tuple[str, ...]) -> bool:
-    return any(action.startswith("set(eth(") and "dst=" in action for action in actions)
+    written: int | None = None
+    found = list[int | None]()
+    for action in actions:
+        if action.startswith("set(eth(") and (rewritten := _DESTINATION.search(action)):
+            written = int(rewritten[1].replace(":", ""), 16)
+        elif action == egress:
+            found.append(written)
+    return (*found, written) if is_tunnel or egress is None else tuple(found)

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from xenoovs.errors.words import counted
+
 # Newer forks add `dp-offload-info:` and the like; `dp-extra-info:` tells of miniflows, not of offload.
 _REASON = re.compile(r", dp-(?!extra)[a-z-]+-info:(.+)$")
 _PMD = re.compile(r"flow-dump from pmd on cpu core: ([0-9]{1,9})", re.ASCII)
@@ -49,7 +51,7 @@ class Hints:
     def reasons_told(self) -> Iterator[str]:
         """What the dump says of megaflows that are not offloaded, the most frequent first."""
         for reason, megaflows in self.reasons.most_common(_MOST_REASONS):
-            yield f"Open vSwitch says of {megaflows} megaflows: {reason}"
+            yield f"Open vSwitch says of {counted(megaflows, 'megaflow')}: {reason}"
 
     def remarks(self, *, is_filtered: bool) -> Iterator[str]:
         """For people, in the order of their weight. `is_filtered`: it may lack what is not offloaded."""
@@ -60,8 +62,8 @@ class Hints:
             )
         if self.dummies:
             yield (
-                f"offloaded to the dummy provider of Open vSwitch, which pretends to be a NIC in tests: {self.dummies} "
-                "megaflows, counted SW"
+                f"offloaded to the dummy provider of Open vSwitch, which pretends to be a NIC in tests: "
+                f"{counted(self.dummies, 'megaflow')}, counted SW"
             )
         if len(self.cores) > 1:
             yield f"the dump is of {len(self.cores)} PMD threads, each of which holds its own copy of a megaflow"

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from enum import Enum
+from functools import lru_cache
 
 from xenoovs.datapath.match import match_of
 from xenoovs.datapath.megaflow import Megaflow
-from xenoovs.datapath.value import MaskedValue
+from xenoovs.datapath.value import MaskedValue, read_masked
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.openflow.field import ETH_ARP
 
 _DESTINATION_UNREACHABLE = {"icmp": 3, "icmpv6": 1}
 """RFC 792; RFC 4443, 3.1."""
 
-_NEW_TRACKED = "0x21/0x21"
-"""ct_state +new+trk: the connection is not established yet, and what follows is another megaflow."""
+_NEW_TRACKED = 0x21
+"""ct_state +new+trk (ovs-fields(7)): the connection is not established yet, and what follows is another megaflow."""
 
 
 class Reason(Enum):
@@ -64,8 +65,19 @@ def reason_of(megaflow: Megaflow, internal_ports: Set[str], fields: Mapping[str,
 def _by_actions(megaflow: Megaflow, internal_ports: Set[str]) -> Reason:
     if megaflow.actions == ("drop",):
         return Reason.DROP
-    if megaflow.key("ct_state") == _NEW_TRACKED:
+    if _is_new(megaflow.key("ct_state")):
         return Reason.NEW_CONNECTION
     if megaflow.in_port in internal_ports or not internal_ports.isdisjoint(megaflow.actions):
         return Reason.INTERNAL_PORT
     return Reason.RECIRCULATED if megaflow.recirc_id else Reason.OTHER
+
+
+@lru_cache(maxsize=1024)
+def _is_new(ct_state: str | None) -> bool:
+    if ct_state is None:
+        return False
+    try:
+        return read_masked(ct_state, 32).value & _NEW_TRACKED == _NEW_TRACKED
+    except ValueError:
+        # As without -m: `+new-est+trk`.
+        return "+new" in ct_state and "+trk" in ct_state

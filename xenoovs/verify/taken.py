@@ -6,7 +6,6 @@ does not lie in it holds packets of the block. Where it does not deliver them as
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +15,7 @@ from xenoovs.datapath.value import MaskedValue
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.match import Masked, Match, match_of
-from xenoovs.verify.delivery import delivers
+from xenoovs.verify.delivery import delivers, is_untold
 from xenoovs.verify.expected import ExpectedBlock, ExpectedService
 from xenoovs.verify.findings import OffloadFindings, Taking
 from xenoovs.verify.ignore import Reason
@@ -25,9 +24,6 @@ from xenoovs.verify.overlap import ANY, Fields, OverlapIndex
 
 _REASONS = (Reason.DROP, Reason.INTERNAL_PORT, Reason.OTHER)
 """Of megaflows that no block explains, those that a flow of somebody else may have made of a block's packets."""
-
-_UNTOLD = re.compile(r"(?:recirc|slow_path|clone|check_pkt_len)\(")
-"""Actions behind which the packets may yet go where they should."""
 
 OTHER_WAYS = "(other actions)"
 """Stands for the actions of megaflows that take packets in yet another way than the first ones."""
@@ -82,8 +78,9 @@ class TakenCounter:
             return ()
         places = tuple(self.index.places(megaflow.in_port, fields))
         # A later fragment shows no port, so that it is of no service with ports; of others it is left out as well.
-        is_untold = not places or _is_untold(megaflow.actions) or any(_LATER in key.inner for key in megaflow.keys)
-        return () if is_untold else places
+        # Behind some actions the packets may yet go where they should.
+        is_open = not places or is_untold(megaflow.actions) or any(_LATER in key.inner for key in megaflow.keys)
+        return () if is_open else places
 
     def add(self, megaflow: Megaflow, fields: Fields, places: Iterable[Place], *, packets: int) -> bool:
         """Count a megaflow of these fields that may take packets; False: it takes none, so nothing was counted."""
@@ -139,10 +136,6 @@ class TakenCounter:
             )
             for (service, _, actions), tally in self._tallies.items()
         )
-
-
-def _is_untold(actions: tuple[str, ...]) -> bool:
-    return any(map(_UNTOLD.search, actions))
 
 
 def _grouped(blocks: Iterable[ExpectedBlock]) -> _Groups:

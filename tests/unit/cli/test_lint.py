@@ -60,7 +60,7 @@ def test_a_backend_behind_the_same_port_twice_is_fine_but_the_table_can_be_too_s
     assert xenoovs("lint", config, "--table-size", 4).status == 0
     said = xenoovs("lint", config, "--table-size", 3)
     assert said.status == 2
-    assert "4 entries are needed and 3 are there: 1 stay in software" in said.out
+    assert "4 entries needed, 3 there: the rest, 1, in software" in said.out
 
 
 def test_costs_have_numbers(xenoovs: CommandLine, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_dump_of_others_is_judged_flow_by_flow(xenoovs: CommandLine, tmp_path:
     said = xenoovs("lint", "--flows", dump)
     assert said.status == 2
     assert f"SW       {CONTROLLER}" in said.out
-    assert "for 1 it depends (A group whose kind is not known); 1 stay with the CPU (Send to a controller)" in said.out
+    assert "for 1 it depends (A group whose kind is not known); 1 stays with the CPU (Send to a controller)" in said.out
 
 
 def test_flows_of_others_beside_ours_are_judged_and_their_cost_is_told(xenoovs: CommandLine, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ DONE = PlannedRestart(0.4567, {"ovsbr1": 8, "ovsbr2": 1}, {"ovsbr1": 2, "ovsbr2"
 def test_for_people() -> None:
     assert list(restart_lines(DONE)) == [
         "ovsbr1: 8 flows and 2 groups are back",
-        "ovsbr2: 1 flows are back",
+        "ovsbr2: 1 flow is back",
         "done: 0.46 s from the order to restart until all was back",
     ]
 

@@ -27,7 +27,7 @@ def _causes(said_out: str) -> set[str]:
 
 def test_all_in_hardware(xenoovs: CommandLine) -> None:
     said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "in_hardware.dump")
-    assert (said.status, "megaflows are in hardware" in said.out) == (0, True)
+    assert (said.status, "all in hardware" in said.out) == (0, True)
 
 
 def test_what_the_driver_kept_out_is_told_without_asking_it(xenoovs: CommandLine) -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
+
+import pytest
 
 from xenoovs.lab.load import Trial
 from xenoovs.lab.machines import Machine
-from xenoovs.lab.report import Answer, BackendTraffic, service_traffic
+from xenoovs.lab.report import Answer, BackendTraffic, ServiceTraffic, TrafficReport, service_traffic
 from xenoovs.lab.tally import Flight, Tally, parse_round, parse_tally, render_round, render_tally
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.backend import Backend
@@ -65,3 +68,37 @@ def test_rounds_and_tallies_survive_json() -> None:
     tally = Tally([3], Counter({(0, CLIENT, "b1"): 2}), 1, Counter({"No buffer space": 4}))
     assert parse_tally(render_tally(tally)) == tally
     assert tally.lost == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "answers", "is_served"),
+    [
+        (3, {(CLIENT, "b1"): 2, (OTHER, "b2"): 1}, True),
+        (100, {(CLIENT, "b1"): 99}, True),
+        (100, {(CLIENT, "b1"): 98}, False),
+        (3, {}, False),
+        (3, {(CLIENT, "b1"): 2, (OTHER, "b3"): 1}, False),
+    ],
+)
+def test_served_is_what_its_own_backends_answered(
+    sent: int, answers: dict[tuple[str, str], int], *, is_served: bool
+) -> None:
+    traffic = service_traffic(TRIAL, MACHINES, sent=sent, answers=Counter(answers))
+    assert traffic.is_served == is_served
+    assert _report(traffic).is_served == is_served
+
+
+def test_answers_twice_and_what_was_not_sent_are_no_success() -> None:
+    good = service_traffic(TRIAL, MACHINES, sent=1, answers=Counter({(CLIENT, "b1"): 1}))
+    assert _report(good).is_served
+    assert not replace(_report(good), duplicates=1).is_served
+    assert not replace(_report(good), failures=(("no route", 3),)).is_served
+
+
+def test_nothing_sent_is_told_apart() -> None:
+    nothing = service_traffic(TRIAL, MACHINES, sent=0, answers=Counter())
+    assert (_report(nothing).is_sent, _report().is_sent) == (False, False)
+
+
+def _report(*services: ServiceTraffic) -> TrafficReport:
+    return TrafficReport(services, (), 0, (), 1.0)

@@ -6,8 +6,12 @@ from itertools import count
 
 import pytest
 
-from tests.unit.verify.why_cases import megaflow
+from tests.unit.verify.why_cases import case, host, megaflow
+from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.verify.why.actions import action_reasons
+from xenoovs.verify.why.case import Evidence
 from xenoovs.verify.why.log import parse_refusals
+from xenoovs.verify.why.notes import NOTES
 from xenoovs.verify.why.reason import Cause
 
 _numbers = count(1)
@@ -85,6 +89,43 @@ def test_a_text_about_a_key_fits_megaflows_that_match_it_and_no_others(attribute
     (refusal,) = parse_refusals(_line(f"offloading attribute {attribute} isn't supported") + _failed())
     assert refusal.fits(megaflow("dp:ovs", keys=key))
     assert not refusal.fits(megaflow("dp:ovs", keys="dp_hash(0/0),skb_mark(0/0)"))
+
+
+@pytest.mark.parametrize(
+    ("message", "fitting", "other"),
+    [
+        ("offloading multiple mpls_lses isn't supported", "mpls(lse0=0x1,lse1=0x101)", "mpls(lse0=0x101)"),
+        ("offloading isn't supported, unknown attribute", "eth()", None),
+    ],
+)
+def test_further_texts_of_what_is_matched(message: str, fitting: str, other: str | None) -> None:
+    (refusal,) = parse_refusals(_line(message) + _failed())
+    assert (refusal.cause, refusal.fits(megaflow("dp:ovs", keys=fitting))) == (Cause.UNSUPPORTED_MATCH, True)
+    assert other is None or not refusal.fits(megaflow("dp:ovs", keys=other))
+
+
+def test_a_text_about_packets_without_a_frame_fits_no_ethernet_megaflow() -> None:
+    (refusal,) = parse_refusals(_line("offloading of non-ethernet packets isn't supported") + _failed())
+    assert not refusal.fits(megaflow("dp:ovs"))
+    tail = "packets:1, bytes:60, used:0.1s, dp:ovs, actions:p1"
+    assert refusal.fits(parse_megaflow(f"recirc_id(0),in_port(p0),packet_type(ns=1,id=0x800),eth_type(0x0800), {tail}"))
+
+
+def test_each_kind_of_line_has_a_source_in_open_vswitch() -> None:
+    assert {note.source.partition("/")[0] for note in NOTES} == {"lib"}
+    assert all("()" in note.source for note in NOTES)
+    (bare,) = parse_refusals(_failed())
+    assert bare.source == "lib/dpif-netlink.c, parse_flow_put() (3.7: lib/dpif-offload-tc.c, tc_parse_flow_put())"
+
+
+def test_a_reason_from_the_log_tells_where_the_line_comes_from() -> None:
+    refusals = parse_refusals(
+        _line("Flow API provider mismatch between ingress (p0) and egress (p1) ports") + _failed()
+    )
+    found = case(megaflow("dp:ovs"), evidence=Evidence(host(), refusals=refusals))
+    (reason,) = (reason for reason in action_reasons(found) if reason.text.startswith("Open vSwitch says"))
+    assert reason.source is not None
+    assert reason.source.endswith("netdev_tc_parse_nl_actions()")
 
 
 def test_lines_of_the_main_thread_and_of_other_forms_are_read_over() -> None:

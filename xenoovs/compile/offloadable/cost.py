@@ -8,6 +8,7 @@ from enum import Enum
 
 from xenoovs.compile.hardware import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.errors.words import counted
 from xenoovs.model.address import Family
 from xenoovs.model.drain import DrainMode
 from xenoovs.model.service import Protocol, Strategy
@@ -54,9 +55,13 @@ def check_cost(
     found = [finding for service in program.services for finding in _service(service, client_macs)]
     entries = program_entries(program, client_macs=client_macs or 1)
     if table_size is not None and entries > table_size:
-        text = f"{entries} entries are needed and {table_size} are there: {entries - table_size} stay in software"
+        text = f"{_entries_told(entries)} needed, {table_size} there: the rest, {entries - table_size}, in software"
         found.insert(0, CostFinding(Cost.TABLE_FULL, None, entries, text))
     return tuple(found)
+
+
+def _entries_told(number: int) -> str:
+    return counted(number, "entry", "entries")
 
 
 def _service(service: ServiceProgram, client_macs: int | None) -> Iterator[CostFinding]:
@@ -79,7 +84,8 @@ def _entrances(service: ServiceProgram) -> Iterator[CostFinding]:
             (times // (ports * vips), "masks of ports, IP versions or protocols"),
         )
         told = " x ".join(f"{count} {what}" for count, what in parts if count > 1)
-        text = f"{told} = {times} times {entries // times} blocks = {entries} entries, because each is matched exactly"
+        product = f"{times} times {counted(entries // times, 'block')} = {_entries_told(entries)}"
+        text = f"{told} = {product}, because each is matched exactly"
         yield CostFinding(Cost.ENTRANCES, service.service.name, entries, text)
 
 
@@ -87,8 +93,8 @@ def _longest_match(service: ServiceProgram) -> Iterator[CostFinding]:
     if service.service.strategy is Strategy.LPM:
         entries, rules = hardware_entries(service), len(service.assignment.rules)
         text = (
-            f"strategy lpm: {rules} flows, but {entries} entries (2^depth for each entrance), because the longest "
-            "masks are compared first; `strategy: disjoint` takes an entry for each flow"
+            f"strategy lpm: {counted(rules, 'flow')}, but {_entries_told(entries)} (2^depth for each entrance), "
+            "because the longest masks are compared first; `strategy: disjoint` takes an entry for each flow"
         )
         yield CostFinding(Cost.LONGEST_MATCH, service.service.name, entries, text)
 
@@ -98,8 +104,9 @@ def _any_protocol(service: ServiceProgram) -> Iterator[CostFinding]:
     if Family.IPV6 in claim.served_families and claim.protocol is None:
         entries = hardware_entries(service)
         text = (
-            f"IPv6 of any protocol: {entries} entries for each IP protocol of its clients ({SOME_PROTOCOLS * entries} "
-            f"for {SOME_PROTOCOLS}), because neighbour discovery has to be told from it; write `protocol:`"
+            f"IPv6 of any protocol: {_entries_told(entries)} for each IP protocol of its clients "
+            f"({SOME_PROTOCOLS * entries} for {SOME_PROTOCOLS}), because neighbour discovery "
+            "has to be told from it; write `protocol:`"
         )
         yield CostFinding(Cost.ANY_PROTOCOL, service.service.name, SOME_PROTOCOLS * entries, text)
 
@@ -108,8 +115,9 @@ def _source_mac(service: ServiceProgram, client_macs: int | None) -> Iterator[Co
     if service.service.source_mac is not None:
         each, macs = hardware_entries(service), client_macs or SOME_CLIENT_MACS
         text = (
-            f"rewrite_source_mac: {each} entries for each MAC that packets come with ({each * macs} for {macs}), "
-            "because what is rewritten is matched exactly; leave it out unless the backends need it"
+            f"rewrite_source_mac: {_entries_told(each)} for each MAC that packets come with "
+            f"({each * macs} for {macs}), because what is rewritten is matched exactly; "
+            "leave it out unless the backends need it"
         )
         yield CostFinding(Cost.SOURCE_MAC, service.service.name, each * macs, text)
 
@@ -118,8 +126,8 @@ def _drain(service: ServiceProgram) -> Iterator[CostFinding]:
     if service.service.drain.mode is DrainMode.PIN and service.service.claim.protocol in (None, Protocol.TCP):
         entries = hardware_entries(service)
         text = (
-            f"drain: {entries} entries, and while blocks move one more for each of their TCP connections, matched by "
-            "addresses, ports and TCP flags; `xenoovs plan` estimates how many"
+            f"drain: {_entries_told(entries)}, and while blocks move one more for each of their TCP connections, "
+            "matched by addresses, ports and TCP flags; `xenoovs plan` estimates how many"
         )
         yield CostFinding(Cost.DRAIN, service.service.name, entries, text)
 

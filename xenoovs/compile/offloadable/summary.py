@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xenoovs.compile.offloadable.check import Offloadability
 from xenoovs.compile.offloadable.program import JudgedFlow, ProgramOffload, Role
 from xenoovs.compile.offloadable.row import Offload
+from xenoovs.errors.words import counted, worded
 from xenoovs.openflow.flow import Flow
 
 
@@ -65,11 +66,12 @@ def describe(result: ProgramOffload) -> str:
     carrying = sum(each.role is not Role.PLUMBING for each in result.flows)
     lost, depends = result.lost, result.open
     taken = carrying - len(lost) - len(depends)
-    told = [f"the NIC can take {f'{taken} of {carrying}' if taken < carrying else 'all ' + str(carrying)} flows"]
+    part = f"{taken} of " if taken < carrying else worded(carrying, "", "all ")
+    told = [f"the NIC can take {part}{counted(carrying, 'flow')}"]
     if depends:
         told.append(f"for {len(depends)} it depends ({_first(depends)})")
     if lost:
-        told.append(f"{len(lost)} stay with the CPU ({_first(lost)})")
+        told.append(f"{len(lost)} {worded(len(lost), 'stays', 'stay')} with the CPU ({_first(lost)})")
     return "; ".join(told)
 
 

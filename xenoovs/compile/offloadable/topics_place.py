@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from xenoovs.compile.offloadable.row import Kind, Offload, Topic
-from xenoovs.compile.offloadable.sources import DPDK_ACTIONS, TC_ACTIONS, TC_PUT, doca, dpdk, tc
+from xenoovs.compile.offloadable.sources import DPDK_ACTIONS, TC_ACTIONS, TC_FAILED, TC_INIT, TC_PUT, doca, dpdk, tc
 
 TC_SW, SW, PARTIAL = Offload.TC_SW, Offload.SW, Offload.PARTIAL
-_DPIF = "lib/dpif-netlink.c (3.7: lib/dpif-offload-tc.c), parse_flow_put()"
-_TC_SETUP = "lib/netdev-offload-tc.c (3.7: lib/dpif-offload-tc-netdev.c), netdev_tc_init_flow_api()"
 
 PLACE_TOPICS: tuple[Topic, ...] = (
     Topic(
@@ -112,7 +110,7 @@ PLACE_TOPICS: tuple[Topic, ...] = (
             tc(
                 SW,
                 "see who removed it, then restart Open vSwitch",
-                _TC_SETUP,
+                TC_INIT,
                 message="failed adding ingress qdisc required for offloading",
             ),
         ),
@@ -125,7 +123,7 @@ PLACE_TOPICS: tuple[Topic, ...] = (
             tc(
                 SW,
                 "the line before it in the log says why, or the driver does",
-                _DPIF,
+                TC_FAILED,
                 message="failed to offload flow",
             ),
         ),
@@ -135,7 +133,7 @@ PLACE_TOPICS: tuple[Topic, ...] = (
         Kind.PLACE,
         "Refused by the NIC's driver (unknown key, table full)",
         (
-            tc(TC_SW, "with tc-policy=none nothing is logged; try the rule with skip_sw to hear the driver", _DPIF),
+            tc(TC_SW, "with tc-policy=none nothing is logged; try the rule with skip_sw to hear the driver", TC_FAILED),
             doca(SW, "the reason stands in the log and in dp-offload-info"),
             dpdk(SW, "the reason stands in the log", DPDK_ACTIONS, message="rte_flow creation failed"),
         ),

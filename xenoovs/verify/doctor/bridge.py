@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xenoovs.datapath.host import Bridge, Unknown
+from xenoovs.errors.words import counted, worded
 from xenoovs.verify.doctor.case import Case, Cost, ForeignFlows
 from xenoovs.verify.doctor.check import Check, Fix, State, vsctl
 
@@ -109,9 +110,11 @@ def _is_harmless(cost: Cost) -> bool:
 
 
 def _cost(cost: Cost) -> str:
-    entries = f"{cost.beside} hardware entries instead of {cost.alone}"
-    taken = f", {cost.taken} of {cost.packets} packets go elsewhere" if cost.taken else ""
-    return (entries if cost.beside != cost.alone else f"{cost.alone} hardware entries, none more") + taken
+    entries = f"{counted(cost.beside, 'hardware entry', 'hardware entries')} instead of {cost.alone}"
+    alone = counted(cost.alone, "hardware entry", "hardware entries")
+    go = worded(cost.taken, "goes", "go")
+    taken = f", {cost.taken} of {counted(cost.packets, 'packet')} {go} elsewhere" if cost.taken else ""
+    return (entries if cost.beside != cost.alone else f"{alone}, none more") + taken
 
 
 def _look(bridge: str, foreign: ForeignFlows) -> Fix | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from xenoovs.datapath.host import Daemon, Silent, Unknown
+from xenoovs.errors.words import counted
 from xenoovs.verify.doctor.case import Case
 from xenoovs.verify.doctor.check import PURGE, PUT_BACK, Check, Fix, State, set_config, unset_config
 
@@ -28,7 +29,7 @@ def check_running(case: Case) -> Iterator[Check]:
     silent = [one for one in (host.daemon, host.database) if isinstance(one, Silent)]
     start = Fix((("systemctl", "start", "openvswitch-switch"),))
     if silent:
-        why = "flows that are installed go on, nothing new is; the rows below are what can be seen without it"
+        why = "what the kernel or the NIC has goes on, a userspace datapath stands still, and nothing new is forwarded"
         mend = tuple(dict.fromkeys(command for one in silent for command in one.mend))
         yield Check(RUNS, State.WRONG, "; ".join(one.reason for one in silent), why, fix=Fix(mend))
     elif isinstance(host.database, Unknown):
@@ -80,6 +81,9 @@ def check_fork(case: Case) -> Iterator[Check]:
         return
     why = "OVS-DOCA offloads other flows, with other settings, than Open vSwitch of the same number"
     if not database.has_doca:
+        if isinstance(case.host.daemon, Silent):
+            yield Check("flavour", State.UNKNOWN, "without DOCA; ovs-vswitchd does not tell which build it is", why)
+            return
         version = case.daemon.version if case.daemon is not None else None
         fork = "NVIDIA's build of Open vSwitch" if "+nvidia" in (version or "") else "upstream Open vSwitch"
         yield Check("flavour", State.OK, f"{fork}, without DOCA", why)
@@ -208,7 +212,7 @@ def check_flow_limit(case: Case) -> Iterator[Check]:
     yield Check(
         "flow-limit",
         State.OK if entries < limit else State.WRONG,
-        f"{limit} megaflows{today}, {entries} needed by the config",
+        f"{counted(limit, 'megaflow')}{today}, {entries} needed by the config",
         "above it Open vSwitch installs no further megaflow and forwards in software",
         fix=Fix((set_config("flow-limit", str(max(DEFAULT_FLOW_LIMIT, 4 * entries))),)),
     )

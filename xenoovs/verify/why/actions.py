@@ -49,7 +49,8 @@ def action_reasons(case: Case) -> Iterator[Reason]:
     for refusal in _refusals(case):
         if refusal not in told:
             likelihood = Likelihood.TOLD if refusal.is_specific else Likelihood.LIKELY
-            yield Reason(refusal.cause, likelihood, f"Open vSwitch says: {refusal.message}", (refusal.line,))
+            text = f"Open vSwitch says: {refusal.message}"
+            yield Reason(refusal.cause, likelihood, text, (refusal.line,), source=refusal.source)
 
 
 def _refusals(case: Case) -> tuple[Refusal, ...]:

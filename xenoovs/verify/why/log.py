@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from xenoovs.compile.offloadable.sources import TC_FAILED
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.verify.why.notes import NOTES, Note
 from xenoovs.verify.why.reason import Cause
@@ -46,6 +47,11 @@ class Refusal:
         if self.port is not None and self.port != megaflow.in_port:
             return False
         return self.note is None or self.note.fits(megaflow, self.message)
+
+    @property
+    def source(self) -> str:
+        """Where Open vSwitch writes such a line."""
+        return TC_FAILED if self.note is None else self.note.source
 
     @property
     def is_specific(self) -> bool:

@@ -54,7 +54,7 @@ class Reason:
     text:     one sentence without a full stop.
     evidence: what was seen: a setting, a line of the log, the driver's own words.
     mend:     commands to type, in their order, of which `#` begins a comment; empty: nothing mends it where it is.
-    source:   where Open vSwitch decides so, for reasons that come from the table of what can be offloaded.
+    source:   where Open vSwitch decides so, or writes the line of the log that tells it.
     """
 
     cause: Cause

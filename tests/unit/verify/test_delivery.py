@@ -1,0 +1,89 @@
+"""Actions work in their order: what leaves by a port leaves with the MAC that was written before."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.verify.programs import IN_HARDWARE, blocks, two_services
+from xenoovs.datapath.match import match_of
+from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.verify.delivery import delivers, is_untold
+from xenoovs.verify.expected import expected_services
+from xenoovs.verify.findings import OffloadFindings
+from xenoovs.verify.ignore import Reason, reason_of
+from xenoovs.verify.offload import check_offload
+
+SERVICES = expected_services(two_services())
+BLOCK = next(block for block in blocks(two_services()) if block.dl_dst == 0x02_00_00_00_00_01)
+GOOD, BAD = "set(eth(dst=02:00:00:00:00:01))", "set(eth(src=02:00:00:00:00:55,dst=02:00:00:00:00:77))"
+HEAD = "recirc_id(0),in_port(p0),eth(dst={dst}),eth_type(0x0800),ipv4(dst=10.3.10.45,proto=17,frag=no)"
+
+
+def _delivers(actions: str, *, dst: str = "c4:70:bd:a0:56:ac") -> bool:
+    line = f"{HEAD.format(dst=dst)}, packets:1, bytes:60, used:0.1s{IN_HARDWARE}, actions:{actions}"
+    megaflow = parse_megaflow(line)
+    return delivers(megaflow, match_of(megaflow), BLOCK)
+
+
+@pytest.mark.parametrize(
+    ("actions", "is_delivered"),
+    [
+        (f"{GOOD},p1", True),
+        (f"p1,{GOOD},p9", False),
+        (f"{GOOD},{BAD},p1", False),
+        (f"{BAD},{GOOD},p1", True),
+        (f"{BAD},p9,{GOOD},p1", True),
+        (f"{GOOD},p1,{BAD},p9", True),
+        (f"{BAD},p1,{GOOD},p1", True),
+        (f"trunc(100),p9,{GOOD},p1", True),
+        (f"{GOOD},p9", False),
+        ("set(eth(src=02:00:00:00:00:55)),p1", False),
+        (f"{GOOD},set(tunnel(tun_id=0x1,dst=192.0.2.1)),genev_sys_6081", True),
+        ("p1", False),
+        ("drop", False),
+    ],
+)
+def test_in_their_order(actions: str, *, is_delivered: bool) -> None:
+    assert _delivers(actions) == is_delivered
+
+
+@pytest.mark.parametrize(("actions", "is_delivered"), [("p1", True), ("p9", False), (f"{BAD},p1", False)])
+def test_a_packet_that_came_with_the_mac(actions: str, *, is_delivered: bool) -> None:
+    assert _delivers(actions, dst="02:00:00:00:00:01") == is_delivered
+
+
+def _check(actions: str) -> OffloadFindings:
+    source = f"src={BLOCK.source.value:#x}".replace("src=0x", "src=0.0.0.") + "/0.0.0.15"
+    keys = HEAD.format(dst="c4:70:bd:a0:56:ac").replace("ipv4(", f"ipv4({source},").replace("no)", "no),udp(dst=53)")
+    megaflow = parse_megaflow(f"{keys}, packets:1, bytes:60, used:0.1s{IN_HARDWARE}, actions:{actions}")
+    return check_offload(SERVICES, [megaflow])
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        "ct(zone=1),recirc(0x3)",
+        "hash(l4(0)),recirc(0x3)",
+        f"check_pkt_len(size=1500,gt(drop),le({GOOD},p1))",
+        f"clone({GOOD},p1)",
+    ],
+)
+def test_what_is_decided_later_is_not_called_misdelivered(actions: str) -> None:
+    """A block whose packets pass connection tracking first was said to go elsewhere."""
+    assert is_untold(parse_megaflow(f"in_port(p0), packets:1, bytes:1, used:never, actions:{actions}").actions)
+    found = _check(actions)
+    assert (sum(block.megaflows for block in found.blocks), sum(block.misdelivered for block in found.blocks)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("ct_state", "is_new"),
+    [
+        *((text, True) for text in ("0x21/0x21", "0x21/0x23", "0x21/0x3f", "0x21", "+new-est+trk")),
+        *((text, False) for text in ("0x22/0x22", "0/0", "0x1/0x1", "0x20/0x21", "-new+est+trk")),
+    ],
+)
+def test_the_first_packet_of_a_connection_under_any_mask(ct_state: str, *, is_new: bool) -> None:
+    """Only the mask 0x21 was known, but ct_state(0x21/0x23) is the same packet."""
+    keys = f"recirc_id(0x5),ct_state({ct_state}),in_port(p0),eth_type(0x0800),ipv4(frag=no)"
+    line = f"{keys}, packets:1, bytes:60, used:0.1s, dp:ovs, actions:ct(commit),recirc(0x6)"
+    assert (reason_of(parse_megaflow(line), frozenset()) is Reason.NEW_CONNECTION) == is_new
