@@ -85,13 +85,13 @@ def megaflows_of(block: dict[str, Any], look: Seen) -> list[Megaflow]:
         match = match_of(flow)
         source = match.get("nw_src")
         is_here = flow.in_port == "p0" and flow.recirc_id == 0 and match.get("nw_dst") == vip
-        is_udp = "nw_proto" in match and match["nw_proto"].value == _UDP
-        if is_here and is_udp and source is not None and source.value & low_bits.mask == low_bits.value:
+        is_ours = "nw_proto" in match and match["nw_proto"].value in (_TCP, _UDP)
+        if is_here and is_ours and source is not None and source.value & low_bits.mask == low_bits.value:
             found.append(flow)
     return found
 
 
-_UDP = 17
+_TCP, _UDP = 6, 17
 
 
 def _source_of(block: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ class Seen:
 
     label: str
     forgotten: int
+    changed: bool
     megaflows: tuple[Megaflow, ...]
     rules: tuple[Rule, ...]
     ports: dict[str, PortCounters]
@@ -123,8 +124,9 @@ def _headers(kind: dict[str, Any], source: str) -> dict[str, int]:
         f"{ip}_dst": int(ip_address(kind["destination"])),
         "nw_proto": _PROTOCOLS[kind["protocol"]],
         "nw_ttl": 64,
-        "tp_src": 4000,
+        "tp_src": kind["source_port"],
         "tp_dst": kind["port"],
+        "tcp_flags": kind["flags"],
         "icmp_type": 8,
         "icmp_code": 0,
     }
@@ -134,6 +136,7 @@ def _seen(look: dict[str, Any], bursts: list[dict[str, Any]]) -> Seen:
     return Seen(
         label=look["label"],
         forgotten=look["forgotten"],
+        changed=look["changed"],
         megaflows=tuple(parse_dump(look["megaflows"])),
         rules=tuple(parse_rules(look["rules"])),
         ports=parse_ports(look["port_counters"]),

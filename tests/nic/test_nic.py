@@ -66,14 +66,16 @@ def test_each_entry_counts_what_tc_and_the_megaflow_say(story: Story) -> None:
         for rule in look.rules:
             counter = counters[rule.ufid]
             assert (counter.hw_packets, counter.hw_bytes) == (rule.packets, rule.bytes), look.label
-            assert counter.hw_packets + counter.sw_packets == packets[rule.ufid], look.label
+            before = packets[rule.ufid] - counter.hw_packets - counter.sw_packets
+            assert before == 0 or (look.changed and before > 0), look.label
 
 
 @every_scenario
 def test_hardware_counts_exactly_the_packets_that_were_sent(story: Story) -> None:
     for before, after in pairwise(story.looks):
         between = after.sent[len(before.sent) :]
-        counted = {rule.ufid: rule.packets for rule in before.rules} if before.forgotten == after.forgotten else {}
+        is_same = before.forgotten == after.forgotten and before.changed == after.changed
+        counted = {rule.ufid: rule.packets for rule in before.rules} if is_same else {}
         flows = {flow.ufid: flow for flow in after.megaflows}
         for rule in after.rules:
             if rule.ufid in counted:

@@ -20,6 +20,7 @@ _FIELDS = {
     "ip6_dst": "ipv6_dst",
     "l4_src": "tp_src",
     "l4_dst": "tp_dst",
+    "tcp_flags": "tcp_flags",
 }
 
 

@@ -36,7 +36,7 @@ PARTS = (*SCENARIOS, LAB, HARDWARE)
 _REPOSITORY = Path(__file__).parents[2]
 _BALANCERS = Path(__file__).parent / "balancers"
 # Scenarios of the machine that has the lab and the hardware suite too: as many as make both end together.
-_SECOND_SHARE = 5
+_SECOND_SHARE = 7
 # A scenario takes 10 to 30 s on two cores without KVM; several times that when they are busy.
 _PART_TIMEOUT_S = 1500.0
 

@@ -34,7 +34,7 @@ Restart=always
 _START = """\
 #!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
-rm -rf /.dockerenv /etc/fstab /var/lib/openvswitch /var/lib/xenoovs /etc/xenoovs
+rm -rf /.dockerenv /etc/fstab /usr/local/bin/xenoovs /var/lib/openvswitch /var/lib/xenoovs /etc/xenoovs
 mkdir -p /lib/modules /opt /etc/systemd/system /etc/tmpfiles.d /var/lib/openvswitch
 ln -sf /dev/null /etc/tmpfiles.d/tmp.conf
 echo 0123456789abcdef0123456789abcdef >/etc/machine-id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -42,7 +43,7 @@ class Bench:
         self._ovs: PrivateOvs | None = None
         self._ports: tuple[str, ...] = ()
         self._veths: list[str] = []
-        self._forgotten = 0
+        self._forgotten, self._changed = 0, False
 
     @property
     def ovs(self) -> PrivateOvs:
@@ -112,6 +113,7 @@ class Bench:
             label=label,
             bursts=len(self.record.bursts),
             forgotten=self._forgotten,
+            changed=self._changed,
             flows=flows.stdout,
             megaflows=appctl("dpctl/dump-flows", "-m"),
             tc={port: _tc_filters(port) for port in self._ports},
@@ -128,6 +130,7 @@ class Bench:
 
         In this process, as starting Python takes many seconds here; an exception would be a bug and goes to the record.
         """
+        self._changed = self._changed or command == "apply"
         argv = [command, str(_BALANCERS / f"{balancer}.yaml"), *options]
         out, err = StringIO(), StringIO()
         with _environment(self.ovs.env), redirect_stdout(out), redirect_stderr(err):
@@ -135,6 +138,28 @@ class Bench:
         said = Said((command, balancer, *options), len(self.record.bursts), exit_code, out.getvalue(), err.getvalue())
         self.record.said.append(said)
         return said
+
+    @contextmanager
+    def beside(self, command: str, balancer: str, *options: str) -> Iterator[None]:
+        """`xenoovs COMMAND ...` runs in a process of its own, and is interrupted (Ctrl-C) at the end of the block."""
+        self._changed = self._changed or command == "apply"
+        argv = [command, str(_BALANCERS / f"{balancer}.yaml"), *options]
+        out = self._directory / f"{command}.txt"
+        if (pid := os.fork()) == 0:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            status = 1
+            try:
+                with _environment(self.ovs.env), out.open("w") as text, redirect_stdout(text), redirect_stderr(text):
+                    status = run_xenoovs(argv)
+            finally:
+                os._exit(status)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGINT)
+            exit_code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        said = Said((command, balancer, *options), len(self.record.bursts), exit_code, out.read_text(), "")
+        self.record.said.append(said)
 
     def judge(self, balancer: str) -> None:
         """Let xenoovs judge what the last look has recorded; nothing is sent meanwhile."""
@@ -170,13 +195,13 @@ class Bench:
 
     def restart_ovs(self) -> None:
         """Restart ovs-vswitchd alone, and put the program back, which no ovs-vswitchd keeps."""
-        self._forgotten += 1
+        self._forgotten, self._changed = self._forgotten + 1, False
         switch.restart_vswitchd(self.ovs)
         self.add_flows(self.record.program + self.record.extra_flows)
 
     def purge(self) -> None:
         """Make OVS forget all megaflows (`revalidator/purge`), so that it asks the NIC anew."""
-        self._forgotten += 1
+        self._forgotten, self._changed = self._forgotten + 1, False
         self.ovs.appctl("revalidator/purge")
 
     def close(self) -> None:
@@ -189,6 +214,7 @@ class Bench:
             switch.stop_ovs(self._ovs)
             self.record.ovs_log = [line for line in switch.log(self._ovs) if not _is_noise(line)]
         nic.set_max_rules(nic.DEFAULT_MAX_RULES)
+        nic.set_tcp_flags("Y")
         for port in nic.PORTS:
             nic.set_hw_tc_offload(port, "on")
         for port in self._veths:

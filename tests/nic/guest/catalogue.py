@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tests.nic.guest.bench import Bench
-from tests.nic.guest.scenarios import accepted, ageing, beside, refused, setup
+from tests.nic.guest.scenarios import accepted, ageing, beside, draining, refused, setup
 
 SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "accepted": accepted.accepted,
@@ -26,6 +26,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "idle": ageing.idle,
     "evicted": ageing.evicted,
     "flow_limit": ageing.flow_limit,
+    "drain": draining.drain,
     "conntrack": beside.conntrack,
     "select_group": beside.select_group,
 }

@@ -9,6 +9,8 @@ from ipaddress import IPv4Address, ip_address
 CLIENT_MAC = "02:00:00:00:00:01"
 VIP_MAC = "02:00:5e:10:00:01"
 VIP = "10.3.10.45"
+SYN, ACK = 0x02, 0x10
+"""Flags of TCP (RFC 9293, section 3.1)."""
 
 _FRAME_BYTES = 100
 _ETHERNET_BYTES = 14
@@ -21,7 +23,7 @@ _PROTOCOLS = {"icmp": _ICMP, "tcp": _TCP, "udp": _UDP}
 class Kind:
     """What the packets of a burst have in common; an IPv6 destination makes them IPv6 (never ICMP).
 
-    `tos` is the whole byte; `port` the L4 destination, which ICMP has not.
+    `tos` is the whole byte; `port` and `source_port` are of L4, which ICMP has not; `flags` are those of TCP.
     """
 
     destination: str = VIP
@@ -29,6 +31,8 @@ class Kind:
     port: int = 53
     tos: int = 0
     mac: str = VIP_MAC
+    source_port: int = 4000
+    flags: int = ACK
 
     def frame(self, source: str) -> bytes:
         """A frame of 100 bytes from the address `source`."""
@@ -46,9 +50,11 @@ class Kind:
             return echo[:2] + struct.pack("!H", checksum(echo)) + echo[4:]
         pseudo = addresses + struct.pack("!II", size, _PROTOCOLS[self.protocol])
         if self.protocol == "udp":
-            datagram = struct.pack("!HHHH", 4000, self.port, size, 0).ljust(size, b"\0")
+            datagram = struct.pack("!HHHH", self.source_port, self.port, size, 0).ljust(size, b"\0")
             return datagram[:6] + struct.pack("!H", checksum(pseudo + datagram)) + datagram[8:]
-        segment = struct.pack("!HHIIBBHHH", 4000, self.port, 1, 1, 0x50, 0x10, 8192, 0, 0).ljust(size, b"\0")
+        segment = struct.pack("!HHIIBBHHH", self.source_port, self.port, 1, 1, 0x50, self.flags, 8192, 0, 0).ljust(
+            size, b"\0"
+        )
         return segment[:16] + struct.pack("!H", checksum(pseudo + segment)) + segment[18:]
 
 

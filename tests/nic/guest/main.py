@@ -15,18 +15,13 @@ from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.guest.nic import load_nic, unload_nic
 from tests.nic.guest.record import Record
 from tests.nic.guest.wire import Wire
-from xenoovs.cli import doctor_case
 from xenoovs.lab.nic.guest.prepare import wait_for_cores
 from xenoovs.switch.process import run
-
-_SAMPLED_PACKETS = 256
 
 
 def main() -> None:
     """One line of JSON a scenario: its name, and its record."""
     job = json.loads(sys.stdin.read())
-    # Emulated, each of the packets by which doctor weighs flows of others takes milliseconds.
-    doctor_case.MAX_PACKETS = _SAMPLED_PACKETS
     wires = load_nic(job["module"])
     wait_for_cores()
     for name in job["scenarios"]:

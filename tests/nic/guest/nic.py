@@ -70,6 +70,11 @@ def set_max_rules(limit: int) -> None:
     (_PARAMETERS / "max_rules").write_text(f"{limit}\n")
 
 
+def set_tcp_flags(state: str) -> None:
+    """Whether the NIC takes rules that match flags of TCP: `Y` or `N`. Those that it has stay."""
+    (_PARAMETERS / "tcp_flags").write_text(f"{state}\n")
+
+
 def set_hw_tc_offload(port: str, state: str) -> None:
     """`ethtool -K PORT hw-tc-offload STATE`; state is `on` or `off`."""
     run(["ethtool", "-K", port, "hw-tc-offload", state])

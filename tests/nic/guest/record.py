@@ -30,6 +30,8 @@ class Look:
     bursts: int
     forgotten: int
     """How often OVS was made to forget all its megaflows before: counters begin anew each time."""
+    changed: bool
+    """Whether flows of ours were changed since: a megaflow that got other actions by that is a new entry of the NIC."""
     flows: str
     """`ovs-ofctl --names dump-flows`."""
     megaflows: str

@@ -8,7 +8,8 @@
  * transmits leaves at its wire end. The debugfs files "rules" and "ports" tell what really happened.
  *
  *   ports.c    devices, the path of a frame, the module
- *   rules.c    flower rules to table entries, lookup, counters
+ *   match.c    headers of frames, flower matches to key and mask
+ *   rules.c    the table: add, remove, look up, count
  *   actions.c  flower actions to steps, and their execution on a frame
  *   truth.c    debugfs
  */
@@ -28,6 +29,7 @@ struct headers {
 	struct flow_dissector_key_ipv4_addrs ipv4;
 	struct flow_dissector_key_ipv6_addrs ipv6;
 	struct flow_dissector_key_ports ports;
+	struct flow_dissector_key_tcp tcp;
 };
 
 struct counter {
@@ -80,11 +82,15 @@ extern unsigned int n_ports;
 struct port *port_of_representor(const struct net_device *dev);
 void leave(struct sk_buff *skb, struct port *port);
 
+/* match.c */
+void match_init(void);
+void parse_frame(struct sk_buff *skb, struct headers *headers);
+bool matches(const struct rule *rule, const struct headers *headers);
+int parse_match(struct rule *rule, const struct flow_rule *flower, struct netlink_ext_ack *extack);
+
 /* rules.c */
 extern struct list_head rules;
 extern struct mutex rules_lock;
-void rules_init(void);
-void parse_frame(struct sk_buff *skb, struct headers *headers);
 struct rule *find_rule(const struct port *ingress, const struct headers *headers);
 int port_block_cb(enum tc_setup_type type, void *type_data, void *cb_priv);
 

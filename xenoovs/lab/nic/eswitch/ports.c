@@ -167,7 +167,7 @@ static int __init eswitch_init(void)
 {
 	char wire[IFNAMSIZ];
 
-	rules_init();
+	match_init();
 	for (n_ports = 0; n_ports < n_names; n_ports++) {
 		struct port *port = &ports[n_ports];
 

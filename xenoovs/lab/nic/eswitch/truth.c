@@ -29,6 +29,7 @@ static const struct {
 	FIELD("ip6_dst", ipv6.dst),
 	FIELD("l4_src", ports.src),
 	FIELD("l4_dst", ports.dst),
+	FIELD("tcp_flags", tcp.flags),
 };
 
 static const char * const bases[] = {
