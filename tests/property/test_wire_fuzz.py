@@ -31,11 +31,18 @@ def _damaged(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
+_MODIFY_WITH_IMPORTANCE = bytes.fromhex(
+    "050e0038 00000000 00000000 00000000 00000000 00000000 00020000"
+    "00000000 00000000 ffffffff ffffffff 00000001 00010004 00000000"
+)
+
+
 @settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.binary(max_size=64) | _any_message() | _damaged())
 @example(data=b"")
 @example(data=bytes.fromhex("05130010000000010001000000000000"))
 @example(data=bytes.fromhex("050e0008 00000001"))
+@example(data=_MODIFY_WITH_IMPORTANCE)
 def test_any_bytes_are_a_message_or_a_wire_error(data: bytes) -> None:
     received = _decode(data)
     if isinstance(received, WireError):

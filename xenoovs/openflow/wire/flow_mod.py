@@ -83,7 +83,10 @@ def _encode(mod: FlowMod, xid: int, instructions: _Encode, match: bytes) -> byte
 
 
 def decode_flow_mod(body: Reader, names: Mapping[int, str]) -> FlowMod | None:
-    """None for a command that is not strict, for one with a filter, and for one of all tables. Raises WireError."""
+    """None for a command that is not strict, for one with a filter, and for one of all tables. Raises WireError.
+
+    A switch heeds cookie and options of an add alone, and no actions of a delete (OpenFlow 1.4.0, 6.4).
+    """
     cookie, cookie_mask, table, number, idle, hard, priority, _, out_port, out_group, flags, importance = body.unpack(
         _FLOW_MOD, "a flow-mod"
     )
@@ -91,5 +94,7 @@ def decode_flow_mod(body: Reader, names: Mapping[int, str]) -> FlowMod | None:
     actions = decode_instructions(body, names)
     if number not in _COMMAND_OF or table > MAX_TABLE or cookie_mask or (out_port, out_group) != (ANY, _ANY_GROUP):
         return None
-    options = words_of(Options(idle, hard, flags, importance))
-    return FlowMod(_COMMAND_OF[number], Flow(FlowKey(table, priority, match), cookie, actions, options))
+    command, key = _COMMAND_OF[number], FlowKey(table, priority, match)
+    if command is Command.ADD:
+        return FlowMod(command, Flow(key, cookie, actions, words_of(Options(idle, hard, flags, importance))))
+    return FlowMod(command, Flow(key, 0, () if command is Command.DELETE else actions))
