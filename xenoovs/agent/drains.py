@@ -9,6 +9,7 @@ from xenoovs.compile.drain import Situation, settle_s, with_drains
 from xenoovs.compile.draining import Draining, Rests, drains_of
 from xenoovs.compile.holding import is_learned
 from xenoovs.compile.program import Outages, Program
+from xenoovs.datapath.megaflow import MAX_IDLE_S
 from xenoovs.model.drain import DrainMode
 from xenoovs.openflow.flow import Flow, ObservedFlow
 from xenoovs.switch.api import BridgeState, Switch
@@ -47,7 +48,8 @@ class Drains:
         settling_s = settle_s(bridge.max_revalidator_ms)
         situation = Situation(bridge.ofports, look.out, resting, settling_s)
         program = with_drains(target, held, situation)
-        drains = drains_of(program, held, settle_s=settling_s)
+        idle_s = MAX_IDLE_S if bridge.max_idle_ms is None else bridge.max_idle_ms / 1000
+        drains = drains_of(program, held, settle_s=settling_s, idle_s=idle_s)
         return program, (drains, _look_s(drains) if drains else None)
 
 

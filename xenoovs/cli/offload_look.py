@@ -14,6 +14,7 @@ from xenoovs.cli.planning import compile_near
 from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.compile.program import Program
 from xenoovs.datapath.match import match_of
+from xenoovs.datapath.megaflow import MAX_IDLE_S
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import SwitchError
 from xenoovs.errors.words import counted
@@ -25,7 +26,7 @@ from xenoovs.verify.detrace import parse_detrace
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Oddity, OffloadFindings
 from xenoovs.verify.hints import Hints
-from xenoovs.verify.offload import MAX_IDLE_S, Surroundings, check_dump
+from xenoovs.verify.offload import Surroundings, check_dump
 from xenoovs.verify.taken import name_takers
 from xenoovs.verify.traffic import missing_flows
 from xenoovs.verify.widened import OwnMask, name_foreign

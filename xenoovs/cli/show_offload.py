@@ -213,7 +213,10 @@ def _show_widening(widening: Widening) -> None:
     say(f"widened ({widening.megaflows}): {told}", indent="  ", fg="yellow")
     _show_flows(widening.flows)
     if not widening.flows:
-        click.echo("  none found (a dump holds no flows: give them with --from-flows)")
+        click.echo(
+            "  none found (a dump holds no flows: give them with --from-flows). Else these are left from before a\n"
+            "  change, as a drain is: they stay while packets come; `ovs-appctl revalidator/purge` makes them anew"
+        )
 
 
 def _show_taking(taking: Taking) -> None:

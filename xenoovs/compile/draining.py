@@ -12,13 +12,11 @@ from xenoovs.compile.movement import Destination, destination_of, source_of, sta
 from xenoovs.compile.overlaps import Overlaps
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Outages, Program, ServiceProgram
+from xenoovs.datapath.megaflow import MAX_IDLE_S
 from xenoovs.model.service import Protocol
 from xenoovs.openflow.cookie import service_of
 from xenoovs.openflow.flow import Flow, ObservedFlow
 from xenoovs.openflow.value import render_mac
-
-_ENTRY_LIVES_S = 10
-"""After its last packet (ovs-vswitchd.conf.db(5), max-idle)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +75,11 @@ class Rests:
 
 
 def drains_of(
-    program: Program, observed: Iterable[ObservedFlow], *, settle_s: float = SETTLE_S
+    program: Program, observed: Iterable[ObservedFlow], *, settle_s: float = SETTLE_S, idle_s: float = MAX_IDLE_S
 ) -> tuple[Draining, ...]:
     """The drains of a program on a switch, in the order of its services. `observed`: what the switch has now.
 
-    `settle_s`: how long blocks settle there.
+    `settle_s`: how long blocks settle there. `idle_s`: how long megaflows stay after their last packet.
     """
     seen = tuple(observed)
     ages = {each.area: each.age_s for held in holdings_of(seen).values() for each in held if each.is_pinned}
@@ -90,7 +88,7 @@ def drains_of(
         replace(
             _draining(service, ages, settle_s),
             connections=_connections(service, learned),
-            entries=_entries(service, seen),
+            entries=_entries(service, seen, idle_s),
         )
         for service in program.services
         if service.pins
@@ -140,7 +138,7 @@ def _connections(service: ServiceProgram, learned: Iterable[Flow]) -> int:
     return sum(any(pin.new == destination_of(flow) for pin in pins.meeting(*source_of(flow))) for flow in mine)
 
 
-def _entries(service: ServiceProgram, seen: Iterable[ObservedFlow]) -> int:
+def _entries(service: ServiceProgram, seen: Iterable[ObservedFlow], idle_s: float) -> int:
     """As many as packets come to the moving blocks while an entry lives: each connection that has one sent one."""
     if service.service.claim.protocol not in (None, Protocol.TCP):
         return 0
@@ -153,4 +151,4 @@ def _entries(service: ServiceProgram, seen: Iterable[ObservedFlow]) -> int:
         and service_of(each.flow.cookie) == service.service_id
         and pins.meeting(*source_of(each.flow))
     )
-    return ceil(sum(rates) * _ENTRY_LIVES_S)
+    return ceil(sum(rates) * idle_s)

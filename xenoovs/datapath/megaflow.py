@@ -11,6 +11,9 @@ from enum import Enum
 
 from xenoovs.datapath.value import MaskedValue, parse_masked, parse_number
 
+MAX_IDLE_S = 10.0
+"""How long a megaflow stays after its last packet where nothing else is set (ovs-vswitchd.conf.db(5), max-idle)."""
+
 
 class Offloaded(Enum):
     """What the datapath says of hardware. PARTIAL: the NIC matches and marks, the CPU acts."""

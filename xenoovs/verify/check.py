@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from xenoovs.datapath.match import match_of
-from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow
 from xenoovs.datapath.tc import TcFilter
 from xenoovs.datapath.value import MaskedValue
 from xenoovs.openflow.field import Field
@@ -25,9 +25,6 @@ from xenoovs.verify.taken import TakenCounter
 from xenoovs.verify.torn import TornLines
 from xenoovs.verify.verdict import Verdict
 from xenoovs.verify.widened import OwnMask, WideningCounter, WideningKey
-
-MAX_IDLE_S = 10.0
-"""How long a megaflow stays after its last packet where nothing else is set (ovs-vswitchd.conf.db(5), max-idle)."""
 
 _NEARLY = 0.8
 """Of max-idle: what is left is less than the 2 s by which the counters of hardware may lag (offloaded-stats-delay)."""

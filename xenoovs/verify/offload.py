@@ -11,11 +11,11 @@ from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import read_line
 from xenoovs.errors import ParseError
 from xenoovs.verify.alike import AlikeLines
-from xenoovs.verify.check import MAX_IDLE_S, Check, Surroundings
+from xenoovs.verify.check import Check, Surroundings
 from xenoovs.verify.expected import ExpectedService
 from xenoovs.verify.findings import OffloadFindings
 
-__all__ = ["MAX_IDLE_S", "Surroundings", "check_dump", "check_offload"]
+__all__ = ["Surroundings", "check_dump", "check_offload"]
 
 
 def check_offload(

@@ -170,6 +170,12 @@ def test_what_is_told(drained: Program) -> None:
     assert told == Draining("s", (("b1", "b0"),), blocks=1, left_s=40.0, connections=0, entries=2)
 
 
+def test_entries_that_live_longer_are_more(drained: Program) -> None:
+    on = moving(drained, pinning(1, 0, 0), age_s=20.0)
+    (told,) = drains_of(on, seen(on, age_s=20.0, packets=4), idle_s=300.0)
+    assert told.entries == 60
+
+
 def test_udp_takes_no_entry_for_a_connection() -> None:
     before = compile_program(pinning(1, 1, protocol=Protocol.UDP))
     after = moving(before, pinning(1, 0, protocol=Protocol.UDP))
