@@ -95,10 +95,16 @@ def _wrap(cell: str, room: int) -> list[str]:
     return textwrap.wrap(cell, room, **_WHOLE_WORDS) or [cell]
 
 
+_ALMOST, _ALL = 0.9999, 1 - 1e-12
+"""The largest share below all that is shown, and what counts as all: a sum of parts may be off by so much."""
+
+
 def percent(share: Fraction | float | None) -> str:
-    """A share 0..1 with two decimals at most; `-` for none."""
+    """A share 0..1 with two decimals at most; `-` for none. What is not all is never 100 %."""
     if share is None:
         return "-"
+    if _ALMOST < share < _ALL:
+        share = _ALMOST
     text = f"{float(share) * 100:.2f}".rstrip("0").rstrip(".")
     return f"{text} %"
 

@@ -92,7 +92,8 @@ def _conclusion(found: Lint) -> str:
     parts = []
     if found.program is not None:
         entries = "" if found.entries is None else f", {counted(found.entries, 'entry', 'entries')} for the services"
-        parts.append(f"{describe(found.program)}{entries}")
+        is_full = any(finding.cost is Cost.TABLE_FULL for finding in found.costs)
+        parts.append(f"{describe(found.program)}{entries}{', more than the table holds' if is_full else ''}")
     if found.dump is not None and found.program is not None:
         parts.append(f"flows of others: {describe(found.dump) if found.dump.flows else 'none'}")
     elif found.dump is not None:

@@ -228,7 +228,9 @@ def _show_taking(taking: Taking) -> None:
     say(f"taken by others ({taking.megaflows}): {told}", indent="  ", fg="yellow" if taking.is_drop else "red")
     click.echo(f"  {render_match(taking.match)} -> {taking.actions}")
     if taking.flows:
-        click.echo("  by this flow of somebody else:")
+        # Several where some ask for what xenoovs does not know, so that one of them took the packets.
+        which = "this flow" if len(taking.flows) == 1 else "one of these flows"
+        click.echo(f"  by {which} of somebody else:")
         _show_flows(taking.flows)
     else:
         click.echo("  no flow above ours found; see `xenoovs plan`, and give the flows of a dump with --from-flows")

@@ -132,6 +132,8 @@ def serving(control: Control, wanted: Mapping[Uplinks, LiveSwitch | None]) -> It
         deadline = monotonic() + _FIRST_PATIENCE_S
         for place in places:
             place.wait(patience_s=max(0.0, deadline - monotonic()))
+        if control.attach:
+            _quicken(server, wanted)
         if control.redundant or len(places) > 1:
             # One that stands by does what it should, and may do so for months; and nobody waits for another bridge.
             notify("READY=1")
@@ -205,6 +207,20 @@ def _attach(control: Control, server: Server, uplinks: Uplinks, *, local: LiveSw
     _require_same_namespace(local, server.local_target)
     beside = None if control.redundant else frozenset[str]()
     attach(local.endpoint, bridge, target=server.local_target, beside=beside)
+
+
+def _quicken(server: Server, wanted: Mapping[Uplinks, LiveSwitch | None]) -> None:
+    """A bridge that comes later keeps the longer pace of its Open vSwitch, which is no reason to end."""
+    from xenoovs.agent.log import warn
+    from xenoovs.errors import SwitchError
+    from xenoovs.switch.attach import quicken
+
+    here = {local.endpoint for local in wanted.values() if local is not None}
+    for endpoint in here:
+        try:
+            quicken(endpoint, target=server.local_target)
+        except SwitchError as problem:
+            warn("a bridge may take 8 s to come back to this controller", reason=str(problem))
 
 
 def _require_same_namespace(local: LiveSwitch, target: str) -> None:

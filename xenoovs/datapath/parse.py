@@ -17,6 +17,7 @@ from xenoovs.errors import ParseError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
 _REMARK = re.compile(r", (dp-[a-z0-9-]+):", re.ASCII)
+_NEXT = re.compile(r"ufid:[0-9a-f]{8}-| actions:", re.ASCII)
 _COUNT = re.compile(r"[0-9]{1,20}", re.ASCII)
 _USED = re.compile(r"(-?[0-9]{1,12}\.[0-9]{1,6})s", re.ASCII)
 _USUAL = re.compile(
@@ -31,6 +32,15 @@ _LONG = 4096
 """Characters. Longer text is rare, and is not kept to be found again: it would fill the memory."""
 
 _OFFLOADED = {"yes": Offloaded.YES, "partial": Offloaded.PARTIAL}
+
+
+class _ValueTextError(Exception):
+    """The statistic `name` is missing, or its value is none of `expected`."""
+
+    def __init__(self, name: str, expected: str) -> None:
+        super().__init__(f"expected {expected}")
+        self.name = name
+        self.expected = expected
 
 
 def parse_dump(text: str | Iterable[str]) -> Iterator[Megaflow]:
@@ -76,20 +86,30 @@ def parse_megaflow(line: str, *, number: int | None = None) -> Megaflow:
         return usual
     try:
         keys, statistics = _split_head(head.removesuffix(","))
-        return Megaflow(
-            statistics.pop("ufid", None),
-            keys,
-            _count(statistics.pop("packets", None), "packets"),
-            _count(statistics.pop("bytes", None), "bytes"),
-            _used(statistics.pop("used", None)),
-            statistics.pop("flags", None),
-            _offloaded(statistics.pop("offloaded", None)),
-            statistics.pop("dp", None),
-            actions,
-            (*statistics.items(), *remarks),
-        )
+        return _megaflow(keys, statistics, actions, remarks)
+    except _ValueTextError as error:
+        at = f", {head}".find(f", {error.name}:")
+        raise ParseError(text=line, offset=len(head) if at < 0 else at, expected=error.expected, line=number) from None
     except KeyTextError as error:
         raise ParseError(text=line, offset=error.offset, expected=error.expected, line=number) from None
+
+
+def _megaflow(
+    keys: tuple[Key, ...], statistics: dict[str, str], actions: tuple[str, ...], remarks: tuple[tuple[str, str], ...]
+) -> Megaflow:
+    """Raises _ValueTextError. What has no field is kept, in its order."""
+    return Megaflow(
+        statistics.pop("ufid", None),
+        keys,
+        _count(statistics.pop("packets", None), "packets"),
+        _count(statistics.pop("bytes", None), "bytes"),
+        _used(statistics.pop("used", None)),
+        statistics.pop("flags", None),
+        _offloaded(statistics.pop("offloaded", None)),
+        statistics.pop("dp", None),
+        actions,
+        (*statistics.items(), *remarks),
+    )
 
 
 def _usual(head: str, actions: tuple[str, ...], remarks: tuple[tuple[str, str], ...]) -> Megaflow | None:
@@ -101,7 +121,7 @@ def _usual(head: str, actions: tuple[str, ...], remarks: tuple[tuple[str, str], 
     try:
         parsed = _parse_keys(keys, 0)
         used_s = _used(used)
-    except KeyTextError:
+    except (KeyTextError, _ValueTextError):
         return None
     known = None if offloaded is None else _OFFLOADED[offloaded]
     return Megaflow(ufid, parsed, int(packets), int(size), used_s, flags, known, layer, actions, remarks)
@@ -111,9 +131,12 @@ def _usual(head: str, actions: tuple[str, ...], remarks: tuple[tuple[str, str], 
 def _split_tail(text: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """The actions and the remarks behind them. Raises KeyTextError for actions that end too early.
 
-    A torn line must not be read as one that sends packets elsewhere. No actions at all are written `drop`
-    (format_odp_actions of lib/odp-util.c).
+    A torn line must not be read as one that sends packets elsewhere, nor two that have lost the line break between
+    them. No actions at all are written `drop` (format_odp_actions of lib/odp-util.c).
     """
+    glued = _NEXT.search(text)
+    if glued is not None:
+        raise KeyTextError(glued.start(), "the end of the line before another megaflow")
     actions, *remarks = _REMARK.split(text)
     parts = split_actions(actions)
     if "" in parts or actions.count("(") != actions.count(")"):
@@ -195,7 +218,7 @@ def _key(name: str, inner: str) -> Key:
 
 def _count(text: str | None, name: str) -> int:
     if text is None or not _COUNT.fullmatch(text):
-        raise KeyTextError(0, f"'{name}:' and a number")
+        raise _ValueTextError(name, f"'{name}:' and a number")
     return int(text)
 
 
@@ -205,7 +228,7 @@ def _used(text: str | None) -> float | None:
         return None
     found = _USED.fullmatch(text or "")
     if not found:
-        raise KeyTextError(0, "'used:never' or 'used:' and seconds")
+        raise _ValueTextError("used", "'used:never' or 'used:' and seconds")
     return float(found[1])
 
 
@@ -213,5 +236,5 @@ def _offloaded(text: str | None) -> Offloaded | None:
     if text is None:
         return None
     if text not in _OFFLOADED:
-        raise KeyTextError(0, "'offloaded:yes' or 'offloaded:partial'")
+        raise _ValueTextError("offloaded", "'offloaded:yes' or 'offloaded:partial'")
     return _OFFLOADED[text]

@@ -41,4 +41,21 @@ def attach(endpoint: Endpoint, bridge: str, *, target: str, beside: frozenset[st
         # `set-controller` would make all rows anew, and so drop the connections of the others.
         words += ["--", "--id=@new", "create", "controller", f'target="{target}"', *pace]
         words += ["--", "add", "bridge", bridge, "controller", "@new"]
-    run(["ovs-vsctl", f"--db={endpoint.db}", f"--timeout={_TIMEOUT_S}", *words], timeout_s=_TIMEOUT_S + 5)
+    _vsctl(endpoint, *words)
+
+
+def quicken(endpoint: Endpoint, *, target: str) -> None:
+    """Let Open vSwitch obey the max_backoff of `target`, which is connected now. Raises CommandFailed.
+
+    It reads max_backoff only for connections that are there, and only when something in its database changes
+    (ofservice_reconfigure() of ofproto/connmgr.c, measured with 3.1): else it asks a dead controller every 8 s. So the
+    value is changed, and changed back.
+    """
+    rows = _vsctl(endpoint, "--bare", "--columns=_uuid", "find", "controller", f'target="{target}"').split()
+    for row in rows:
+        for pace_ms in (_BACKOFF_MS + 1, _BACKOFF_MS):
+            _vsctl(endpoint, "set", "controller", row, f"max_backoff={pace_ms}")
+
+
+def _vsctl(endpoint: Endpoint, *words: str) -> str:
+    return run(["ovs-vsctl", f"--db={endpoint.db}", f"--timeout={_TIMEOUT_S}", *words], timeout_s=_TIMEOUT_S + 5).stdout

@@ -61,6 +61,7 @@ def test_a_backend_behind_the_same_port_twice_is_fine_but_the_table_can_be_too_s
     said = xenoovs("lint", config, "--table-size", 3)
     assert said.status == 2
     assert "4 entries needed, 3 there: the rest, 1, in software" in said.out
+    assert said.out.splitlines()[-1].endswith("4 entries for the services, more than the table holds")
 
 
 def test_costs_have_numbers(xenoovs: CommandLine, tmp_path: Path) -> None:

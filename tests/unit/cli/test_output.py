@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from fractions import Fraction
 
 import pytest
 
 from xenoovs.cli import output
-from xenoovs.cli.output import print_table, say
+from xenoovs.cli.output import percent, print_table, say
 
 HEADERS = ["CHECK", "N", "SEEN"]
 ROWS = [["one", "7", "short"], ["two", "8", "words that need much more room than there is"]]
@@ -53,3 +54,20 @@ def test_a_pipe_gets_every_column_and_one_line_a_row(columns: None, capsys: pyte
 def test_sentences_are_wrapped_between_words(columns: None, capsys: pytest.CaptureFixture[str]) -> None:
     say("  why: it takes long to say", indent="       ")
     assert capsys.readouterr().out.splitlines() == ["  why: it takes long", "       to say"]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (1.0, "100 %"),
+        (Fraction(1), "100 %"),
+        (sum([0.1] * 10), "100 %"),
+        (1 - 1e-8, "99.99 %"),
+        (Fraction(10**9 - 1, 10**9), "99.99 %"),
+        (0.9999, "99.99 %"),
+        (0.3344, "33.44 %"),
+        (None, "-"),
+    ],
+)
+def test_what_is_not_all_is_never_a_hundred_percent(share: Fraction | float | None, text: str) -> None:
+    assert percent(share) == text

@@ -68,6 +68,15 @@ def test_a_line_torn_in_its_actions_is_not_one_that_sends_packets_elsewhere(torn
         parse_megaflow(line)
 
 
+@pytest.mark.parametrize(
+    "other", [GOOD, f"ufid:6dbaa396-6ce1-47de-a76c-1ee429391785, {GOOD}", "ufid:6dbaa396-6ce1-47de"]
+)
+def test_two_lines_without_a_break_are_not_one_that_sends_packets_elsewhere(other: str) -> None:
+    with pytest.raises(ParseError, match="expected the end of the line before another megaflow") as caught:
+        parse_megaflow(GOOD + other)
+    assert caught.value.offset >= len(GOOD)
+
+
 def test_header_lines_and_empty_lines_are_skipped() -> None:
     text = f"flow-dump from pmd on cpu core: 3\n{GOOD}\n\nflow-dump from the main thread:\n{GOOD}\n"
     assert len(list(parse_dump(text))) == 2
@@ -88,8 +97,13 @@ def test_a_torn_line_is_reported_in_its_place_and_the_rest_is_read() -> None:
         (GOOD.replace("0.0.0.3)", "0.0.0.3"), len("in_port(p0),eth_type(0x0800),ipv4(src=1.2.3.7/0.0.0.3") + 1),
         (GOOD.replace("bytes:98", "bytes 98"), GOOD.index("bytes") + 1),
         (GOOD.replace("bytes:98", "packets:1"), GOOD.index("bytes") + 1),
-        (GOOD.replace("used:0.1s", "used:soon"), 1),
-        (GOOD.replace("used:0.1s", "used:0.1s, offloaded:no"), 1),
+        (GOOD.replace("used:0.1s", "used:soon"), GOOD.index("used") + 1),
+        (GOOD.replace("used:0.1s", "used:0.1s, offloaded:no"), GOOD.index(", actions") + 3),
+        (f"packets:many, {GOOD.replace(' packets:1,', '')}", 1),
+        (
+            GOOD.replace(" bytes:98,", ""),
+            len("in_port(p0),eth_type(0x0800),ipv4(src=1.2.3.7/0.0.0.3), packets:1, used:0.1s,") + 1,
+        ),
     ],
 )
 def test_a_bad_line_is_refused_with_line_and_column(line: str, column: int) -> None:
