@@ -99,6 +99,11 @@ class ConfigFile:
         return self._newest if self.problem is not None or self.candidate is not None else ""
 
     @property
+    def balancers(self) -> tuple[Balancer, ...]:
+        """The one in use, and the one that waits to be tried."""
+        return (self.balancer,) if self.candidate is None else (self.balancer, self.candidate.balancer)
+
+    @property
     def good(self) -> Candidate:
         """The last good text."""
         return Candidate(self.balancer, self.digest)
