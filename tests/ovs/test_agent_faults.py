@@ -43,6 +43,17 @@ def test_flows_come_back_after_a_restart_of_the_switch(own_ovs: DummyOvs, config
         assert agent.foreign == 0
 
 
+def test_a_switch_that_is_killed_is_told_without_any_other_reason_for_a_round(own_ovs: DummyOvs, config: Path) -> None:
+    """Its sockets stay in the file system, and the next comparison may be an hour away."""
+    with own_ovs.bridge(), running_agent(config, own_ovs.ovs.directory, resync_s=3600.0) as agent:
+        eventually(lambda: agent.rounds == 1, "flows at first")
+        os.kill(own_ovs.ovs.pids()[0], signal.SIGKILL)
+        eventually(lambda: "is ovs-vswitchd running?" in agent.report.last_error, "the agent says so")
+        start_vswitchd(own_ovs.ovs, datapath=Datapath.DUMMY)
+        eventually(lambda: agent.rounds == 2, "flows after the restart")
+        eventually(lambda: agent.report.last_error == "", "nothing is wrong any more")
+
+
 def test_flows_come_back_on_a_bridge_made_anew(dummy_ovs: DummyOvs, config: Path) -> None:
     with dummy_ovs.bridge() as bridge, running_agent(config, dummy_ovs.ovs.directory) as agent:
         eventually(lambda: len(flows(bridge)) == FLOWS, "flows at first")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import finish, start
+from tests.command_line import CommandLine, finish, start
 from tests.ovs.dummy import DummyBridge
 from tests.patience import eventually
 from tests.probe_support import FAR_MAC, inside_ip, two_namespaces
@@ -125,3 +125,39 @@ def test_a_mac_that_changes_while_its_backend_is_out(
     assert flows() == [line.replace(FAR_MAC, OTHER_MAC) for line in lent]
     reconciler.round(config, {}, now_s=0.0)
     assert flows() == [line.replace(FAR_MAC, OTHER_MAC) for line in before]
+
+
+@pytest.fixture
+def told_by_mac(namespaces: tuple[str, str], bridge: DummyBridge, tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """The config of a running agent in which every backend has its MAC; and the same with one address alone."""
+    by_address = CONFIG.format(near=namespaces[0], address="192.0.2.2").replace(", interface: n0", "")
+    by_address = by_address[: by_address.index("      - {name: other")]
+    file = tmp_path / "c.yaml"
+    file.write_text(by_address.replace("far,", f"far, mac: {OTHER_MAC},"))
+    process = start("agent", file, "--db", bridge.ovs.db)
+    try:
+        eventually(lambda: OTHER_MAC in "".join(bridge.dump_flows(version="OpenFlow14")), "flows at first")
+        yield file, by_address
+    finally:
+        process.terminate()
+        finish(process)
+
+
+def test_a_config_by_address_alone_is_taken_by_a_running_agent(
+    told_by_mac: tuple[Path, str], bridge: DummyBridge
+) -> None:
+    """No backend of the config before had to be found, so nobody had looked for any."""
+    file, by_address = told_by_mac
+    file.write_text(by_address)
+    eventually(lambda: FAR_MAC in "".join(bridge.dump_flows(version="OpenFlow14")), "the MAC that was found")
+
+
+def test_a_backend_that_comes_to_the_network_after_its_config_is_found(
+    told_by_mac: tuple[Path, str], namespaces: tuple[str, str], bridge: DummyBridge, xenoovs: CommandLine
+) -> None:
+    file, by_address = told_by_mac
+    file.write_text(by_address.replace("192.0.2.2", "192.0.2.50"))
+    said = "no MAC is known for 192.0.2.50 (web/far)"
+    eventually(lambda: said in xenoovs("status", "--db", bridge.ovs.db).out, "the agent says so")
+    inside_ip(namespaces[1], "addr", "add", "192.0.2.50/24", "dev", "f0")
+    eventually(lambda: FAR_MAC in "".join(bridge.dump_flows(version="OpenFlow14")), "the MAC that was found")

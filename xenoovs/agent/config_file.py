@@ -6,13 +6,15 @@ or its weights impossible.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from stat import S_ISREG
 
-from xenoovs.config.load import load_config, parse_config
+from xenoovs.config.load import parse_config
 from xenoovs.config.text import MAX_SIZE_BYTES
-from xenoovs.errors import XenoovsError
+from xenoovs.errors import ConfigUnreadable, XenoovsError
 from xenoovs.model.balancer import Balancer
 
 _DIGITS = 12
@@ -37,8 +39,9 @@ class ConfigFile:
         """Raises ConfigError, ConfigUnreadable: without any good config there is nothing to keep."""
         self.path = path
         self._stamp = self._look()
-        self.balancer: Balancer = load_config(path)
-        self.digest = self._newest = _digest(self._read())
+        data = _read(path)
+        self.balancer: Balancer = parse_config(data, file=str(path))
+        self.digest = self._newest = _digest(data)
         self.candidate: Candidate | None = None
         self.problem: XenoovsError | None = None
 
@@ -56,12 +59,17 @@ class ConfigFile:
         if stamp == self._stamp and not always:
             return False
         self._stamp = stamp
-        data = self._read()
+        try:
+            data = _read(self.path)
+        except ConfigUnreadable as problem:
+            is_news = always or self._newest != "" or str(problem) != str(self.problem)
+            self._newest, self.candidate, self.problem = "", None, problem
+            return is_news
         if _digest(data) == self._newest and not (always and self.problem is not None):
             return False
         self._newest = _digest(data)
         try:
-            balancer = load_config(self.path) if data is None else parse_config(data, file=str(self.path))
+            balancer = parse_config(data, file=str(self.path))
         except XenoovsError as problem:
             self.candidate, self.problem = None, problem
             return True
@@ -91,6 +99,11 @@ class ConfigFile:
         return self._newest if self.problem is not None or self.candidate is not None else ""
 
     @property
+    def balancers(self) -> tuple[Balancer, ...]:
+        """The one in use, and the one that waits to be tried."""
+        return (self.balancer,) if self.candidate is None else (self.balancer, self.candidate.balancer)
+
+    @property
     def good(self) -> Candidate:
         """The last good text."""
         return Candidate(self.balancer, self.digest)
@@ -102,13 +115,22 @@ class ConfigFile:
             return None
         return seen.st_ino, seen.st_mtime_ns, seen.st_size
 
-    def _read(self) -> bytes | None:
-        try:
-            with self.path.open("rb") as stream:
-                return stream.read(MAX_SIZE_BYTES + 1)
-        except OSError:
-            return None
+
+def _read(path: Path) -> bytes:
+    """The bytes of a regular file. Raises ConfigUnreadable; never waits for the writer of a pipe."""
+    try:
+        with open(path, "rb", opener=_open_at_once) as stream:
+            if not S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise ConfigUnreadable(file=str(path), reason="it is a pipe or a device, and the agent reads it anew")
+            return stream.read(MAX_SIZE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise ConfigUnreadable(file=str(path), reason=reason) from None
 
 
-def _digest(data: bytes | None) -> str:
-    return "" if data is None else sha256(data).hexdigest()[:_DIGITS]
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()[:_DIGITS]

@@ -28,6 +28,8 @@ _NUDGE_S = 10.0
 """So often the kernel is made to ask for all of them, so that entries of the table do not grow old."""
 _STEP_S = 0.05
 _PATIENCE_S = 3.0
+_AT_FIRST_S = 1.0
+"""So long a round waits for addresses that come for the first time. Who was found already is followed meanwhile."""
 
 
 class Neighbours:
@@ -35,19 +37,26 @@ class Neighbours:
 
     def __init__(self) -> None:
         self.macs: Macs = {}
+        self._asked: frozenset[Sought] = frozenset()
         self._nudged_s = float("-inf")
 
     def resolve(self, balancer: Balancer) -> Balancer:
-        """With the MACs of now; a backend without one gets no clients. Raises MacUnknown where a service has none."""
+        """With the MACs of now; a backend without one gets no clients. Raises MacUnknown where a service has none.
+
+        Waits for addresses that come for the first time, as those of a new config do.
+        """
+        if any(one not in self._asked for one in sought(balancer)):
+            with suppress(SwitchError, ParseError):
+                self.settle(balancer, timeout_s=_AT_FIRST_S)
         resolved = with_macs(balancer, self.macs)
         for had, service in zip(balancer.services, resolved.services, strict=True):
             if any(had.weights) and not any(service.weights):
                 raise MacUnknown(unknown=_unknown(balancer, self.macs))
         return resolved
 
-    def look(self, balancer: Balancer) -> Mapping[Sought, Mac]:
+    def look(self, *balancers: Balancer) -> Mapping[Sought, Mac]:
         """Read the table, and ask for what it lacks. What is new in it. Raises SwitchError, ParseError."""
-        wanted = sought(balancer)
+        wanted = _all_sought(balancers)
         found = _known(wanted)
         everybody = time.monotonic() >= self._nudged_s + _NUDGE_S
         nudge(wanted if everybody else [one for one in wanted if one not in found])
@@ -55,30 +64,34 @@ class Neighbours:
             self._nudged_s = time.monotonic()
         news = {one: mac for one, mac in found.items() if self.macs.get(one) != mac}
         # Who is silent for a while keeps the MAC that it had: health checks decide about its clients.
-        kept = {one: mac for one, mac in self.macs.items() if one in wanted}
-        self.macs = {**kept, **found}
+        self.macs = {**self.macs, **found}
         return news
 
     def settle(self, balancer: Balancer, *, timeout_s: float = _PATIENCE_S) -> None:
         """Look until all are found or the time is over. Raises SwitchError, ParseError."""
         wanted, deadline = sought(balancer), time.monotonic() + timeout_s
+        self._asked = self._asked.union(wanted)
         while any(one not in self.macs for one in wanted):
             self.look(balancer)
             if time.monotonic() >= deadline:
                 return
             time.sleep(_STEP_S)
 
-    async def follow(self, balancer: Callable[[], Balancer], *, changed: Callable[[], None]) -> None:
-        """Look every second, until cancelled. `changed`: called when a MAC is another one than before."""
-        last, names = None, dict[Sought, tuple[str, ...]]()
+    async def follow(self, balancers: Callable[[], tuple[Balancer, ...]], *, changed: Callable[[], None]) -> None:
+        """Look every second, until cancelled. `balancers`: the one in use, and one that waits until it can be.
+
+        `changed`: called when a MAC is another one than before.
+        """
+        last, names = tuple[Balancer, ...](), dict[Sought, tuple[str, ...]]()
         while True:
             # Thousands of backends are not gone through each second to find that none has to be looked for.
-            if (now := balancer()) is not last:
-                last, names = now, sought(now)
+            if (now := balancers()) != last:
+                last, names = now, _all_sought(now)
+                self.macs = {one: mac for one, mac in self.macs.items() if one in names}
             if names:
                 before = dict(self.macs)
                 with suppress(SwitchError, ParseError):
-                    news = await asyncio.to_thread(self.look, now)
+                    news = await asyncio.to_thread(self.look, *now)
                     for one, mac in news.items():
                         _tell(names.get(one, ()), one, mac, before.get(one))
                     if news:
@@ -102,6 +115,10 @@ def nudge(wanted: Iterable[Sought]) -> None:
         via = Via(one.interface or None, one.netns or None)
         with suppress(OSError), open_socket(one.address, socket.SOCK_DGRAM, via) as sock:
             sock.sendto(b"", (host_of(one.address), _DISCARD_PORT))
+
+
+def _all_sought(balancers: Iterable[Balancer]) -> dict[Sought, tuple[str, ...]]:
+    return {one: names for balancer in balancers for one, names in sought(balancer).items()}
 
 
 def _known(wanted: Iterable[Sought]) -> dict[Sought, Mac]:

@@ -103,7 +103,7 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: LiveSwitch, options: Op
         agent.watch_bridge(switch.endpoint.db)
     else:
         agent.ports = partial(_told_ports, reached.ports, agent)
-    agent.beside(lambda: neighbours.follow(lambda: agent.config.balancer, changed=agent.want_round))
+    agent.beside(lambda: neighbours.follow(lambda: agent.config.balancers, changed=agent.want_round))
     return agent
 
 

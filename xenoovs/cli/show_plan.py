@@ -33,8 +33,9 @@ def show_plan(change: PlannedChange, *, flows_shown: int | None) -> None:
     for sign, count, lines in _flow_lines(difference):
         _print_some(sign, count, lines, flows_shown)
     services = (service for service in change.services() if service.fate is not Fate.SAME)
+    flow_mods = difference.flow_mods_by_service()
     for service in islice(services, _SERVICES_SHOWN):
-        _show_service(service)
+        _show_service(service, flow_mods[service.service_id])
     if next(services, None) is not None:
         click.echo("\n... and more services; -o json has them all")
     _show_drains(change)
@@ -60,6 +61,7 @@ def headline(change: PlannedChange) -> str:
 def plan_document(change: PlannedChange) -> dict[str, object]:
     """The plan for programs. Shares are fractions of 1."""
     difference = change.difference
+    flow_mods = difference.flow_mods_by_service()
     return {
         "bridge": change.bridge,
         "empty": difference.is_empty,
@@ -67,7 +69,7 @@ def plan_document(change: PlannedChange) -> dict[str, object]:
         "changed": [{"before": render_flow(c.before), "after": render_flow(c.after)} for c in difference.changed],
         "removed": [render_flow(flow) for flow in difference.removed],
         "unchanged": difference.unchanged,
-        "services": [_service_document(service) for service in change.services()],
+        "services": [_service_document(service, flow_mods[service.service_id]) for service in change.services()],
         "drains": [drain_document(drain) for drain in change.drains],
     }
 
@@ -93,14 +95,15 @@ def _print_some(sign: str, count: int, lines: Iterator[str], most: int | None) -
         click.echo(click.style(rest, fg=_COLOUR[sign]))
 
 
-def _show_service(service: ServiceChange) -> None:
+def _show_service(service: ServiceChange, flow_mods: int) -> None:
     blocks = f"{service.blocks_before} -> {counted(service.blocks_after, 'block')}"
     after = counted(service.hardware_entries, "hardware entry", "hardware entries")
     entries = f"{service.hardware_entries_before} -> {after} predicted"
+    mods = counted(flow_mods, "flow-mod")
     least = f" (least possible: {percent(service.least_moved)})" if service.moved else ""
     click.echo(
         f"\nservice {click.style(service.name, bold=True)} ({service.fate.value}): "
-        f"{percent(service.moved)} of its clients move{least}, {blocks}, {entries}"
+        f"{percent(service.moved)} of its clients move{least}, {mods}, {blocks}, {entries}"
     )
     if service.out:
         click.echo(f"  out, so that others have their clients: {', '.join(service.out)}")
@@ -120,7 +123,7 @@ def _row(backend: BackendShare) -> list[str]:
     ]
 
 
-def _service_document(service: ServiceChange) -> dict[str, object]:
+def _service_document(service: ServiceChange, flow_mods: int) -> dict[str, object]:
     return {
         "name": service.name,
         "id": service.service_id,
@@ -128,6 +131,7 @@ def _service_document(service: ServiceChange) -> dict[str, object]:
         "clients_moved": float(service.moved),
         "clients_moved_least": float(service.least_moved),
         "out": list(service.out),
+        "flow_mods": flow_mods,
         "blocks_before": service.blocks_before,
         "blocks_after": service.blocks_after,
         "hardware_entries_before": service.hardware_entries_before,

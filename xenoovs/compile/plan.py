@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 from xenoovs.compile.pipeline import Stage
 from xenoovs.errors import FlowTaken
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.cookie import is_ours
+from xenoovs.openflow.cookie import is_ours, service_of
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.render import render_flow
 
@@ -37,6 +39,11 @@ class Plan:
     @property
     def flow_mods(self) -> int:
         return len(self.added) + len(self.changed) + len(self.removed)
+
+    def flow_mods_by_service(self) -> Counter[int]:
+        """By service id; 0: of no service."""
+        flows = chain(self.added, (change.after for change in self.changed), self.removed)
+        return Counter(service_of(flow.cookie) for flow in flows)
 
 
 def plan(desired: Iterable[Flow], observed: Iterable[Flow], *, untouched: int = 0) -> Plan:

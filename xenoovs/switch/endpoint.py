@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,13 +61,14 @@ class Endpoint:
     def incarnation(self, bridge: str) -> str | None:
         """Which making of its OpenFlow socket this is: every new bridge and every new ovs-vswitchd makes another.
 
-        None while there is no socket. Raises BridgeMissing.
+        None while there is no socket, or nobody listens there any more. Raises BridgeMissing.
         """
+        path = Path(self.management(bridge).removeprefix("unix:"))
         try:
-            seen = Path(self.management(bridge).removeprefix("unix:")).stat()
+            seen = path.stat()
         except OSError:
             return None
-        return f"{seen.st_ino}-{seen.st_ctime_ns}"
+        return None if _is_abandoned(path) else f"{seen.st_ino}-{seen.st_ctime_ns}"
 
     def bridges_with_socket(self) -> tuple[str, ...]:
         """Bridges that have an OpenFlow socket here; none where the directory cannot be read."""
@@ -75,6 +77,21 @@ class Endpoint:
         except OSError:
             return ()
         return tuple(sorted(sockets))
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Whether whoever made this socket is gone, as after a kill: the file stays then (unix(7)).
+
+    Whoever is there does not hear of the question: for a datagram socket theirs is of the wrong type (EPROTOTYPE).
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def find_endpoint(*, db: str | None, env: Mapping[str, str]) -> Endpoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,12 +25,24 @@ def make_directory(path: Path) -> None:
     path.mkdir()
 
 
+def make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def make_device(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
 SPOILED: list[tuple[str, Callable[[Path], object]]] = [
     ("garbage", lambda path: path.write_bytes(b"\x00\xff{[")),
     ("empty", lambda path: path.write_text("")),
     ("another mistake", lambda path: path.write_text(SMALL_CONFIG.replace("weight: 70", "weight: -1"))),
     ("gone", lambda path: path.unlink()),
     ("a directory", make_directory),
+    ("a pipe that nobody writes to", make_pipe),
+    ("a device without end", make_device),
 ]
 
 
@@ -46,6 +59,8 @@ def test_the_last_good_one_is_kept_and_a_better_one_is_taken(
     assert not config.poll()
     if path.is_dir():
         path.rmdir()
+    else:
+        path.unlink(missing_ok=True)
     path.write_text(SMALL_CONFIG.replace("70", "60"))
     assert config.poll()
     assert config.problem is None
@@ -53,6 +68,19 @@ def test_the_last_good_one_is_kept_and_a_better_one_is_taken(
     config.accept()
     assert config.balancer != good
     assert config.candidate is None
+
+
+def test_each_reason_why_it_cannot_be_read_is_told_once(path: Path) -> None:
+    config = ConfigFile(path)
+    make_directory(path)
+    assert config.poll()
+    path.rmdir()
+    assert config.poll()
+    assert "No such file" in str(config.problem)
+    assert not config.poll()
+    path.write_text(SMALL_CONFIG)
+    assert config.poll()
+    assert config.problem is None
 
 
 def test_the_same_text_written_again_is_no_change(path: Path) -> None:

@@ -38,6 +38,12 @@ def test_added_changed_removed_unchanged() -> None:
     assert (difference.unchanged, difference.flow_mods, difference.is_empty) == (1, 2, False)
 
 
+def test_flow_mods_are_told_for_each_service() -> None:
+    other = flow("priority=5,ip,reg0=0x2", cookie="cookie=0x786f010100000002")
+    common = flow("priority=1,in_port=p0", cookie="cookie=0x786f010000000000", table=0)
+    assert plan([A, B_ELSEWHERE, common], [A, B, C, other]).flow_mods_by_service() == {0: 1, 1: 2, 2: 1}
+
+
 def test_another_priority_is_another_flow() -> None:
     moved = flow("priority=997,ip,reg0=0x1,nw_src=0.0.0.0/0.0.0.1")
     assert plan([moved], [A]).added == (moved,)
