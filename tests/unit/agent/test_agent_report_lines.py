@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent_support import Scene, eventually, make_scene
+from tests.agent_support import Scene, make_scene
+from tests.patience import eventually
 from tests.unit.agent.test_control_answering import DEAD
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.result import ProbeResult

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.agent_support import Scene, eventually, make_scene
+from tests.agent_support import Scene, make_scene
+from tests.patience import eventually
 from xenoovs.agent.control import app, door
 from xenoovs.agent.control.serve import Listen, Opened, open_port
 from xenoovs.agent.log import LOGGER
