@@ -12,8 +12,7 @@ from threading import Thread
 
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
-from tests.patience import PATIENCE_S
-from tests.patience import eventually as eventually
+from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.check import Probe
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile

@@ -122,6 +122,9 @@ class DummyOvs:
             # Without ovs-vswitchd nobody would ever confirm, and the wait would hide why the test failed.
             wait = [] if len(self.ovs.pids()) == 2 else ["--no-wait"]
             self.ovs.vsctl(*wait, "--if-exists", "del-br", name)
+            # What an agent remembers of drains and weights is for the next one at this bridge.
+            for left in self.ovs.directory.glob(f"xenoovs/{name}.*"):
+                left.unlink(missing_ok=True)
 
 
 @contextmanager
