@@ -48,8 +48,8 @@ class Where:
         return join(self.argv((program, *rest)))
 
     def text(self, command: str) -> str:
-        """The same for a command of the host itself."""
-        return self.typed(split(command))
+        """The same for a command of the host itself; a comment (`# ..`) stays as it is."""
+        return command if command.startswith("# ") else self.typed(split(command))
 
     def told(self, message: str, commands: Iterable[str]) -> str:
         """A message with the commands of the host itself that it tells in backquotes, as they have to be typed."""

@@ -49,3 +49,7 @@ def test_restart() -> None:
         "# restart the ovs-vswitchd of /x yourself: it is no service of this host",
         "xenoovs apply FILE --db unix:/x/db.sock",
     )
+
+
+def test_a_comment_stays_as_it_is() -> None:
+    assert Where(rundir="/r").text("# leave it, or its owner's `rule`:") == "# leave it, or its owner's `rule`:"
