@@ -21,6 +21,7 @@ CASES = {
     "table_full": (Conclusion.NOT_ALL_IN_HARDWARE, ("--blocks",)),
     "unsupported_action": (Conclusion.IN_HARDWARE, ()),
     "foreign_prefix": (Conclusion.NOT_ALL_IN_HARDWARE, ("--from-flows", HERE / "foreign_prefix.flows")),
+    "widened_by_tos": (Conclusion.NOT_ALL_IN_HARDWARE, ("--from-flows", HERE / "widened_by_tos.flows")),
     "software": (Conclusion.NOT_ALL_IN_HARDWARE, ("--require", "95%")),
     "odd": (Conclusion.NOT_ALL_IN_HARDWARE, ()),
     "without_m": (Conclusion.COULD_NOT_LOOK, ()),

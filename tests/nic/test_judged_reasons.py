@@ -43,6 +43,20 @@ def test_what_the_nic_refused_is_explained_in_its_own_words(story: Story) -> Non
                 assert f"the driver says: {story.refused[ufid]}" in first["evidence"], first
 
 
+@pytest.mark.parametrize("story", ["widened_by_tos"], indirect=True)
+def test_beside_the_refusal_stands_the_flow_of_others_that_brought_the_key_in(story: Story) -> None:
+    """The driver's `unsupported match key` named neither key nor flow, and nothing that mends it."""
+    judged = judged_at(story, "after 5 packets of each client")
+    key = "priority=3000,udp,in_port=p0,nw_dst=10.3.10.45,nw_tos=184"
+    assert judged.why["megaflows"]
+    for megaflow in judged.why["megaflows"]:
+        refusal, widened = megaflow["reasons"][:2]
+        assert (refusal["cause"], widened["cause"], widened["likelihood"]) == ("refused-by-driver", "widened", "likely")
+        assert "it matches nw_tos 0xfc too" in widened["text"]
+        assert widened["evidence"] == [f"flow of others on ovsbr1: {key} actions=output:pf0hpf"]
+        assert any(command.endswith(f"--strict del-flows ovsbr1 table=0,{key}") for command in widened["mend"])
+
+
 @pytest.mark.parametrize(
     ("story", "label", "destination", "cause"),
     [

@@ -20,7 +20,9 @@ from xenoovs.cli.why_options import Recorded, recorded_options
 if TYPE_CHECKING:
     from xenoovs.cli.why_witnesses import Inquiry, WhyFindings
     from xenoovs.model.balancer import Balancer
+    from xenoovs.openflow.flow import Flow
     from xenoovs.switch.live import LiveSwitch
+    from xenoovs.verify.blame import Blame
     from xenoovs.verify.diagnose import Lineup
     from xenoovs.verify.join import BlockIndex
     from xenoovs.verify.why.question import Question
@@ -51,13 +53,17 @@ class _Ufid(click.ParamType[Any]):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Where the megaflows are, of which blocks they may be, and which are asked about. `remarks`: on the bridge."""
+    """Where the megaflows are, of which blocks they may be, and which are asked about. `remarks`: on the bridge.
+
+    blame: names the flows of others that widen them.
+    """
 
     switch: LiveSwitch
     bridge: str
     index: BlockIndex
     question: Question
     remarks: tuple[str, ...]
+    blame: Blame
 
     def line_up(self) -> Lineup:
         """Look at the datapath now. Raises SwitchError."""
@@ -150,15 +156,22 @@ def _ask(balancer: Balancer, question: Question, *, config: Path, options: Mappi
 
 
 def _asked(balancer: Balancer, switch: LiveSwitch, question: Question) -> _Asked:
-    from xenoovs.cli.offload_look import missing_remarks
+    from xenoovs.cli.offload_look import missing_remarks, own_mask_of
     from xenoovs.cli.planning import compile_near
+    from xenoovs.verify.blame import Blame
     from xenoovs.verify.expected import expected_services
     from xenoovs.verify.join import index_blocks
 
-    observed = switch.dump_flows(balancer.uplinks.bridge)
+    bridge = balancer.uplinks.bridge
+    observed = switch.dump_flows(bridge)
     program = compile_near(balancer, observed)
     index = index_blocks(expected_services(program))
-    return _Asked(switch, balancer.uplinks.bridge, index, question, missing_remarks(program, observed))
+
+    def foreign() -> tuple[Flow, ...]:
+        return tuple(seen.flow for seen in switch.dump_foreign_flows(bridge))
+
+    blame = Blame(index, bridge, own_mask_of(program), foreign)
+    return _Asked(switch, bridge, index, question, missing_remarks(program, observed), blame)
 
 
 def _find(asked: _Asked, inquiry: Inquiry) -> WhyFindings:
@@ -178,7 +191,7 @@ def _find(asked: _Asked, inquiry: Inquiry) -> WhyFindings:
         else:
             notes = (*notes, "no packet came while Open vSwitch would have installed them anew: these are as before")
     evidence, unheard = hear_kernel(inquiry, lineup, evidence)
-    return WhyFindings(lineup, diagnose(lineup, evidence), (*notes, *unheard))
+    return WhyFindings(lineup, diagnose(asked.blame.told(lineup), evidence), (*notes, *unheard))
 
 
 def _status(lineup: Lineup) -> int:

@@ -52,7 +52,8 @@ def recorded_options(command: Command) -> Command:
         "--from-flows",
         type=_FILE,
         metavar="FLOWS",
-        help="With --from-dump: the output of `ovs-ofctl --names dump-flows`, which tells the blocks as they were.",
+        help="With --from-dump: the output of `ovs-ofctl --names dump-flows`, which tells the blocks as they were, "
+        "and flows of others that widen them.",
     )
     log = click.option(
         "--from-log",

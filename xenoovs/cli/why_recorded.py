@@ -6,15 +6,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xenoovs.cli.offload_look import read_flows
+from xenoovs.cli.offload_look import own_mask_of, read_flows
 from xenoovs.cli.planning import compile_near
 from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.cli.why_witnesses import WhyFindings
 from xenoovs.datapath.host import Daemon, HostFacts, Seen, Unknown
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import ParseError
-from xenoovs.openflow.cookie import is_ours
+from xenoovs.openflow.cookie import is_foreign, is_ours
 from xenoovs.switch.offload_state import judge_offload, parse_history
+from xenoovs.verify.blame import Blame
 from xenoovs.verify.commands import Where
 from xenoovs.verify.diagnose import diagnose, line_up
 from xenoovs.verify.expected import expected_services
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from xenoovs.cli.why_options import Recorded
     from xenoovs.datapath.megaflow import Megaflow
     from xenoovs.model.balancer import Balancer
+    from xenoovs.openflow.flow import Flow
     from xenoovs.verify.why.question import Question
 
 _RECORDED = Unknown("a dump tells nothing of the host that it is of")
@@ -45,6 +47,11 @@ def find_recorded(balancer: Balancer, question: Question, recorded: Recorded, *,
     notes = tuple(f"a line of the dump could not be read: {error}" for error in torn.listed[:1])
     if not lineup.suspects:
         return WhyFindings(lineup, (), notes)
+
+    def foreign() -> tuple[Flow, ...] | None:
+        return tuple(seen.flow for seen in observed if is_foreign(seen.flow.cookie)) if recorded.flows else None
+
+    lineup = Blame(index, balancer.uplinks.bridge, own_mask_of(program), foreign).told(lineup)
     log = None if recorded.log is None else _read(recorded.log)
     evidence = Evidence(_host(log), refusals=parse_refusals(log or ""), where=Where(config=_name(config)))
     missing = (_HOST,) if log is not None else (_HOST, _LOG)

@@ -51,8 +51,7 @@ def _render_line(flow: Flow, render: Callable[[Masked], str]) -> str:
 def render_flow_mod(mod: FlowMod) -> str:
     """One line of a flow file for `ovs-ofctl add-flows` (ovs-ofctl(8): lines that start with a command)."""
     flow = mod.flow
-    match_text = _render_conditions(flow.match, _send_masked)
-    key = f"table={flow.table},priority={flow.priority}{',' if match_text else ''}{match_text}"
+    key = render_key_to_send(flow)
     match mod.command:
         case Command.ADD:
             options = "".join(f",{option}" for option in flow.options)
@@ -63,6 +62,17 @@ def render_flow_mod(mod: FlowMod) -> str:
             return f"delete_strict {key}"
         case _:
             assert_never(mod.command)
+
+
+def render_key_to_send(flow: Flow) -> str:
+    """Table, priority and conditions, as `ovs-ofctl --strict del-flows` takes them."""
+    conditions = render_match_to_send(flow.match)
+    return f"table={flow.table},priority={flow.priority}{',' if conditions else ''}{conditions}"
+
+
+def render_match_to_send(match: Match) -> str:
+    """As `render_match`, with masks spelled as ovs-ofctl reads them (`render_mask_to_send`)."""
+    return _render_conditions(match, _send_masked)
 
 
 def render_bundle(bundle: Bundle) -> str:

@@ -8,6 +8,8 @@ from shlex import join, split
 
 _RUNDIR_TOOLS = frozenset(("ovs-appctl", "ovs-ofctl", "ovs-dpctl"))
 _DEVICE_TOOLS = frozenset(("ip", "ethtool", "tc", "devlink"))
+_ASKS_NO_SWITCH = "lint"
+"""The command of xenoovs among those that mend that knows neither --db nor --lab."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Where:
             return (*self.enter, program, *rest)
         if program == "xenoovs":
             words = (self.config if word == "FILE" and self.config else word for word in rest)
-            return (program, *words, *self.options)
+            return (program, *words, *(self.options if rest[:1] != [_ASKS_NO_SWITCH] else ()))
         return (program, *rest)
 
     def typed(self, command: Iterable[str]) -> str:
@@ -48,8 +50,8 @@ class Where:
         return join(self.argv((program, *rest)))
 
     def text(self, command: str) -> str:
-        """The same for a command of the host itself."""
-        return self.typed(split(command))
+        """The same for a command of the host itself; a comment (`# ..`) stays as it is."""
+        return command if command.startswith("# ") else self.typed(split(command))
 
     def told(self, message: str, commands: Iterable[str]) -> str:
         """A message with the commands of the host itself that it tells in backquotes, as they have to be typed."""

@@ -13,10 +13,11 @@ from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.verify.expected import ExpectedBlock
 from xenoovs.verify.verdict import Verdict, verdict_of
 from xenoovs.verify.why.actions import action_reasons
-from xenoovs.verify.why.case import Case, Evidence, Shape, shape_of
+from xenoovs.verify.why.case import Case, Evidence, Shape, Widened, shape_of
 from xenoovs.verify.why.kernel import kernel_reasons, silent_refusal
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason, rank
 from xenoovs.verify.why.settings import not_offered, setting_reasons
+from xenoovs.verify.why.widened import widened_reasons
 
 FindBlock = Callable[[Megaflow], ExpectedBlock | None]
 
@@ -39,11 +40,12 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A megaflow that is not in hardware, before anybody is asked why."""
+    """A megaflow that is not in hardware, before anybody is asked why. `widened`: as in Case, by `blame`."""
 
     megaflow: Megaflow
     verdict: Verdict
     block: ExpectedBlock | None
+    widened: Widened | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +90,14 @@ def diagnose(lineup: Lineup, evidence: Evidence) -> tuple[Diagnosis, ...]:
 
 
 def _diagnose(suspect: Suspect, evidence: Evidence) -> Diagnosis:
-    case = Case(suspect.megaflow, suspect.verdict, suspect.block, evidence)
+    case = Case(suspect.megaflow, suspect.verdict, suspect.block, evidence, suspect.widened)
     reasons = rank((*_remarks(case), *_witnesses(case)))
     if suspect.verdict is Verdict.TC_SW and all(reason.likelihood >= Likelihood.LIKELY for reason in reasons):
         told = case.megaflow.ufid in evidence.driver or any(reason.cause is Cause.TABLE_FULL for reason in reasons)
         reasons = reasons if told else (*reasons, silent_refusal(case))
-    given = reasons or (not_offered(case) or _unknown(),)
+    if all(reason.likelihood is Likelihood.POSSIBLE for reason in reasons) and (left := not_offered(case)):
+        reasons = (left, *reasons)
+    given = reasons or (_unknown(),)
     return Diagnosis(suspect.megaflow, suspect.verdict, suspect.block, tuple(_addressed(r, case) for r in given))
 
 
@@ -104,6 +108,7 @@ def _addressed(reason: Reason, case: Case) -> Reason:
 
 def _witnesses(case: Case) -> Iterator[Reason]:
     yield from setting_reasons(case)
+    yield from widened_reasons(case)
     yield from action_reasons(case)
     yield from kernel_reasons(case)
 

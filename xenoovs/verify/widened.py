@@ -131,13 +131,20 @@ class WideningCounter:
         self, megaflow: Megaflow, fields: Mapping[str, MaskedValue], place: Place, block: ExpectedBlock
     ) -> WideningKey | None:
         """What to count the megaflow under in `counts`; None: our flows look at all bits of its mask."""
+        extra = self.extra_of(megaflow, fields, place, block)
+        return self._merge(extra, place.service.name, place.service.entries[place.entry].in_port) if extra else None
+
+    def extra_of(
+        self, megaflow: Megaflow, fields: Mapping[str, MaskedValue], place: Place, block: ExpectedBlock
+    ) -> ExtraBits:
+        """The bits of the megaflow's mask at which none of our flows looks."""
         key = id(place), place.entry, id(block)
         known = self.known.get(key)
         if known is None:
             known = self.known[key] = known_mask(place.service.entries[place.entry], block)
         extra = extra_bits(fields, known)
         if not extra:
-            return None
+            return ()
         # Megaflows of one block and mask are alike: one of them tells for all.
         again = (*key, extra)
         if again in self.extras:
@@ -146,7 +153,7 @@ class WideningCounter:
             extra = extra_bits(fields, self.owns[key])
         else:
             extra = self.extras[again] = extra_bits(fields, self._own(megaflow, key))
-        return self._merge(extra, place.service.name, place.service.entries[place.entry].in_port) if extra else None
+        return extra
 
     def _own(self, megaflow: Megaflow, key: _Kind) -> Mapping[str, int]:
         own = (self.own_mask(megaflow) if self.own_mask else None) or self.known[key]

@@ -49,3 +49,14 @@ def test_restart() -> None:
         "# restart the ovs-vswitchd of /x yourself: it is no service of this host",
         "xenoovs apply FILE --db unix:/x/db.sock",
     )
+
+
+def test_a_comment_stays_as_it_is() -> None:
+    assert Where(rundir="/r").text("# leave it, or its owner's `rule`:") == "# leave it, or its owner's `rule`:"
+
+
+def test_a_command_that_asks_no_switch_is_not_led_to_one() -> None:
+    """`xenoovs lint --db` is wrong usage."""
+    where = Where(options=("--lab", "demo"), config="my.yaml")
+    assert where.text("xenoovs lint FILE --table-size ENTRIES") == "xenoovs lint my.yaml --table-size ENTRIES"
+    assert where.text("xenoovs apply FILE") == "xenoovs apply my.yaml --lab demo"

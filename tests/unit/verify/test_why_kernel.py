@@ -75,3 +75,16 @@ def test_blocks_under_different_masks_have_one_shape_and_other_keys_another() ->
     assert shape_of(narrow) == shape_of(megaflow(actions="set(eth(dst=02:00:5e:10:00:03)),p1"))
     assert shape_of(narrow) != shape_of(wide)
     assert shape_of(narrow) != shape_of(megaflow(keys="dp_hash(0x1/0xf)"))
+
+
+@pytest.mark.parametrize("answer", [None, DriverAnswer(28, "No space left on device", "rule table is full")])
+def test_a_full_table_comes_with_what_makes_it_fit(answer: DriverAnswer | None) -> None:
+    """By inference it named `revalidator/purge` alone, after which the table is as full as before."""
+    in_hardware = frozenset((shape_of(megaflow("offloaded:yes, dp:tc")),))
+    driver = {} if answer is None else {UFID: answer}
+    (reason,) = kernel_reasons(case(evidence=Evidence(host(), in_hardware=in_hardware, driver=driver)))
+    assert reason.cause is Cause.TABLE_FULL
+    assert reason.mend[0] == "xenoovs lint FILE --table-size ENTRIES"
+    assert any("`tolerance`" in line and "`max_flows`" in line for line in reason.mend)
+    assert ("xenoovs apply FILE" in reason.mend, "devlink dev param show" in reason.mend) == (True, True)
+    assert reason.mend[-1] == "ovs-appctl revalidator/purge"

@@ -41,8 +41,8 @@ _PARTLY = {
 def action_reasons(case: Case) -> Iterator[Reason]:
     """What the table says of this megaflow, and what the log says of it."""
     told = set[Refusal]()
-    for found in check_megaflow(case.megaflow, _profile(case), _version(case), internal=_internal(case)):
-        if found.offload in _PARTLY[case.verdict]:
+    for found in check_megaflow(case.megaflow, profile_of(case), version_of(case), internal=_internal(case)):
+        if explains(found, case.verdict):
             lines = tuple(refusal for refusal in _refusals(case) if _says(refusal, found))
             told.update(lines)
             yield _reason(found, lines)
@@ -51,6 +51,11 @@ def action_reasons(case: Case) -> Iterator[Reason]:
             likelihood = Likelihood.TOLD if refusal.is_specific else Likelihood.LIKELY
             text = f"Open vSwitch says: {refusal.message}"
             yield Reason(refusal.cause, likelihood, text, (refusal.line,), source=refusal.source)
+
+
+def explains(found: Offloadability, verdict: Verdict) -> bool:
+    """Whether what the table says may have brought a megaflow where it runs."""
+    return found.offload in _PARTLY[verdict]
 
 
 def _refusals(case: Case) -> tuple[Refusal, ...]:
@@ -75,7 +80,8 @@ def _reason(found: Offloadability, lines: tuple[Refusal, ...]) -> Reason:
     )
 
 
-def _profile(case: Case) -> Profile:
+def profile_of(case: Case) -> Profile:
+    """How Open vSwitch reaches the NIC that the megaflow is for; where nothing tells, by traffic control."""
     bridge, port, database = case.bridge, case.interface, case.evidence.database
     if case.megaflow.layer == "doca" or (bridge is not None and bridge.datapath_type == "doca"):
         return Profile.DOCA
@@ -85,7 +91,8 @@ def _profile(case: Case) -> Profile:
     return Profile.DOCA if is_doca else Profile.DPDK
 
 
-def _version(case: Case) -> Version:
+def version_of(case: Case) -> Version:
+    """Of the Open vSwitch that runs; where it is not known, the default of the table."""
     told = case.evidence.version
     if told is not None:
         with suppress(ValueError):

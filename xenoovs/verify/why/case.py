@@ -9,6 +9,7 @@ from functools import lru_cache
 from xenoovs.datapath.host import Bridge, Database, Device, HostFacts, Interface, OffloadHistory, OffloadState, Unknown
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.tc import TcFilter, cookie_of_ufid
+from xenoovs.openflow.flow import Flow
 from xenoovs.verify.commands import HERE, Where
 from xenoovs.verify.expected import ExpectedBlock
 from xenoovs.verify.verdict import Verdict
@@ -81,13 +82,33 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Widened:
+    """What a megaflow matches beyond the flows of its service.
+
+    fields: name of the field and the bits at which none of ours looks.
+    added:  names of those of which ours see no bit at all.
+    flows:  the flows of others that look there, on `bridge`; empty: none does now; None: no flows were read.
+    """
+
+    bridge: str
+    fields: tuple[tuple[str, int], ...]
+    added: frozenset[str]
+    flows: tuple[Flow, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """One megaflow that is not in hardware. `block`: the block whose packets it carries; None: of no service."""
+    """One megaflow that is not in hardware.
+
+    block:   the block whose packets it carries; None: of no service.
+    widened: None: our flows look at all bits of its mask, or that was not looked at.
+    """
 
     megaflow: Megaflow
     verdict: Verdict
     block: ExpectedBlock | None
     evidence: Evidence
+    widened: Widened | None = None
 
     @property
     def in_port(self) -> str | None:

@@ -19,6 +19,17 @@ _NOT_ASKED = "skip_hw"
 
 _AGAIN = "ovs-appctl revalidator/purge"
 
+_FEWER_ENTRIES = (
+    "xenoovs lint FILE --table-size ENTRIES",
+    "# fewer blocks need fewer entries: a larger `tolerance` or a smaller `max_flows` of services in the config, then:",
+    "xenoovs apply FILE",
+    "# or a larger table, where the driver or the firmware has such a setting:",
+    "devlink dev param show",
+    "# what was refused is offered again only when it is installed anew:",
+    _AGAIN,
+)
+"""For a full table: what it would have to hold, and what makes that less, or the table larger (devlink-dev(8))."""
+
 
 def kernel_reasons(case: Case) -> Iterator[Reason]:
     """Only for TC_SW: the driver's own words where it was asked, else what the rule and its siblings tell."""
@@ -35,7 +46,7 @@ def kernel_reasons(case: Case) -> Iterator[Reason]:
             Likelihood.LIKELY,
             "the NIC holds other megaflows of this very shape, so its table was full when this one came",
             _rule(case),
-            (_AGAIN,),
+            _FEWER_ENTRIES,
         )
 
 
@@ -59,7 +70,7 @@ def _told(answer: DriverAnswer, case: Case) -> Reason:
     said = (f"the driver says: {answer.words}",)
     if answer.error == _ENOSPC:
         text = "the table of the NIC is full: remove what others hold in it, or allow a larger tolerance (fewer blocks)"
-        return Reason(Cause.TABLE_FULL, Likelihood.TOLD, text, said)
+        return Reason(Cause.TABLE_FULL, Likelihood.TOLD, text, said, _FEWER_ENTRIES)
     if _OFFLOAD_OFF in answer.words and _takes_no_rules(case):
         return Reason(Cause.NOT_ON_ESWITCH, Likelihood.TOLD, f"{case.in_port} is no port of a NIC's switch", said)
     if _OFFLOAD_OFF in answer.words:

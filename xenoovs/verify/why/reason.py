@@ -23,6 +23,7 @@ class Cause(Enum):
     SLOW_PATH = "slow-path"
     UNSUPPORTED_MATCH = "unsupported-match"
     UNSUPPORTED_ACTION = "unsupported-action"
+    WIDENED = "widened"
     RECIRCULATION = "recirculation"
     REFUSED_BY_OVS = "refused-by-ovs"
     REFUSED_BY_KERNEL = "refused-by-kernel"

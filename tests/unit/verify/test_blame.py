@@ -1,0 +1,95 @@
+"""The flows of others are read once, where they matter, and put beside each suspect that they widened."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+import pytest
+
+from tests.unit.verify.programs import two_services
+from tests.unit.verify.why_cases import host, megaflow
+from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.parse import parse_flow
+from xenoovs.verify.blame import Blame
+from xenoovs.verify.diagnose import Lineup, diagnose, line_up
+from xenoovs.verify.expected import expected_services
+from xenoovs.verify.join import index_blocks
+from xenoovs.verify.why.case import DriverAnswer, Evidence
+from xenoovs.verify.why.question import Question
+from xenoovs.verify.why.reason import Cause
+
+INDEX = index_blocks(expected_services(two_services()))
+TOS = parse_flow("priority=3000,udp,nw_tos=32 actions=drop")
+WIDE = "ufid:{ufid}, in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4(src=0.0.0.0/{mask},dst=10.3.10.46,{tos}frag=no), packets:1, bytes:1, used:0.1s, {layer}, actions:set(eth(dst=02:00:00:00:00:01)),p1"  # noqa: E501
+UFID = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"
+
+
+def _line(*, mask: str = "0.0.0.1", tos: str = "tos=0/0xfc,", layer: str = "dp:tc", ufid: str = UFID) -> str:
+    return WIDE.format(mask=mask, tos=tos, layer=layer, ufid=ufid)
+
+
+def _lineup(*lines: str) -> Lineup:
+    return line_up(map(parse_megaflow, lines), find=INDEX.find, asked=Question().asks_about)
+
+
+class _Reader:
+    def __init__(self, *flows: Flow) -> None:
+        self.flows, self.calls = flows, 0
+
+    def __call__(self) -> tuple[Flow, ...]:
+        self.calls += 1
+        return self.flows
+
+
+def _told(lineup: Lineup, reader: _Reader) -> Lineup:
+    return Blame(INDEX, "ovsbr1", lambda _: None, reader).told(lineup)
+
+
+def test_the_flow_that_looks_there_is_put_beside_each_suspect() -> None:
+    reader = _Reader(TOS, parse_flow("priority=3000,udp,nw_dst=10.0.0.1 actions=drop"))
+    suspects = _told(_lineup(_line(), _line(ufid="b")), reader).suspects
+    assert [one.widened.flows for one in suspects if one.widened] == [(TOS,), (TOS,)]
+    assert [(one.widened.fields, one.widened.added) for one in suspects if one.widened] == [
+        ((("nw_tos", 0xFC),), frozenset(("nw_tos",)))
+    ] * 2
+    assert reader.calls == 1
+
+
+def test_further_bits_of_a_field_that_ours_look_at_are_no_new_key() -> None:
+    (suspect,) = _told(_lineup(_line(mask="128.0.0.1", tos="")), _Reader()).suspects
+    assert suspect.widened is not None
+    assert (suspect.widened.fields, suspect.widened.added) == ((("nw_src", 0x80000000),), frozenset())
+
+
+@pytest.mark.parametrize("layer", ["dp:tc", "dp:ovs"])
+def test_no_flows_are_read_where_every_mask_is_ours(layer: str) -> None:
+    reader = _Reader(TOS)
+    (suspect,) = _told(_lineup(_line(tos="", layer=layer)), reader).suspects
+    assert (suspect.widened, reader.calls) == (None, 0)
+
+
+def test_a_megaflow_of_no_block_is_not_blamed_on_anybody() -> None:
+    asked = Question(source=ip_address("10.0.0.1")).asks_about
+    lineup = line_up([megaflow(keys="skb_mark(0x5)")], find=lambda _: None, asked=asked)
+    (suspect,) = Blame(index_blocks(()), "ovsbr1", lambda _: None, _Reader(TOS)).told(lineup).suspects
+    assert suspect.widened is None
+
+
+def test_beside_the_drivers_refusal_stands_the_flow_that_brought_the_key_in() -> None:
+    """The driver's `unsupported match key` named neither key nor flow, and nothing that mends it."""
+    refused = DriverAnswer(95, "Operation not supported", "eswitch: unsupported match key")
+    lineup = _told(_lineup(_line()), _Reader(TOS))
+    (found,) = diagnose(lineup, Evidence(host(), driver={UFID: refused}))
+    assert [reason.cause for reason in found.reasons] == [Cause.REFUSED_BY_DRIVER, Cause.WIDENED]
+    assert "ovs-ofctl --strict del-flows ovsbr1 table=0,priority=3000,udp,nw_tos=32" in found.reasons[1].mend
+
+
+def test_without_asking_the_driver_the_flow_comes_before_the_silent_refusal() -> None:
+    (found,) = diagnose(_told(_lineup(_line()), _Reader(TOS)), Evidence(host()))
+    assert [reason.cause for reason in found.reasons] == [Cause.WIDENED, Cause.REFUSED_BY_DRIVER]
+
+
+def test_what_is_merely_possible_does_not_hide_that_it_was_not_offered() -> None:
+    (found,) = diagnose(_told(_lineup(_line(layer="dp:ovs")), _Reader(TOS)), Evidence(host()))
+    assert [reason.cause for reason in found.reasons] == [Cause.NOT_TRIED_AGAIN, Cause.WIDENED]
