@@ -9,6 +9,7 @@ import pytest
 from tests.ovs.agents import AtHome, running_agent
 from tests.ovs.lab_support import running_lab
 from tests.patience import eventually
+from xenoovs.agent.daemon import Agent
 from xenoovs.config.load import load_config
 from xenoovs.lab.configure import start_responder
 from xenoovs.lab.lab import Lab
@@ -108,6 +109,11 @@ def test_a_backend_comes_back_slowly(path: Path, tmp_path: Path) -> None:
             assert agent.rounds == 10
 
 
+def told(agent: Agent, text: str) -> list[str]:
+    """The ports of the events with this text."""
+    return [event.facts["port"] for event in agent.events.since(0) if event.text == text]
+
+
 def test_an_uplink_loses_its_link(path: Path, tmp_path: Path) -> None:
     """It is told and shown; no block moves, for that is what health checks decide."""
     balancer = load_config(path)
@@ -123,8 +129,7 @@ def test_an_uplink_loses_its_link(path: Path, tmp_path: Path) -> None:
         for state, is_up in (("down", False), ("up", True)):
             run(["ip", "-n", lab.topology.switch_namespace, "link", "set", "p1", state])
             eventually(lambda is_up=is_up: links()["p1"] is is_up, "the link")  # type: ignore[misc]
-            told = [event for event in agent.events.since(0) if event.text == f"link {state}"]
-            assert [event.facts["port"] for event in told] == ["p1"]
+            eventually(lambda state=state: told(agent, f"link {state}") == ["p1"], "it is told")  # type: ignore[misc]
             assert our_flows(lab) == flows
         eventually(lambda: servers(lab, balancer) == before, "packets go again")
         assert agent.rounds == 1
