@@ -8,7 +8,7 @@ from dataclasses import replace
 from threading import Event, Lock, Thread
 
 from tests.nic.guest import nic
-from tests.nic.guest.frames import Kind
+from tests.nic.guest.frames import CLIENT_MAC, Kind
 from tests.nic.guest.record import Delivered, Mark, Streamed
 from tests.nic.guest.wire import Wire
 
@@ -55,8 +55,9 @@ class Stream:
         self._thread.join()
         self.mark("ended")
         time.sleep(_QUIET_S)
-        delivered = [_delivered(port, frame) for port, wire in self._wires.items() for frame in wire.receive()]
-        return Streamed(self._sources, tuple(self._marks), tuple(delivered))
+        received = [(port, frame) for port, wire in self._wires.items() for frame in wire.receive()]
+        delivered = tuple(_delivered(port, frame) for port, frame in received if _is_of_stream(frame))
+        return Streamed(self._sources, tuple(self._marks), delivered)
 
     def _flow(self) -> None:
         while not self._end.is_set():
@@ -69,6 +70,11 @@ class Stream:
             with self._lock:
                 self._wires["p0"].send([frame])
                 self._sent += 1
+
+
+def _is_of_stream(frame: bytes) -> bool:
+    # When Open vSwitch starts it sends a frame of its own.
+    return frame[_MAC_BYTES : 2 * _MAC_BYTES].hex(":") == CLIENT_MAC
 
 
 def _delivered(port: str, frame: bytes) -> Delivered:
