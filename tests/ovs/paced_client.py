@@ -2,8 +2,9 @@
 
 Arguments: address, port, number of clients, the address of the first (the others follow it), packets a second of each.
 Lines on stdin: `reached` -> how many packets each client has sent; `whole` -> the same, said when all of these have
-been answered or after ten seconds. At the end of stdin it waits for what may still come and prints, as JSON, client ->
-the answers in the order in which the packets were sent, each the label of the machine or null.
+been answered or after ten seconds. At the end of stdin it waits for what may still come and prints JSON: `answers`,
+client -> the answers in the order in which the packets were sent, each the label of the machine or null; `twice`, how
+many answers came to a packet that already had one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LAST_ANSWERS_S, WHOLE_S = 1.0, 10.0
 class Stream:
     def __init__(self, channel: UdpChannel, clients: list[str]) -> None:
         self.channel, self.clients = channel, clients
-        self.reached = 0
+        self.reached, self.twice = 0, 0
         self.answers: dict[str, list[str | None]] = {client: [] for client in clients}
 
     def send(self) -> None:
@@ -35,7 +36,9 @@ class Stream:
 
     def receive(self) -> None:
         for key, client, who in self.channel.receive():
-            self.answers[client][key // len(self.clients)] = who
+            number = key // len(self.clients)
+            self.twice += self.answers[client][number] is not None
+            self.answers[client][number] = who
 
     def is_whole(self, count: int) -> bool:
         return all(None not in answers[:count] for answers in self.answers.values())
@@ -75,7 +78,7 @@ def main() -> None:
     while not stream.is_whole(stream.reached) and time.monotonic() < deadline:
         select.select(stream.channel.sockets(), [], [], 0.05)
         stream.receive()
-    print(json.dumps(stream.answers))
+    print(json.dumps({"answers": stream.answers, "twice": stream.twice}))
 
 
 if __name__ == "__main__":

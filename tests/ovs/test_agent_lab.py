@@ -111,7 +111,7 @@ def test_a_backend_comes_back_slowly(path: Path, tmp_path: Path) -> None:
 
 def told(agent: Agent, text: str) -> list[str]:
     """The ports of the events with this text."""
-    return [event.facts["port"] for event in agent.events.since(0) if event.text == text]
+    return [str(event.facts["port"]) for event in agent.events.since(0) if event.text == text]
 
 
 def test_an_uplink_loses_its_link(path: Path, tmp_path: Path) -> None:

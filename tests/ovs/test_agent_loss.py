@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.ovs.agents import AtHome, running_agent
 from tests.ovs.lab_support import running_lab
-from tests.patience import PATIENCE_S, eventually
+from tests.ovs.paced import steady_stream
+from tests.patience import eventually
 from xenoovs.config.load import parse_config
-from xenoovs.lab.lab import Lab
 from xenoovs.lab.netns import processes_in
 from xenoovs.lab.processes import kill_and_wait
 
 pytestmark = pytest.mark.ovs
 
-VIP, PORT = "10.3.10.45", 53
 CLIENTS, RATE_PPS = 60, 20
 
 CONFIG = """\
@@ -42,38 +35,6 @@ services:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """The clients' end (`paced_client.py`)."""
-
-    process: subprocess.Popen[str]
-
-    def say(self, word: str) -> int:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(word, file=self.process.stdin, flush=True)
-        return int(self.process.stdout.readline())
-
-    def end(self) -> dict[str, list[str | None]]:
-        """Client -> the machine that answered each of its packets, None for one that was lost."""
-        answers: dict[str, list[str | None]] = json.loads(self.process.communicate(timeout=PATIENCE_S)[0])
-        return answers
-
-
-@contextmanager
-def steady_stream(lab: Lab) -> Iterator[Stream]:
-    first = lab.topology.clients.nets[0].split("/")[0].rsplit(".", 1)[0] + ".10"
-    script = str(Path(__file__).parent / "paced_client.py")
-    argv = ["ip", "netns", "exec", lab.topology.clients.namespace, sys.executable, script]
-    facts = [VIP, str(PORT), str(CLIENTS), first, str(RATE_PPS)]
-    process = subprocess.Popen([*argv, *facts], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield Stream(process)
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def test_only_clients_of_the_dead_backend_lose_packets_and_only_until_the_flows_change(tmp_path: Path) -> None:
     path = tmp_path / "my.yaml"
     path.write_text(CONFIG)
@@ -84,7 +45,7 @@ def test_only_clients_of_the_dead_backend_lose_packets_and_only_until_the_flows_
         home = AtHome(lab, balancer.services[0])
         with running_agent(path, lab.ovs.directory, probe=home.probe) as agent:
             eventually(lambda: agent.rounds == 1, "flows at first")
-            with steady_stream(lab) as stream:
+            with steady_stream(lab, clients=CLIENTS, rate_pps=RATE_PPS) as stream:
                 eventually(lambda: stream.say("reached") >= RATE_PPS, "a second of traffic")
                 alive = stream.say("whole")
                 kill_and_wait(processes_in(machines["one"].namespace))

@@ -70,6 +70,15 @@ def test_everything_is_there_again(own_ovs: DummyOvs, tmp_path: Path) -> None:
         assert not list(tmp_path.glob("*.bundle"))
 
 
+def test_it_ends_when_ovs_vswitchd_has_seen_that_it_need_not_wait(own_ovs: DummyOvs, tmp_path: Path) -> None:
+    """It ended when the database had it: for a moment ovs-vswitchd still took no packet."""
+    with own_ovs.bridge():
+        before = own_ovs.ovs.vsctl("get", "Open_vSwitch", ".", "next_cfg")
+        planned(own_ovs, tmp_path)
+        asked, done = own_ovs.ovs.vsctl("get", "Open_vSwitch", ".", "next_cfg", "cur_cfg").split()
+    assert int(done) == int(asked) == int(before) + 1
+
+
 def test_a_port_with_another_number_gets_its_flows(own_ovs: DummyOvs, tmp_path: Path) -> None:
     def renumber() -> None:
         stop_process(own_ovs.ovs.pids()[0])

@@ -17,8 +17,9 @@ def command(db: str | None, lab: str | None, *, yes: bool, output: Output) -> No
 
     Uses Open vSwitch's own flow-restore-wait: until its flows are back the new ovs-vswitchd leaves those of the
     kernel's datapath alone, so that they go on forwarding. That setting is taken away again also when this command is
-    killed. Rules in traffic control (hardware offload) are made anew by Open vSwitch in any case, and a datapath in
-    user space forwards nothing while it restarts: then packets are lost for that time. Meters are not kept.
+    killed. Rules in traffic control (hardware offload) forward on until the new ovs-vswitchd starts, which takes them
+    away: packets are lost until flows and rules are back. A datapath in user space forwards nothing from the end of
+    the old one until then. Meters are not kept.
     """
     from xenoovs.cli.doctor_case import Question
     from xenoovs.cli.doctor_fix import confirm

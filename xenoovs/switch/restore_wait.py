@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from xenoovs.errors import SwitchError
 from xenoovs.switch.process import open_pipe_to, run
 
+_WAIT = ("set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true")
+_FORGET = ("remove", "Open_vSwitch", ".", "other_config", "flow-restore-wait")
 _DONE = b"done\n"
 _PATIENCE_S = 120.0
 _STEP_S = 0.2
@@ -25,13 +27,17 @@ _VSCTL_TIMEOUT_S = 10.0
 def waiting_for_flows(db: str) -> Iterator[None]:
     """Open vSwitch waits for its flows when it starts, until the end of the context, however that comes about.
 
-    Raises SwitchError; where the setting cannot be taken away in time the guard goes on trying.
+    After a good end ovs-vswitchd has seen that it need not wait any more. Raises SwitchError; where the setting cannot
+    be taken away in time the guard goes on trying.
     """
     with open_pipe_to([sys.executable, "-P", "-m", "xenoovs.switch.restore_wait", db]) as guard:
         # From here on the guard sees to it, whatever becomes of this process.
-        run(_vsctl(db, "set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true"), timeout_s=_VSCTL_TIMEOUT_S)
+        run([*_vsctl(db), "--no-wait", *_WAIT], timeout_s=_VSCTL_TIMEOUT_S)
         try:
             yield
+            with suppress(SwitchError):
+                # Without --no-wait: returns when ovs-vswitchd has seen it (ovs-vsctl(8)).
+                run([*_vsctl(db), *_FORGET], timeout_s=_VSCTL_TIMEOUT_S)
         finally:
             forget_wait(db)
             with suppress(OSError):
@@ -42,7 +48,7 @@ def waiting_for_flows(db: str) -> Iterator[None]:
 def forget_wait(db: str) -> None:
     """Let Open vSwitch go to work. Raises SwitchError when the database does not answer for long."""
     deadline = time.monotonic() + _PATIENCE_S
-    remove = _vsctl(db, "remove", "Open_vSwitch", ".", "other_config", "flow-restore-wait")
+    remove = [*_vsctl(db), "--no-wait", *_FORGET]
     while time.monotonic() < deadline:
         with suppress(SwitchError):
             run(remove, timeout_s=_VSCTL_TIMEOUT_S)
@@ -51,8 +57,8 @@ def forget_wait(db: str) -> None:
     run(remove, timeout_s=_VSCTL_TIMEOUT_S)
 
 
-def _vsctl(db: str, *words: str) -> list[str]:
-    return ["ovs-vsctl", f"--db={db}", "--no-wait", *words]
+def _vsctl(db: str) -> list[str]:
+    return ["ovs-vsctl", f"--db={db}"]
 
 
 def _guard(db: str) -> None:

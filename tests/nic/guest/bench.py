@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from io import StringIO
@@ -17,9 +17,13 @@ from tests.nic.guest import nic
 from tests.nic.guest import ovs as switch
 from tests.nic.guest.frames import Kind
 from tests.nic.guest.record import Burst, Judgement, Look, Record, Said, Traces
+from tests.nic.guest.stream import Stream
 from tests.nic.guest.wire import Wire, arrived
 from xenoovs.cli.main import run as run_xenoovs
 from xenoovs.lab.private_ovs import PrivateOvs
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.planned_restart import planned_restart
 from xenoovs.switch.process import run, try_run
 
 # One address a value of the low six bits, in no regular order of the high ones: every block of the balancers is hit.
@@ -198,6 +202,22 @@ class Bench:
         self._forgotten, self._changed = self._forgotten + 1, False
         switch.restart_vswitchd(self.ovs)
         self.add_flows(self.record.program + self.record.extra_flows)
+
+    @contextmanager
+    def streaming(self) -> Iterator[Stream]:
+        """A steady stream of all clients for the time of the block."""
+        stream = Stream(self.wires, CLIENTS)
+        stream.begin()
+        try:
+            yield stream
+        finally:
+            self.record.streams.append(stream.end())
+
+    def restart_as_planned(self, order: Callable[[], None]) -> None:
+        """What `xenoovs restart-ovs` does, but restarted by `order`: nothing here is a service of systemd."""
+        self._forgotten, self._changed = self._forgotten + 1, False
+        endpoint = Endpoint(self.ovs.db, self.ovs.directory)
+        planned_restart(LiveSwitch(endpoint), endpoint, order, directory=self._directory)
 
     def purge(self) -> None:
         """Make OVS forget all megaflows (`revalidator/purge`), so that it asks the NIC anew."""

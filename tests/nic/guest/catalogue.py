@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tests.nic.guest.bench import Bench
-from tests.nic.guest.scenarios import accepted, ageing, beside, draining, refused, setup
+from tests.nic.guest.scenarios import accepted, ageing, beside, draining, refused, restarting, setup
 
 SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "accepted": accepted.accepted,
@@ -23,6 +23,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "skip_hw": setup.skip_hw,
     "hw_tc_offload_off": setup.hw_tc_offload_off,
     "mended": setup.mended,
+    "planned_restart": restarting.planned_restart,
     "idle": ageing.idle,
     "evicted": ageing.evicted,
     "flow_limit": ageing.flow_limit,

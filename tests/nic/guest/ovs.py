@@ -29,6 +29,17 @@ def restart_vswitchd(ovs: PrivateOvs) -> None:
     start_vswitchd(ovs, datapath=Datapath.KERNEL)
 
 
+def end_vswitchd(ovs: PrivateOvs) -> None:
+    """By `ovs-appctl exit`, as the service's own scripts do it (ovs-ctl(8)); returns when it is gone."""
+    pid = ovs.pids()[0]
+    ovs.appctl("exit")
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while pid in ovs.pids():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"ovs-vswitchd has not ended within {_START_TIMEOUT_S:.0f} s")
+        time.sleep(0.05)
+
+
 def add_bridge(ovs: PrivateOvs, ports: Sequence[str]) -> None:
     """The bridge `ovsbr1` in fail mode secure, with `ports` as OpenFlow ports 1, 2, ..."""
     added = [word for i, port in enumerate(ports, 1) for word in _add_port(port, ofport=i)]

@@ -82,6 +82,36 @@ class Judgement:
     after: Traces
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment of a stream, between two of its packets. `second`: of the stream; `sent`: packets before."""
+
+    label: str
+    second: float
+    sent: int
+    rules: str
+    port_counters: str
+    """Both as in `Look`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A packet of a stream that came out of `port`: the how manieth it was (from 0), and to which MAC it went."""
+
+    number: int
+    port: str
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """One stream: packet N was of source N modulo their number. `delivered` has a packet as often as it came out."""
+
+    sources: tuple[str, ...]
+    marks: tuple[Mark, ...]
+    delivered: tuple[Delivered, ...]
+
+
 @dataclass(slots=True)
 class Record:
     """One scenario."""
@@ -91,6 +121,7 @@ class Record:
     extra_flows: str = ""
     """Flows beside them, of nobody."""
     bursts: list[Burst] = field(default_factory=list)
+    streams: list[Streamed] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
     judgements: list[Judgement] = field(default_factory=list)

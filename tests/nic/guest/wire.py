@@ -42,15 +42,19 @@ class Wire:
             self._socket.send(frame)
 
     def take(self) -> list[Summary]:
+        """The frames that have arrived since the last call, and what is worth remembering of them."""
+        return [summary_of(frame) for frame in self.receive()]
+
+    def receive(self) -> list[bytes]:
         """The frames that have arrived since the last call."""
-        frames: list[Summary] = []
+        frames: list[bytes] = []
         while True:
             try:
                 frame, address = self._socket.recvfrom(2048)
             except BlockingIOError:
                 return frames
             if address[2] != _PACKET_OUTGOING:
-                frames.append(summary_of(frame))
+                frames.append(frame)
 
     def close(self) -> None:
         """Release the socket."""

@@ -1,0 +1,55 @@
+"""A planned restart under traffic: what the NIC forwards meanwhile, and what is lost."""
+
+from __future__ import annotations
+
+import time
+
+from tests.nic.guest.bench import Bench
+from tests.nic.guest.nic import rules
+from tests.nic.guest.ovs import end_vswitchd
+from tests.nic.guest.stream import RATE_PPS, Stream
+from xenoovs.lab.private_ovs import start_vswitchd_again
+
+_AWAY_S = 2
+"""How long there is no ovs-vswitchd: longer than any real restart leaves none, so that something enters then."""
+_PATIENCE_S = 120.0
+
+
+def planned_restart(bench: Bench) -> None:
+    """As `restart-ovs` does it; each step of the restart is a mark in the stream."""
+    bench.begin("dns")
+    bench.prime()
+    entries = _entries()
+    with bench.streaming() as stream:
+        bench.restart_as_planned(lambda: _restart(bench, stream))
+        stream.mark("flows are back")
+        _wait_for_entries(entries)
+        stream.mark("rules are back")
+        stream.go_on(RATE_PPS)
+    bench.send(packets_each=5)
+    bench.look("after")
+    bench.send(packets_each=5)
+    bench.look("later")
+    bench.judge("dns")
+
+
+def _restart(bench: Bench, stream: Stream) -> None:
+    stream.mark("ordered to end")
+    end_vswitchd(bench.ovs)
+    stream.mark("gone")
+    stream.go_on(_AWAY_S * RATE_PPS)
+    stream.mark("started anew")
+    start_vswitchd_again(bench.ovs)
+    stream.mark("runs")
+
+
+def _wait_for_entries(wanted: int) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while _entries() < wanted:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the NIC has {_entries()} of {wanted} rules after {_PATIENCE_S:.0f} s")
+        time.sleep(0.1)
+
+
+def _entries() -> int:
+    return len(rules().splitlines())

@@ -1,0 +1,82 @@
+"""A steady stream that goes on beside everything else, and what became of each of its packets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from threading import Event, Lock, Thread
+
+from tests.nic.guest import nic
+from tests.nic.guest.frames import CLIENT_MAC, Kind
+from tests.nic.guest.record import Delivered, Mark, Streamed
+from tests.nic.guest.wire import Wire
+
+RATE_PPS = 100
+_FIRST_SOURCE_PORT = 10_000
+"""That of packet 0; the others follow: so each can be told from all others, and is of the same megaflow."""
+_SOURCE_PORT_AT, _MAC_BYTES = 34, 6
+"""In a frame of IPv4 without options (RFC 791, RFC 768)."""
+_QUIET_S = 0.5
+
+
+class Stream:
+    """Packets of the sources in turn, in an open loop: a packet that is lost changes nothing in what is sent."""
+
+    def __init__(self, wires: Mapping[str, Wire], sources: Sequence[str]) -> None:
+        """`wires`: the far ends of all ports. Nothing else may be sent until the end of the stream."""
+        self._wires = wires
+        self._sources = tuple(sources)
+        self._sent, self._marks = 0, list[Mark]()
+        self._lock, self._end = Lock(), Event()
+        self._begun_s = time.monotonic()
+        self._thread = Thread(target=self._flow)
+
+    def begin(self) -> None:
+        """Send from now on."""
+        self.mark("begun")
+        self._thread.start()
+
+    def mark(self, label: str) -> None:
+        """Note this moment. Between two packets: what the NIC counts is of exactly those that were sent."""
+        with self._lock:
+            second = time.monotonic() - self._begun_s
+            self._marks.append(Mark(label, second, self._sent, nic.rules(), nic.port_counters()))
+
+    def go_on(self, packets: int) -> None:
+        """Return when so many more have been sent."""
+        wanted = self._sent + packets
+        while self._sent < wanted and self._thread.is_alive():
+            time.sleep(1 / RATE_PPS)
+
+    def end(self) -> Streamed:
+        """Stop, and count what has come out anywhere."""
+        self._end.set()
+        self._thread.join()
+        self.mark("ended")
+        time.sleep(_QUIET_S)
+        received = [(port, frame) for port, wire in self._wires.items() for frame in wire.receive()]
+        delivered = tuple(_delivered(port, frame) for port, frame in received if _is_of_stream(frame))
+        return Streamed(self._sources, tuple(self._marks), delivered)
+
+    def _flow(self) -> None:
+        while not self._end.is_set():
+            wait_s = self._begun_s + self._sent / RATE_PPS - time.monotonic()
+            if wait_s > 0:
+                time.sleep(wait_s)
+                continue
+            source = self._sources[self._sent % len(self._sources)]
+            frame = replace(Kind(), source_port=_FIRST_SOURCE_PORT + self._sent).frame(source)
+            with self._lock:
+                self._wires["p0"].send([frame])
+                self._sent += 1
+
+
+def _is_of_stream(frame: bytes) -> bool:
+    # When Open vSwitch starts it sends a frame of its own.
+    return frame[_MAC_BYTES : 2 * _MAC_BYTES].hex(":") == CLIENT_MAC
+
+
+def _delivered(port: str, frame: bytes) -> Delivered:
+    number = int.from_bytes(frame[_SOURCE_PORT_AT : _SOURCE_PORT_AT + 2]) - _FIRST_SOURCE_PORT
+    return Delivered(number, port, frame[:_MAC_BYTES].hex(":"))
