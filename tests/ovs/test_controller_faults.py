@@ -10,13 +10,12 @@ import pytest
 
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.openflow_peer import HELLO, peer, read_to_end
+from tests.ovs.switch_deaths import kill_and_start_vswitchd
 from tests.ovs.ways import Record, Way, connect, running_server
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.controller.session import Patience
 from xenoovs.controller.switch import ControllerSwitch
-from xenoovs.errors import CommandFailed, OpenFlowVersionDisabled, SwitchError, SwitchUnreachable
-from xenoovs.lab.private_ovs import Datapath, start_vswitchd
-from xenoovs.lab.processes import kill_and_wait
+from xenoovs.errors import OpenFlowVersionDisabled, SwitchError, SwitchUnreachable
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.parse import parse_flow
 from xenoovs.openflow.wire.flow_mod import encode_flow_mod
@@ -159,22 +158,8 @@ def test_either_side_dies_again_and_again(own_ovs: DummyOvs) -> None:
                 for _ in range(deaths_of_the_switch):
                     switch.apply("ovsbr1", _ADD)
                     before = switch.incarnation("ovsbr1")
-                    _kill_and_start(own_ovs)
+                    kill_and_start_vswitchd(own_ovs.ovs)
                     eventually(lambda: switch.incarnation("ovsbr1") not in (None, before), "it is back")  # noqa: B023
                     assert switch.dump_flows("ovsbr1") == ()
                 switch.apply("ovsbr1", _ADD)
                 flows = 1
-
-
-def _kill_and_start(own_ovs: DummyOvs) -> None:
-    assert kill_and_wait(own_ovs.ovs.pids()[:1])
-
-    def is_started() -> bool:
-        # The last thread of the one that was killed may hold the lock of the pid file for a moment.
-        try:
-            start_vswitchd(own_ovs.ovs, datapath=Datapath.DUMMY)
-        except CommandFailed:
-            return False
-        return True
-
-    eventually(is_started, "ovs-vswitchd starts")
