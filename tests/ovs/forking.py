@@ -1,4 +1,4 @@
-"""Commands by fork(2) of a process that has everything imported: for each line on stdin one starts, and its pid is told.
+"""Commands by fork(2) of a process that has everything imported: for each line on stdin one starts, its pid is told.
 
 It is then at work a moment after it was asked for, and can be killed a hundred times a minute.
 """

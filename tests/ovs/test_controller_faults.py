@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import threading
 
@@ -122,6 +123,33 @@ def test_what_a_controller_cannot_tell_is_said(bridge: DummyBridge) -> None:
                 ask()
         with pytest.raises(SwitchUnreachable, match="ovs-vsctl set-controller nosuch tcp:127"):
             elsewhere.dump_flows("nosuch")
+
+
+def test_a_bridge_that_was_here_is_lost_and_not_told_to_come(bridge: DummyBridge) -> None:
+    """Found when a controller told to run `set-controller` for a bridge whose Open vSwitch had been stopped."""
+    with running_server(Record()) as server:
+        switch = Way(server).switch(bridge.ovs)
+        switch.dump_flows(bridge.name)
+        bridge.ovs.vsctl("del-controller", bridge.name)
+        place = server.want(bridge.name).place
+        eventually(lambda: place.line is None, "the connection ends")
+        with pytest.raises(SwitchUnreachable, match=r"it was connected, and is lost since 20\d\d-.*T.*\(") as caught:
+            ControllerSwitch(server.board).dump_flows(bridge.name)
+    assert "set-controller" not in str(caught.value)
+
+
+@pytest.mark.parametrize("others", [(), ("tcp:127.0.0.1:1",)])
+def test_the_command_that_is_told_beside_others_adds_this_one(bridge: DummyBridge, others: tuple[str, ...]) -> None:
+    """As it is typed in a shell."""
+    if others:
+        bridge.ovs.vsctl("set-controller", bridge.name, *others)
+    with running_server(Record(), is_redundant=True) as server:
+        place = server.want(bridge.name).place
+        program, *words = shlex.split(place.invitation.command(bridge.name))
+        assert program == "ovs-vsctl"
+        bridge.ovs.vsctl(*words)
+        eventually(lambda: place.line is not None, "the bridge comes")
+        assert set(bridge.ovs.vsctl("get-controller", bridge.name).split()) == {*others, server.target}
 
 
 def test_an_error_of_the_switch_is_told_with_what_it_is_about(bridge: DummyBridge) -> None:
