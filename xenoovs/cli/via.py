@@ -127,7 +127,10 @@ def serving(control: Control, wanted: Mapping[Uplinks, LiveSwitch | None]) -> It
     from xenoovs.controller.voice import Voice
 
     with Server(_settings(control), voice=Voice(tell, warn)) as server:
-        places = [_invited(server, uplinks, local=local) for uplinks, local in wanted.items()]
+        # First of all, for a bridge may come at any moment and would be refused.
+        places = [server.want(uplinks.bridge, uplinks.datapath_id).place for uplinks in wanted]
+        for place, local in zip(places, wanted.values(), strict=True):
+            _lead_here(place, server, local=local)
         if control.attach:
             _attach_all(control, server, wanted)
         # Mostly they come at once, and then nobody need be told that they have not come yet.
@@ -142,15 +145,13 @@ def serving(control: Control, wanted: Mapping[Uplinks, LiveSwitch | None]) -> It
         yield server
 
 
-def _invited(server: Server, uplinks: Uplinks, *, local: LiveSwitch | None) -> Place:
-    """Wanted from now on; should it not come, what is told leads to its own Open vSwitch."""
-    from xenoovs.cli.where import where_of
-
-    place = server.want(uplinks.bridge, uplinks.datapath_id).place
+def _lead_here(place: Place, server: Server, *, local: LiveSwitch | None) -> None:
+    """Should it not come, what is told leads to its own Open vSwitch."""
     if local is not None:
+        from xenoovs.cli.where import where_of
+
         db = where_of(local.endpoint, config=None, lab=None).db
         place.invitation = replace(place.invitation, target=server.local_target, db=db)
-    return place
 
 
 def _settings(control: Control) -> Settings:
