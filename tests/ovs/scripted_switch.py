@@ -105,10 +105,16 @@ def good_answer(request: bytes) -> bytes:
 
 @contextmanager
 def scripted_switch(
-    server: Server, *, answer: Answer = lambda _request: None, datapath_id: int = 0xAABBCCDDEEFF, name: str = "ovsbr1"
+    server: Server,
+    *,
+    answer: Answer = lambda _request: None,
+    datapath_id: int = 0xAABBCCDDEEFF,
+    name: str = "ovsbr1",
+    is_wanted: bool = True,
 ) -> Iterator[ScriptedSwitch]:
-    """Wanted, and connected until the end of the `with`; its ports: p0 (1), p1 (2)."""
-    server.want(name)
+    """Wanted, if it is to be, and connected until the end of the `with`; its ports: p0 (1), p1 (2)."""
+    if is_wanted:
+        server.want(name)
     features = struct.pack("!QIBB2xII", datapath_id, 0, 254, 0, 0x4F, 0)
     ports = port(0xFFFFFFFE, name) + port(1, "p0") + port(2, "p1")
     with peer(server) as sock:

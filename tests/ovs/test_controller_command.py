@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import SMALL_CONFIG, finish, start
 from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.ovs.ways import free_port
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.controller.session import FRAMEWORK
 
@@ -47,14 +47,6 @@ def controller(config: Path, bridge: DummyBridge, *options: str) -> Iterator[sub
     finally:
         process.kill()
         process.communicate()
-
-
-def _free_port() -> int:
-    """One that the kernel gives to nobody who asks for any (ip_local_port_range of ip(7): 32768 and above)."""
-    for port in range(20_000 + os.getpid() % 10_000, 32_768):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise LookupError("no port is free")
 
 
 def _link(bridge: DummyBridge, port: str, state: str) -> None:
@@ -184,7 +176,7 @@ _LAUNCHERS = {
 
 def test_as_an_application_of_the_framework(wide: DummyBridge, config: Path) -> None:
     """The same under the launcher of a framework, which listens by itself: also drains by hand, and `status`."""
-    port = str(_free_port())
+    port = str(free_port())
     env = {**os.environ, "XENOOVS_CONFIG": str(config), "OSKEN_HUB_TYPE": "native"}
     env["OVS_RUNDIR"] = str(wide.ovs.directory)
     with subprocess.Popen(

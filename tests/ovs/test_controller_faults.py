@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import threading
 
@@ -10,13 +11,12 @@ import pytest
 
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.openflow_peer import HELLO, peer, read_to_end
+from tests.ovs.switch_deaths import kill_and_start_vswitchd
 from tests.ovs.ways import Record, Way, connect, running_server
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.controller.session import Patience
 from xenoovs.controller.switch import ControllerSwitch
-from xenoovs.errors import CommandFailed, OpenFlowVersionDisabled, SwitchError, SwitchUnreachable
-from xenoovs.lab.private_ovs import Datapath, start_vswitchd
-from xenoovs.lab.processes import kill_and_wait
+from xenoovs.errors import OpenFlowVersionDisabled, SwitchError, SwitchUnreachable
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.parse import parse_flow
 from xenoovs.openflow.wire.flow_mod import encode_flow_mod
@@ -125,6 +125,33 @@ def test_what_a_controller_cannot_tell_is_said(bridge: DummyBridge) -> None:
             elsewhere.dump_flows("nosuch")
 
 
+def test_a_bridge_that_was_here_is_lost_and_not_told_to_come(bridge: DummyBridge) -> None:
+    """Found when a controller told to run `set-controller` for a bridge whose Open vSwitch had been stopped."""
+    with running_server(Record()) as server:
+        switch = Way(server).switch(bridge.ovs)
+        switch.dump_flows(bridge.name)
+        bridge.ovs.vsctl("del-controller", bridge.name)
+        place = server.want(bridge.name).place
+        eventually(lambda: place.line is None, "the connection ends")
+        with pytest.raises(SwitchUnreachable, match=r"it was connected, and is lost since 20\d\d-.*T.*\(") as caught:
+            ControllerSwitch(server.board).dump_flows(bridge.name)
+    assert "set-controller" not in str(caught.value)
+
+
+@pytest.mark.parametrize("others", [(), ("tcp:127.0.0.1:1",)])
+def test_the_command_that_is_told_beside_others_adds_this_one(bridge: DummyBridge, others: tuple[str, ...]) -> None:
+    """As it is typed in a shell."""
+    if others:
+        bridge.ovs.vsctl("set-controller", bridge.name, *others)
+    with running_server(Record(), is_redundant=True) as server:
+        place = server.want(bridge.name).place
+        program, *words = shlex.split(place.invitation.command(bridge.name))
+        assert program == "ovs-vsctl"
+        bridge.ovs.vsctl(*words)
+        eventually(lambda: place.line is not None, "the bridge comes")
+        assert set(bridge.ovs.vsctl("get-controller", bridge.name).split()) == {*others, server.target}
+
+
 def test_an_error_of_the_switch_is_told_with_what_it_is_about(bridge: DummyBridge) -> None:
     record = Record()
     with running_server(record) as server:
@@ -159,22 +186,8 @@ def test_either_side_dies_again_and_again(own_ovs: DummyOvs) -> None:
                 for _ in range(deaths_of_the_switch):
                     switch.apply("ovsbr1", _ADD)
                     before = switch.incarnation("ovsbr1")
-                    _kill_and_start(own_ovs)
+                    kill_and_start_vswitchd(own_ovs.ovs)
                     eventually(lambda: switch.incarnation("ovsbr1") not in (None, before), "it is back")  # noqa: B023
                     assert switch.dump_flows("ovsbr1") == ()
                 switch.apply("ovsbr1", _ADD)
                 flows = 1
-
-
-def _kill_and_start(own_ovs: DummyOvs) -> None:
-    assert kill_and_wait(own_ovs.ovs.pids()[:1])
-
-    def is_started() -> bool:
-        # The last thread of the one that was killed may hold the lock of the pid file for a moment.
-        try:
-            start_vswitchd(own_ovs.ovs, datapath=Datapath.DUMMY)
-        except CommandFailed:
-            return False
-        return True
-
-    eventually(is_started, "ovs-vswitchd starts")

@@ -161,6 +161,18 @@ def test_a_bridge_that_never_comes_keeps_no_other_from_its_flows(first: DummyBri
         assert finish(process).status == 0
 
 
+def test_a_bridge_that_others_control_is_left_to_them(first: DummyBridge, second: DummyBridge, tmp_path: Path) -> None:
+    """Found when the remedy was the very command that puts their controller out."""
+    second.ovs.vsctl("set-controller", "ovsbr2", "tcp:127.0.0.1:1")
+    one, two = _config(tmp_path, "one", SMALL_CONFIG), _config(tmp_path, "two", _SECOND)
+    with controller(one, two, "--attach", "--db", first.ovs.db) as process:
+        told = _told(process, "a bridge is not attached")
+    assert told["bridge"] == "ovsbr2"
+    assert "has another controller (tcp:127.0.0.1:1) and was not changed" in str(told["reason"])
+    assert told["remedy"] == "start this with --redundant, to stand beside tcp:127.0.0.1:1"
+    assert second.ovs.vsctl("get-controller", "ovsbr2") == "tcp:127.0.0.1:1"
+
+
 def test_a_third_bridge_is_refused(first: DummyBridge, second: DummyBridge, tmp_path: Path) -> None:
     one, two = _config(tmp_path, "one", SMALL_CONFIG), _config(tmp_path, "two", _SECOND)
     with first_free(first) as third, controller(one, two, "--attach", "--db", first.ovs.db) as process:

@@ -12,8 +12,10 @@ import trustme
 from tests.ovs.certificates import certificates
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.openflow_peer import HELLO, peer, read_to_end
+from tests.ovs.scripted_switch import scripted_switch
 from tests.ovs.ways import Record, Way, connect, running_server
 from tests.patience import PATIENCE_S, eventually
+from xenoovs.controller.complaints import COMPLAINTS
 from xenoovs.controller.doorway import STRANGERS
 from xenoovs.controller.session import Patience
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
@@ -24,6 +26,7 @@ pytestmark = pytest.mark.ovs
 _ADD = Bundle((FlowMod(Command.ADD, parse_flow("cookie=0x786f000000000001, priority=7 actions=output:p1")),))
 _FOREVER = Patience(handshake_s=3600.0)
 """So that strangers do not go by themselves."""
+_HUSHED = "strangers come faster than is told; they are turned away all the same"
 
 
 @pytest.mark.parametrize("said", [b"", HELLO], ids=["silent", "polite"])
@@ -79,3 +82,28 @@ def test_a_stranger_that_has_to_go_is_told_by_the_end_of_its_connection() -> Non
             others.enter_context(peer(server))
         read.join(PATIENCE_S)
         assert not read.is_alive()
+
+
+def test_malformed_strangers_fill_no_log() -> None:
+    """Each from a port of its own and malformed in a way of its own."""
+    record = Record()
+    with running_server(record) as server:
+        for number in range(3 * COMPLAINTS):
+            with peer(server) as sock:
+                sock.sendall(HELLO + bytes((0x40 + number, 0, 0, 8)) + bytes(4))
+                read_to_end(sock)
+        eventually(lambda: record.of(_HUSHED) != [], "the last word")
+    told = record.of("a connection is closed")
+    assert len(told) == COMPLAINTS
+    assert all("malformed OpenFlow" in str(facts["reason"]) for facts in told)
+
+
+def test_bridges_that_nobody_wants_fill_no_log() -> None:
+    """Found when one peer got a line for each name that it gave itself."""
+    record = Record()
+    with running_server(record) as server:
+        for number in range(3 * COMPLAINTS):
+            with scripted_switch(server, datapath_id=number + 1, name=f"br{number}", is_wanted=False):
+                pass
+        eventually(lambda: record.of(_HUSHED) != [], "the last word")
+    assert len(record.of("bridge refused")) == COMPLAINTS

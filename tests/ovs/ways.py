@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from tests.ovs.dummy import DummyOvs
@@ -56,6 +58,14 @@ def connect(ovs: PrivateOvs, bridge: str, *servers: Server) -> None:
     for server in servers:
         row = ["create", "controller", f'target="{server.target}"', *_PACE]
         ovs.vsctl("--", "--id=@c", *row, "--", "add", "bridge", bridge, "controller", "@c")
+
+
+def free_port() -> int:
+    """One that the kernel gives to nobody who asks for any (ip_local_port_range of ip(7): 32768 and above)."""
+    for port in range(20_000 + os.getpid() % 10_000, 32_768):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise LookupError("no port is free")
 
 
 def live_switch(ovs: PrivateOvs) -> LiveSwitch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
@@ -13,7 +13,9 @@ import click
 
 if TYPE_CHECKING:
     from xenoovs.controller.listen import Address, Certificates
+    from xenoovs.controller.place import Place
     from xenoovs.controller.server import Server, Settings
+    from xenoovs.errors import SwitchError
     from xenoovs.model.balancer import Uplinks
     from xenoovs.switch.live import LiveSwitch
 
@@ -125,7 +127,10 @@ def serving(control: Control, wanted: Mapping[Uplinks, LiveSwitch | None]) -> It
     from xenoovs.controller.voice import Voice
 
     with Server(_settings(control), voice=Voice(tell, warn)) as server:
+        # First of all, for a bridge may come at any moment and would be refused.
         places = [server.want(uplinks.bridge, uplinks.datapath_id).place for uplinks in wanted]
+        for place, local in zip(places, wanted.values(), strict=True):
+            _lead_here(place, server, local=local)
         if control.attach:
             _attach_all(control, server, wanted)
         # Mostly they come at once, and then nobody need be told that they have not come yet.
@@ -138,6 +143,15 @@ def serving(control: Control, wanted: Mapping[Uplinks, LiveSwitch | None]) -> It
             # One that stands by does what it should, and may do so for months; and nobody waits for another bridge.
             notify("READY=1")
         yield server
+
+
+def _lead_here(place: Place, server: Server, *, local: LiveSwitch | None) -> None:
+    """Should it not come, what is told leads to its own Open vSwitch."""
+    if local is not None:
+        from xenoovs.cli.where import where_of
+
+        db = where_of(local.endpoint, config=None, lab=None).db
+        place.invitation = replace(place.invitation, target=server.local_target, db=db)
 
 
 def _settings(control: Control) -> Settings:
@@ -188,8 +202,24 @@ def _attach_all(control: Control, server: Server, wanted: Mapping[Uplinks, LiveS
             left -= 1
             if not left:
                 raise
-            remedy = f"ovs-vsctl set-controller {uplinks.bridge} {server.target}, on its host"
-            warn("a bridge is not attached", bridge=uplinks.label, reason=str(problem), remedy=remedy)
+            warn(
+                "a bridge is not attached",
+                bridge=uplinks.label,
+                **_reason_and_remedy(problem, control, server, uplinks),
+            )
+
+
+def _reason_and_remedy(problem: SwitchError, control: Control, server: Server, uplinks: Uplinks) -> dict[str, object]:
+    """A remedy drives no other controller away."""
+    from xenoovs.controller.invitation import Invitation
+    from xenoovs.errors import ControllerTaken
+
+    if isinstance(problem, ControllerTaken):
+        remedy = f"start this with --redundant, to stand beside {', '.join(problem.present)}"
+    else:
+        invitation = Invitation(server.target, is_redundant=control.redundant)
+        remedy = f"{invitation.command(uplinks.bridge)}, on its host"
+    return {"reason": str(problem), "remedy": remedy}
 
 
 def _attach(control: Control, server: Server, uplinks: Uplinks, *, local: LiveSwitch | None) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from threading import Lock
 from time import monotonic
 
+from xenoovs.controller.complaints import Complaints
 from xenoovs.controller.frames import ERROR, PACKET_IN, PORT_STATUS, ROLE_STATUS, is_answer
+from xenoovs.controller.invitation import Invitation
 from xenoovs.controller.line import Line
 from xenoovs.controller.monitor import MONITOR_XID, monitor_request, touches_ours
 from xenoovs.controller.notices import describe_error, error_of, is_slave_error
@@ -18,8 +20,6 @@ from xenoovs.errors import OpenFlowVersionDisabled
 
 _VERSION = 5
 _ANEW = "the switch has connected anew"
-_COMPLAINTS = 256
-"""Peers whose refusal was told once; beyond that they are told again."""
 
 
 class Board:
@@ -28,10 +28,10 @@ class Board:
     def __init__(self, *, voice: Voice, is_redundant: bool = False) -> None:
         self._places: tuple[Place, ...] = ()
         self._voice, self._is_redundant = voice, is_redundant
-        self.where = "tcp:127.0.0.1:6653"
+        self.target: str | None = None
         self._lock = Lock()
         self._sessions: dict[Session, tuple[Place, Line]] = {}
-        self._told: set[tuple[str, str]] = set()
+        self.complaints = Complaints(voice)
         self.ears = Ears(self._open, self._hear, self._close)
 
     def want(self, bridge: str, datapath_id: int | None = None) -> Place:
@@ -39,7 +39,8 @@ class Board:
         with self._lock:
             found = next((p for p in self._places if (p.bridge, p.datapath_id) == (bridge, datapath_id)), None)
             if found is None:
-                found = Place(bridge, datapath_id, where=self.where)
+                invitation = Invitation(self.target, is_redundant=self._is_redundant)
+                found = Place(bridge, datapath_id, invitation=invitation)
                 self._places = (*self._places, found)
         return found
 
@@ -119,12 +120,12 @@ class Board:
             place, line = self._sessions.pop(session, (None, None))
         if place is None or line is None:
             if not session.is_settled:
-                self._complain(session.peer.rpartition(":")[0], "a connection is closed", reason=reason)
+                self.complaints.once(session.peer.rpartition(":")[0], "a connection is closed", reason=reason)
             return
         self._lose(place, line, reason)
 
     def _lose(self, place: Place, line: Line, reason: str) -> None:
-        is_current = place.end(line)
+        is_current = place.end(line, reason)
         line.hang_up(reason)
         if is_current:
             self._voice.warn("bridge disconnected", bridge=place.label, reason=reason)
@@ -167,18 +168,8 @@ class Board:
     def _refuse(self, session: Session, name: str, *, reason: str) -> None:
         datapath = f"{session.id:016x}"
         session.is_settled = True
-        self._complain(datapath, "bridge refused", bridge=name, datapath_id=datapath, reason=reason)
+        self.complaints.once(datapath, "bridge refused", bridge=name, datapath_id=datapath, reason=reason)
         session.abandon(reason)
-
-    def _complain(self, peer: str, event: str, **facts: object) -> None:
-        """Once for each peer and reason: it comes again every few seconds."""
-        complaint = (peer, str(facts["reason"]))
-        if complaint in self._told:
-            return
-        if len(self._told) >= _COMPLAINTS:
-            self._told.clear()
-        self._told.add(complaint)
-        self._voice.warn(event, **{"peer": peer, **facts})
 
 
 def _supersede(session: Session) -> None:

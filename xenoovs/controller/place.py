@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from threading import Condition
 from time import monotonic
 
 from xenoovs.controller.bucket import full_bucket, take
+from xenoovs.controller.invitation import Invitation
 from xenoovs.controller.line import Line
 from xenoovs.controller.monitor import Damper
 from xenoovs.errors import SwitchError, SwitchUnreachable
@@ -19,15 +21,16 @@ NEWS, NEWS_PER_S = 40, 1.0
 class Place:
     """Of the bridge with this name and, unless that is None, this datapath id.
 
-    where: what `ovs-vsctl set-controller` has to be told, for messages.
+    invitation: how it is let come, for messages.
     line:  its connection, once it may be worked on. generation: another after the bridge had lost its flows.
     """
 
-    def __init__(self, bridge: str, datapath_id: int | None = None, *, where: str = "tcp:127.0.0.1:6653") -> None:
-        self.bridge, self.datapath_id, self.where = bridge, datapath_id, where
+    def __init__(self, bridge: str, datapath_id: int | None = None, *, invitation: Invitation | None = None) -> None:
+        self.bridge, self.datapath_id, self.invitation = bridge, datapath_id, invitation or Invitation()
         self.line: Line | None = None
         self.generation = 0
         self._problem: SwitchError | None = None
+        self._lost: str | None = None
         self._changed = Condition()
         self._wake: Callable[[], None] = lambda: None
         self._hear_packet: Callable[[Line, bytes], None] = lambda _line, _frame: None
@@ -81,10 +84,7 @@ class Place:
         self.wait(patience_s=patience_s)
         line = self.line
         if line is None:
-            raise self._problem or SwitchUnreachable(
-                target=f"bridge {self.label}",
-                reason=f"it has not connected; let it: `ovs-vsctl set-controller {self.bridge} {self.where}`",
-            )
+            raise self._problem or SwitchUnreachable(target=f"bridge {self.label}", reason=self._absence())
         return line
 
     def has_news(self, *, now_s: float) -> tuple[bool, bool]:
@@ -97,11 +97,12 @@ class Place:
         """It has connected, and may be worked on."""
         self.line, self._problem = line, None
 
-    def end(self, line: Line) -> bool:
+    def end(self, line: Line, reason: str) -> bool:
         """A connection is lost. Whether it was the one in use."""
         is_current = self.line is line
         if is_current:
-            self.line = None
+            self.line, since = None, datetime.now(UTC).isoformat(timespec="seconds")
+            self._lost = f"it was connected, and is lost since {since} ({reason}); it connects again by itself"
         return is_current
 
     def fail(self, problem: SwitchError) -> None:
@@ -115,6 +116,10 @@ class Place:
         with self._changed:
             self._changed.notify_all()
         self._wake()
+
+    def _absence(self) -> str:
+        """Whoever was here knows the way: nobody has to be told to let it come."""
+        return self._lost or f"it has not connected; let it: {self.invitation.words(self.bridge)}"
 
     def _is_ours(self) -> bool:
         return self.line is not None and not self.line.is_standby

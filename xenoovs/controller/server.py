@@ -64,8 +64,11 @@ class Server:
         self._posts: dict[Place, Post] = {}
         self._is_closing = False
         self.board = Board(voice=voice, is_redundant=settings.is_redundant)
-        self._listener = Listener(settings.address, serve=self._serve, voice=voice, certificates=settings.certificates)
-        self.board.where = self._listener.target
+        complaining = Voice(voice.tell, self.board.complaints.warn)
+        self._listener = Listener(
+            settings.address, serve=self._serve, voice=complaining, certificates=settings.certificates
+        )
+        self.board.target = self._listener.target
         voice.tell("waiting for bridges", at=self._listener.target, framework=FRAMEWORK.name)
 
     @property

@@ -75,8 +75,8 @@ class ControllerTaken(SwitchError):
         self.bridge, self.present = bridge, tuple(present)
         self.commands = (f"ovs-vsctl del-controller {bridge}",)
         super().__init__(
-            f"bridge {bridge} has another controller ({', '.join(self.present)}) and was not changed; remove it with "
-            f"`{self.commands[0]}`, or stand beside it with --redundant"
+            f"bridge {bridge} has another controller ({', '.join(self.present)}) and was not changed; stand "
+            f"beside it with --redundant, or remove it with `{self.commands[0]}`"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
@@ -191,6 +191,25 @@ def test_with_metrics_it_looks_unasked(clock: TurnedClock) -> None:
 def test_while_somebody_watches_it_looks_every_two_seconds(clock: TurnedClock) -> None:
     watch = watch_of(FakeSwitch(megaflows=DUMP), clock)
     assert looks_within(watch, asks=5, step_s=1.0, clock=clock) == 3
+
+
+def test_pauses_differ_by_up_to_a_tenth(clock: TurnedClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jitter: agents that were started together do not ask all at once for ever."""
+
+    async def turn(waiting: Coroutine[object, object, object], timeout: float) -> None:
+        waiting.close()
+        clock.time_s += timeout
+        raise TimeoutError
+
+    monkeypatch.setattr(asyncio, "wait_for", turn)
+    watch, pauses = watch_of(FakeSwitch(megaflows=DUMP), clock), set[float]()
+    for _ in range(200):
+        before_s = clock.time_s
+        asyncio.run(watch._pause(0.0))
+        pauses.add(round(clock.time_s - before_s, 6))
+    interval_s = WatchPace().interval_s
+    assert len(pauses) > 100
+    assert 0.9 * interval_s <= min(pauses) < 0.95 * interval_s < max(pauses) <= interval_s
 
 
 def test_a_switch_that_is_away_ends_nothing(clock: TurnedClock) -> None:

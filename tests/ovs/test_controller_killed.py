@@ -1,0 +1,115 @@
+"""kill -9 of either side, 25 times each, while weights change: one program or the other, never a mixture."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.ovs.nest import Nest
+from tests.ovs.programs import WEIGHTS, Flows, flows, text, whole_programs
+from tests.ovs.switch_deaths import kill_and_start_vswitchd
+from tests.ovs.ways import free_port, live_switch
+from tests.patience import eventually
+from xenoovs.lab.processes import is_alive, kill_and_wait
+from xenoovs.switch.attach import attach, quicken
+
+pytestmark = pytest.mark.ovs
+
+KILLS = 25
+
+
+class Controllers:
+    """Of one bridge, one after the other, all at the same address. `allowed`: flows of whole programs, and weights."""
+
+    def __init__(self, nest: Nest, log: Path, *, bridge: DummyBridge, target: str, allowed: dict[Flows, int]) -> None:
+        self._nest, self._log, self.bridge, self.target, self.allowed = nest, log, bridge, target, allowed
+        self._pid: int | None = None
+
+    def start_and_connect(self) -> None:
+        """One more, until the bridge has connected to it."""
+        before = self._connections()
+        self._pid = self._nest.start()
+        eventually(lambda: self._connections() > before, "the bridge connects")
+
+    def fill(self) -> None:
+        """The first one. From then on the bridge asks every second for one that is gone."""
+        self.start_and_connect()
+        quicken(live_switch(self.bridge.ovs).endpoint, target=self.target)
+        eventually(self.is_filled, "the first flows")
+
+    def kill(self) -> None:
+        assert self._pid is not None
+        assert self.is_alive()
+        assert kill_and_wait([self._pid])
+
+    def is_alive(self) -> bool:
+        return self._pid is not None and is_alive(self._pid)
+
+    def is_filled(self) -> bool:
+        """False while there are no flows at all. Fails for a mixture."""
+        found = flows(self.bridge)
+        return found != () and self.allowed[found] in WEIGHTS
+
+    def weight(self) -> int:
+        """That of the program on the bridge. Fails for a mixture, and for an empty table."""
+        return self.allowed[flows(self.bridge)]
+
+    def _connections(self) -> int:
+        return self._log.read_text().count('"event": "bridge connected"')
+
+
+@pytest.fixture
+def controllers(own_ovs: DummyOvs, config: Path, tmp_path: Path) -> Iterator[Controllers]:
+    """None runs yet. The bridge is told where they will be; without one it keeps the flows that it has."""
+    log, address = tmp_path / "controllers.log", f"127.0.0.1:{free_port()}"
+    with own_ovs.bridge() as bridge:
+        allowed = whole_programs(bridge, config)
+        attach(live_switch(bridge.ovs).endpoint, bridge.name, target=f"tcp:{address}")
+        options = ("--db", bridge.ovs.db, "--listen", address, "--log", "json")
+        nest = Nest("controller", config, *options, log=log)
+        try:
+            yield Controllers(nest, log, bridge=bridge, target=f"tcp:{address}", allowed=allowed)
+        finally:
+            nest.close()
+
+
+def test_the_controller_killed_25_times_while_weights_change(controllers: Controllers, config: Path) -> None:
+    """Each is killed around the moment at which it changes the flows."""
+    chance, seen, span_s = random.Random(5), Counter[int](), 0.0
+    controllers.fill()
+    for number in range(KILLS):
+        controllers.kill()
+        seen[controllers.weight()] += 1
+        wanted = WEIGHTS[(number + 1) % 2]
+        config.write_text(text(wanted))
+        controllers.start_and_connect()
+        if number % 3:
+            time.sleep(chance.uniform(0, span_s))
+        else:
+            begun_s = time.monotonic()
+            eventually(lambda: controllers.weight() == wanted, "the change")  # noqa: B023
+            span_s = 1.5 * (time.monotonic() - begun_s)
+    eventually(lambda: controllers.weight() == wanted, "the last change")
+    assert seen.total() == KILLS
+    assert seen.keys() == set(WEIGHTS)
+
+
+def test_the_switch_killed_25_times_while_weights_change(controllers: Controllers, config: Path) -> None:
+    """It begins with an empty table, and has a whole program next."""
+    chance = random.Random(6)
+    controllers.fill()
+    for number in range(KILLS):
+        wanted = WEIGHTS[(number + 1) % 2]
+        config.write_text(text(wanted))
+        time.sleep(chance.uniform(0, 0.3))
+        controllers.weight()
+        kill_and_start_vswitchd(controllers.bridge.ovs)
+        eventually(controllers.is_filled, "the flows are back")
+    eventually(lambda: controllers.weight() == wanted, "the last change")
+    assert controllers.is_alive()
