@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.ovs.lab_support import lab_name, links, remains
 from tests.ovs.test_lab_up_down import DNS, NOTHING
+from tests.patience import eventually
 from xenoovs.errors import LabError
 from xenoovs.lab.down import down
 from xenoovs.lab.lab import open_lab
@@ -25,6 +28,7 @@ STEPS = ("namespaces", "links", "Open vSwitch", "clients", "backend even", "back
 
 _PROGRAM = """
 import os, signal, sys
+from contextlib import suppress
 from pathlib import Path
 from tests.ovs.test_lab_up_down import DNS
 from xenoovs.lab.up import up
@@ -74,3 +78,35 @@ def test_killed_at_a_moment_of_chance(seed: int, name: str, tmp_path: Path) -> N
     assert remains(name, tmp_path) == NOTHING
     up(name, DNS, directory=tmp_path)
     assert down(name, directory=tmp_path).processes == 4
+
+
+_WAITING = """
+import sys
+from contextlib import suppress
+from pathlib import Path
+from xenoovs.lab.lab import open_lab
+
+open_lab(sys.argv[1], directory=Path(sys.argv[2])).ovs.vsctl("add-br", "more")
+"""
+
+
+def test_killed_while_it_waits_for_ovs_vswitchd(name: str, tmp_path: Path) -> None:
+    """ovs-vsctl waited on, for ever, and `down` did not know it."""
+    lab = up(name, DNS, directory=tmp_path)
+    os.kill(lab.ovs.pids()[0], signal.SIGSTOP)
+    with subprocess.Popen([sys.executable, "-c", _WAITING, name, str(tmp_path)]) as victim:
+        eventually(lambda: _waiting(lab.ovs.db) != [], "somebody who waits")
+        victim.kill()
+    assert _waiting(lab.ovs.db) != []
+    assert down(name, directory=tmp_path).anything
+    assert _waiting(lab.ovs.db) == []
+
+
+def _waiting(db: str) -> list[str]:
+    """The command lines of ovs-vsctl at a database."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = entry.read_bytes().decode().split("\0")
+            found += [" ".join(words)] if words[0] == "ovs-vsctl" and f"--db={db}" in words else []
+    return found

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from math import ceil
 from pathlib import Path
 
 from xenoovs.errors import LabError
@@ -20,6 +21,7 @@ _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 # Emulated machines take their time.
 _START_TIMEOUT_S = 120.0
 _LOCK_PATIENCE_S, _LOCK_STEP_S = 2.0, 0.02
+_ORPHANED_S = 5
 _STARTED = "started.json"
 _DAEMONS = ("ovs-vswitchd", "ovsdb-server")
 
@@ -58,7 +60,10 @@ class PrivateOvs:
 
     def vsctl(self, *arguments: str, timeout_s: float = 30.0) -> str:
         """ovs-vsctl(8). Raises LabError when it only complains on stderr: it may still exit with 0."""
-        done = run(["ovs-vsctl", f"--db={self.db}", *arguments], timeout_s=timeout_s, env=self.env)
+        # It waits for ovs-vswitchd for ever; whoever started it may have been killed, and then nobody else ends it.
+        patience = f"--timeout={ceil(timeout_s) + _ORPHANED_S}"
+        argv = ["ovs-vsctl", patience, f"--db={self.db}", *arguments]
+        done = run(argv, timeout_s=timeout_s, env={**self.env, **self.marks})
         if "rror" in done.stderr:
             raise LabError(
                 f"ovs-vsctl {' '.join(arguments)}: {done.stderr.strip()}; see {self.directory}/ovs-vswitchd.log"
