@@ -14,6 +14,7 @@ from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.test_agent_faults import FLOWS, flows
 from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
+from xenoovs.agent.standing import is_as_desired, troubles
 from xenoovs.lab.private_ovs import Datapath, start_database, start_vswitchd
 
 pytestmark = pytest.mark.ovs
@@ -57,6 +58,19 @@ def test_an_ovsdb_server_that_is_killed_stops_nothing(own_ovs: DummyOvs, config:
             eventually(lambda: flows(bridge) == before, "flows that others deleted")
             eventually(lambda: bool(agent.ports()), "ports are told again")
             eventually(lambda times=times: texts(agent).count(_AGAIN) == times, "it is told once")  # type: ignore[misc]
+
+
+def test_status_names_a_database_that_is_away(own_ovs: DummyOvs, config: Path) -> None:
+    """At once, and long before the next comparison."""
+    with own_ovs.bridge(), running_agent(config, own_ovs.ovs.directory, resync_s=_LONG_S) as agent:
+        eventually(lambda: bool(agent.ports()) and is_as_desired(agent.snapshot()), "all is well")
+        os.kill(own_ovs.ovs.pids()[1], signal.SIGKILL)
+        eventually(lambda: agent.ports() is None, "the loss is noticed")
+        away = agent.snapshot()
+        assert not is_as_desired(away)
+        assert [words.split(":")[0] for words, _ in troubles(away)] == ["nobody tells of ports and links"]
+        start_database(own_ovs.ovs)
+        eventually(lambda: is_as_desired(agent.snapshot()), "all is well again")
 
 
 def test_both_daemons_killed(own_ovs: DummyOvs, config: Path) -> None:

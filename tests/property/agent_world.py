@@ -188,6 +188,13 @@ class AgentWorld:
     def everything(self) -> list[Flow]:
         return [seen.flow for seen in self.switch.all_flows("ovsbr1").values()]
 
+    def kept(self) -> set[tuple[str, str]]:
+        """Service and backend: who is down and has clients all the same."""
+        down = {
+            (service.name, name) for service in self.balancer.services for name in self.aim.watch.down_of(service.name)
+        }
+        return {(service, name) for service, name in down if name not in self.out.get(service, ())}
+
     def is_calm(self) -> bool:
         """All backends answer and have all of their clients, and nothing waits."""
         return not (

@@ -93,6 +93,18 @@ class AgentMachine(RuleBasedStateMachine):
         self.world.dead ^= {machine}
         self.world.run(4)
 
+    @precondition(lambda self: self.world.settled is not None and self.world.is_calm())
+    @rule(order=st.permutations(range(4)))
+    def all_die_and_answer_within_a_second(self, order: list[int]) -> None:
+        """Who kept clients meanwhile keeps them."""
+        self.world.dead.update(order)
+        self.world.run(5)
+        kept = self.world.kept()
+        for number in range(20):
+            self.world.dead.difference_update(order[: number + 1])
+            self.world.run(0.25)
+            assert not {(service, name) for service, out in self.world.out.items() for name in out} & kept
+
     @rule()
     def all_is_well_again(self) -> None:
         """A backend that was out has exactly the clients of before, and everybody else has kept theirs."""

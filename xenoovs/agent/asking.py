@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from xenoovs.agent.check import Check, Probe
 from xenoovs.agent.clock import Clock
 from xenoovs.agent.log import tell, warn
-from xenoovs.agent.watch import Watch
+from xenoovs.agent.watch import Transition, Watch
 from xenoovs.agent.workers import Workers
 
 _LOOK_S = 0.2
@@ -70,16 +70,14 @@ class Asker:
             self._wake.set()
         before = self.answers.get(check)
         count, changed_s = (before.transitions, before.changed_s) if before is not None else (0, None)
-        if changed is not None:
+        if changed is not None and not changed.is_again:
             count, changed_s = count + 1, now_s
         self.answers[check] = Answer(result.reason, result.latency_s, count, changed_s)
         self._forget()
         for listener in self.heard:
             listener(check, result.ok, result.latency_s)
         if changed is not None:
-            say = tell if changed.is_up else warn
-            state = "up" if changed.is_up else "down"
-            say(f"backend {state}", backends=",".join(changed.names), reason=result.reason)
+            _say(changed, result.reason)
             self._changed()
 
     def _forget(self) -> None:
@@ -87,3 +85,14 @@ class Asker:
         if len(self.answers) > 2 * self.watch.checks:
             known = self.answers.items()
             self.answers = {check: answer for check, answer in known if self.watch.standing_of(check) is not None}
+
+
+def _say(changed: Transition, reason: str) -> None:
+    names = ",".join(changed.names)
+    if changed.is_up:
+        tell("backend up", backends=names, reason=reason)
+    elif changed.is_again:
+        warn("backend still down, and others may have its clients now", backends=names, reason=reason)
+    else:
+        kept = {"kept": ",".join(changed.kept)} if changed.kept else {}
+        warn("backend down", backends=names, **kept, reason=reason)

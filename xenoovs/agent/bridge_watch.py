@@ -77,7 +77,7 @@ def port_views(known: Mapping[str, PortState], balancer: Balancer) -> tuple[Port
 
 
 class BridgeWatch:
-    """Follows the database for ever, with back-off while it does not answer. `ports`: as last told; None: nobody told.
+    """Follows the database for ever, with back-off while it does not answer.
 
     balancer:   the config in use, asked for at each change.
     want_round: called when the flows may not be right any more.
@@ -86,16 +86,20 @@ class BridgeWatch:
     def __init__(self, db: str, *, balancer: Callable[[], Balancer], want_round: Callable[[], None]) -> None:
         self._db, self._balancer, self._want_round = db, balancer, want_round
         self._ports: Ports | None = None
-        self._is_connected = True
+        self._problem = ""
         self._retry_s = _RETRY_S
 
     def ports(self) -> tuple[PortView, ...] | None:
         """The ports of the bridge that the config names, in its order; None while nobody tells."""
-        if self._ports is None or not self._is_connected:
+        if self._ports is None or self._problem:
             return None
         balancer = self._balancer()
         known = self._ports.get(balancer.uplinks.bridge, {})
         return port_views(known, balancer)
+
+    def problem(self) -> str:
+        """Why the database does not answer; empty while it does, and until it was asked."""
+        return self._problem
 
     async def forever(self) -> None:
         """Until cancelled."""
@@ -109,8 +113,8 @@ class BridgeWatch:
             self._retry_s = min(2 * self._retry_s, _LONGEST_RETRY_S)
 
     def _take(self, ports: Ports) -> None:
-        if not self._is_connected:
-            self._is_connected = True
+        if self._problem:
+            self._problem = ""
             tell("the database of Open vSwitch answers again", db=self._db)
             self._want_round()
         self._retry_s = _RETRY_S
@@ -125,6 +129,6 @@ class BridgeWatch:
             self._want_round()
 
     def _lost(self, problem: SwitchUnreachable) -> None:
-        if self._is_connected:
-            self._is_connected = False
+        if not self._problem:
             warn("the database of Open vSwitch does not answer; changes are found by looking", reason=str(problem))
+        self._problem = str(problem)

@@ -74,6 +74,8 @@ class Agent:
         self.offload: Sighting | None = None
         self.ports: Callable[[], tuple[PortView, ...] | None] = lambda: None
         """The ports of the bridge that the config names; None while nobody tells."""
+        self.ports_problem: Callable[[], str] = lambda: ""
+        """Why nobody tells of them any more; empty while somebody does, or is only about to."""
         self.started_s = time.time()
         self._looker = Looker(self)
         self._beside: list[Work] = []
@@ -107,7 +109,7 @@ class Agent:
     def watch_bridge(self, db: str) -> None:
         """Follow the ports in the database (`db` as of Endpoint) beside the rounds."""
         watch = BridgeWatch(db, balancer=lambda: self.config.balancer, want_round=self.want_round)
-        self.ports = watch.ports
+        self.ports, self.ports_problem = watch.ports, watch.problem
         self.beside(watch.forever)
 
     def show_offload(self, sighting: Sighting) -> None:

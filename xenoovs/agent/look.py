@@ -125,6 +125,7 @@ def _facts(agent: Agent) -> Snapshot:
         events=agent.events.since(0),
         held=report.held,
         ports=agent.ports(),
+        ports_problem=agent.ports_problem(),
         candidate=config.newer,
         goes_back_to=agent.reloader.goes_back_to,
     )

@@ -23,7 +23,7 @@ def unanswered(service: ServiceView) -> float:
 
 
 def is_as_desired(snapshot: Snapshot) -> bool:
-    """Whether the newest config is on the bridge, and every client of it has a way to a backend that answers."""
+    """Whether the newest config is on the bridge, its ports are told of, and its clients have backends that answer."""
     return not any(how == "bad" for _, how in (*troubles(snapshot), headline(snapshot))) and not (
         snapshot.config_problem or snapshot.candidate or snapshot.held or snapshot.last_round_s is None
     )
@@ -37,6 +37,8 @@ def headline(snapshot: Snapshot) -> Told:
         return "starting", "warn"
     if any(_is_dead(snapshot)):
         return "a port is down", "bad"
+    if snapshot.ports_problem:
+        return "the database is away", "bad"
     if any(map(unanswered, snapshot.services)):
         return "clients without an answer", "bad"
     if snapshot.is_paused:
@@ -56,6 +58,8 @@ def troubles(snapshot: Snapshot) -> Iterator[Told]:
         yield f"the bridge is not right: {snapshot.last_error}", "bad"
     for told in _is_dead(snapshot):
         yield told, "bad"
+    if snapshot.ports_problem:
+        yield f"nobody tells of ports and links: {snapshot.ports_problem}", "bad"
     if snapshot.last_round_s is not None:
         yield from ((told, "bad") for told in _unanswered(snapshot))
     elif not (snapshot.last_error or snapshot.held):

@@ -20,13 +20,15 @@ from xenoovs.compile.summary import summarise
 
 
 class Answers:
-    """Probes that go as a test says."""
+    """Probes that go as a test says. `refuses`: parts of the targets that do, besides all while `is_well` is False."""
 
     def __init__(self) -> None:
         self.is_well = True
+        self.refuses: tuple[str, ...] = ()
 
     async def __call__(self, target: Target, *, timeout_s: float) -> ProbeResult:
-        return ProbeResult(ok=self.is_well, latency_s=0.0, reason="answered" if self.is_well else "refused")
+        ok = self.is_well and not any(each in str(target) for each in self.refuses)
+        return ProbeResult(ok=ok, latency_s=0.0, reason="answered" if ok else "refused")
 
 
 @pytest.fixture
@@ -74,3 +76,18 @@ def test_of_very_many_services_the_most_moved_are_told(caplog: pytest.LogCapture
     facts = caplog.records[-1].__dict__["facts"]
     assert (caplog.records[-1].message, facts["services"]) == ("more services changed", 980)
     assert len(report.moved) == 1000
+
+
+def test_a_backend_that_falls_and_keeps_its_clients_says_so_and_says_when_it_loses_them(scene: Scene) -> None:
+    answers = Answers()
+    with scene.agent(probe=answers) as (agent, _):
+        answers.is_well = False
+        eventually(lambda: len(told(agent, "backend down")) == 2, "nobody answers")
+        gone, kept = told(agent, "backend down")
+        assert "kept" not in gone
+        assert kept["kept"] == kept["backends"]
+        answers.refuses, answers.is_well = (DEAD if kept["backends"] == "dns/fips3" else "198.51.100.2",), True
+        eventually(lambda: bool(told(agent, "backend still down, and others may have its clients now")), "it goes")
+        (again,) = told(agent, "backend still down, and others may have its clients now")
+        assert again["backends"] == kept["backends"]
+        assert [facts["backends"] for facts in told(agent, "backend up")] == [gone["backends"]]

@@ -62,6 +62,10 @@ def test_a_backend_that_is_down_is_no_difference_once_its_clients_have_others(se
 DIFFERS = {
     "a port without link": ({"ports": (PortView("p1", 2, link_up=False),)}, "port p1 has no link"),
     "a port that is gone": ({"ports": (PortView("p1", None, link_up=None),)}, "it is not on the bridge"),
+    "a database that does not answer": (
+        {"ports": None, "ports_problem": "cannot reach Open vSwitch at unix:/run/db.sock: connection refused"},
+        "nobody tells of ports and links: cannot reach Open vSwitch at unix:/run/db.sock: connection refused",
+    ),
     "an error": ({"last_error": "bridge ovsbr1 is not there"}, "bridge ovsbr1 is not there"),
     "changes held back": ({"is_paused": True, "held": 3}, "3 flow-mods are held back"),
     "a refused config": (
@@ -96,6 +100,11 @@ def test_a_change_that_waits_is_named_with_its_time_and_is_no_difference() -> No
 
 def test_a_pause_that_holds_nothing_back_is_no_difference() -> None:
     assert is_as_desired(replace(snapshot(), is_paused=True))
+
+
+def test_a_database_that_was_not_asked_yet_is_no_difference() -> None:
+    unasked = replace(snapshot(), ports=None)
+    assert (is_as_desired(unasked), told(unasked), headline(unasked)) == (True, [], ("as configured", "good"))
 
 
 def test_before_the_first_round_it_is_not_as_desired() -> None:

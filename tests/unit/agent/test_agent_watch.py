@@ -9,9 +9,9 @@ from itertools import pairwise
 
 from tests.unit import balancer as small
 from xenoovs.agent.check import uses_of
-from xenoovs.agent.watch import Watch
+from xenoovs.agent.watch import Transition, Watch
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.health import Health, ProbeKind
+from xenoovs.model.health import AllDown, Health, ProbeKind
 from xenoovs.model.service import Protocol, Service
 
 HEALTH = Health(ProbeKind.ICMP, fall=1, jitter=Fraction(0))
@@ -137,3 +137,41 @@ def test_a_check_that_comes_again_while_its_probe_is_under_way_is_not_asked_twic
             asked += 1
             one.record(due, ok=True, asked_s=moment / 10, now_s=moment / 10)
     assert asked == 9
+
+
+def all_fall(one: Watch, *, moment: float) -> list[Transition]:
+    told = [one.record(check, ok=False, asked_s=moment, now_s=moment) for check in one.take_due(moment)]
+    one.outages()
+    return [each for each in told if each is not None]
+
+
+def test_it_is_told_of_whom_max_down_leaves_the_clients() -> None:
+    one = watch(small.balancer(service("a", 1, 1, 1, port=80), service("b", 1, 0, port=81)))
+    assert [(each.names, each.kept) for each in all_fall(one, moment=0.0)] == [
+        (("a/b0", "b/b0"), ("b/b0",)),
+        (("a/b1",), ("a/b1",)),
+        (("a/b2",), ("a/b2",)),
+    ]
+    assert one.outages() == {"a": {"b0"}, "b": set()}
+
+
+def test_nobody_keeps_clients_where_all_are_dropped() -> None:
+    dropped = replace(HEALTH, on_all_down=AllDown.DROP)
+    one = watch(small.balancer(service("a", 1, 1, port=80, health=dropped)))
+    assert [each.kept for each in all_fall(one, moment=0.0)] == [(), ()]
+
+
+def test_a_kept_backend_that_goes_later_is_told_once_and_wants_a_round() -> None:
+    one = watch(small.balancer(service("a", 1, 1, port=80)))
+    all_fall(one, moment=0.0)
+    told = []
+    for moment in range(1, 8):
+        for check in one.take_due(moment):
+            told.append(one.record(check, ok=".16'" in str(check.target), asked_s=moment, now_s=moment))
+        one.outages()
+    news = [each for each in told if each is not None]
+    assert [(each.names, each.is_up, each.is_again) for each in news] == [
+        (("a/b0",), True, False),
+        (("a/b1",), False, True),
+    ]
+    assert one.outages() == {"a": {"b1"}}

@@ -1,0 +1,99 @@
+"""Backends of one service die and answer at any time: who is out, who keeps clients, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from ipaddress import IPv4Address
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit import balancer as small
+from xenoovs.agent.check import Check, uses_of
+from xenoovs.agent.panic import most_out
+from xenoovs.agent.watch import Watch
+from xenoovs.model.health import AllDown, Health, ProbeKind
+
+TICK_S, INTERVAL_S, TIMEOUT_S = 0.125, 1.0, 0.5
+healths = st.builds(
+    Health,
+    st.just(ProbeKind.ICMP),
+    jitter=st.just(Fraction(0)),
+    fall=st.integers(1, 3),
+    rise=st.integers(1, 2),
+    max_down=st.sampled_from([Fraction(1, 4), Fraction(1, 2), Fraction(1)]),
+    on_all_down=st.just(AllDown.KEEP),
+)
+
+
+class World:
+    """Probes that fail take as long as they may. `free_s`: since when a place is free; None: there is none."""
+
+    def __init__(self, backends: int, health: Health) -> None:
+        plain = small.service(small.claim(), *[1] * backends, name="web")
+        made = tuple(replace(b, address=IPv4Address(0xC0000200 + i)) for i, b in enumerate(plain.backends))
+        service = replace(plain, backends=made, health=health)
+        self.health, self.most, self.watch, self.now = health, most_out(backends, health), Watch(), 0.0
+        self.watch.follow(small.balancer(service), {}, now_s=0.0)
+        self.names = {use.check: use.backend.name for use in uses_of(small.balancer(service))}
+        self.dead: frozenset[str] = frozenset()
+        self.waiting: list[tuple[float, float, Check]] = []
+        self.failed: dict[str, list[float]] = {name: [] for name in self.names.values()}
+        self.out, self.kept = frozenset[str](), frozenset[str]()
+        self.free_s: float | None = 0.0
+        self.dead_s = dict[str, float]()
+
+    def tick(self) -> None:
+        for each in [each for each in self.waiting if each[0] <= self.now]:
+            self.waiting.remove(each)
+            self.result(each[2], ok=False, asked_s=each[1])
+        for check in self.watch.take_due(self.now):
+            if self.names[check] in self.dead:
+                self.waiting.append((self.now + TIMEOUT_S, self.now, check))
+            else:
+                self.result(check, ok=True, asked_s=self.now)
+        self.now += TICK_S
+
+    def result(self, check: Check, *, ok: bool, asked_s: float) -> None:
+        failed = self.failed[self.names[check]]
+        failed[:] = [] if ok else [*failed, asked_s]
+        if self.watch.record(check, ok=ok, asked_s=asked_s, now_s=self.now) is not None:
+            self.round()
+
+    def round(self) -> None:
+        """What may have changed since the last one."""
+        out, down = self.watch.outages()["web"], self.watch.down_of("web")
+        assert out <= down
+        assert len(out) <= self.most
+        for name in self.kept & out:
+            fresh = [asked_s for asked_s in self.failed[name] if self.free_s is not None and asked_s >= self.free_s]
+            assert len(fresh) >= self.health.fall, name
+        is_free = len(out) < self.most
+        self.free_s = None if not is_free else self.now if self.free_s is None else self.free_s
+        self.out, self.kept = out, down - out
+
+    def all_dead_are_out(self) -> None:
+        """Who is dead is out in bounded time, unless no place is free."""
+        bound_s = self.health.fall * INTERVAL_S + TIMEOUT_S + TICK_S
+        if self.free_s is not None:
+            for name, since_s in self.dead_s.items():
+                assert self.now - max(since_s, self.free_s) <= bound_s or name in self.out, name
+
+    def run(self, dead: frozenset[str], ticks: int) -> None:
+        self.dead_s = {name: self.dead_s.get(name, self.now) for name in dead}
+        self.dead = dead
+        for _ in range(ticks):
+            self.tick()
+            self.all_dead_are_out()
+
+
+@settings(max_examples=150)
+@given(st.integers(2, 5), healths, st.data())
+def test_kept_backends_go_for_new_failures_alone_and_in_time(
+    backends: int, health: Health, data: st.DataObject
+) -> None:
+    world = World(backends, health)
+    names = st.frozensets(st.sampled_from(sorted(world.failed)))
+    for dead, ticks in data.draw(st.lists(st.tuples(names, st.integers(1, 60)), max_size=8)):
+        world.run(dead, ticks)
