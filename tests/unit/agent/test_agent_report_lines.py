@@ -83,6 +83,7 @@ def test_a_backend_that_falls_and_keeps_its_clients_says_so_and_says_when_it_los
     with scene.agent(probe=answers) as (agent, _):
         answers.is_well = False
         eventually(lambda: len(told(agent, "backend down")) == 2, "nobody answers")
+        eventually(lambda: bool(told(agent, "backends that are down keep their clients")), "a round has decided")
         gone, kept = told(agent, "backend down")
         assert "kept" not in gone
         assert kept["kept"] == kept["backends"]
