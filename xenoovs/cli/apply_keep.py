@@ -34,21 +34,27 @@ _SLACK_S = 5.0
 """More than a look takes: until then the guard leaves the decision to us."""
 
 
+class _Interrupted(BaseException):
+    """No Exception: click.echo takes any of those for a stream that it cannot remember, and goes on."""
+
+
 @contextmanager
 def with_way_back(guard: Guard) -> Iterator[None]:
     """A change and the decision to keep it, which ends with `guard.keep`. Any other end takes the change back."""
 
     def interrupted(number: int, _frame: FrameType | None) -> None:
-        raise TakenBack(reason=f"interrupted by {signal.Signals(number).name}")
+        raise _Interrupted(signal.Signals(number).name)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, interrupted) for number in numbers]
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)
         guard.undo()
+        if isinstance(error, _Interrupted):
+            raise TakenBack(reason=f"interrupted by {error}") from None
         raise
     finally:
         for number, handler in zip(numbers, before, strict=True):

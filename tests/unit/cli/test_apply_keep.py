@@ -1,0 +1,24 @@
+"""What decides whether a change stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+
+import pytest
+
+from xenoovs.cli.apply_keep import with_way_back
+from xenoovs.errors import TakenBack
+from xenoovs.switch.guard import Guard
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_nobody_on_the_way_swallows_an_interruption(number: signal.Signals) -> None:
+    """click.echo did, which takes any Exception for a stream that it cannot remember: the change stayed."""
+    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    guard = Guard(lambda: None)
+    with pytest.raises(TakenBack, match=f"interrupted by {number.name}"), with_way_back(guard), suppress(Exception):
+        os.kill(os.getpid(), number)
+    assert not guard.keep()
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == handlers
