@@ -93,7 +93,7 @@ def test_a_crash_while_it_boots_is_told_with_the_way_out(lab: dict[str, Any]) ->
     status = lab["said"]["status after a crash"]
     assert status["exit_code"] == 1
     assert "was never completed; remove it with `xenoovs lab down" in status["stderr"]
-    assert lab["said"]["down after a crash"]["stdout"].endswith("0 namespaces, 1 processes\n")
+    assert lab["said"]["down after a crash"]["stdout"].endswith("0 namespaces, 1 process\n")
 
 
 def test_nothing_is_left(lab: dict[str, Any]) -> None:
