@@ -85,6 +85,21 @@ def test_a_step_that_is_repeated_changes_nothing_whoever_repeats_it(case: tuple[
         assert after(table, balancer, None) == table
 
 
+def test_longest_matches_never_give_clients_back_either() -> None:
+    """Each step is laid out anew, and with a wide tolerance one of them gave 11/16 where the one before gave 3/4."""
+    wide = replace(small.service(small.claim(), 14, 1, 4), strategy=Strategy.LPM, tolerance=Fraction(1))
+    one = small.balancer(wide)
+    table = after(table_of(compile_program(one).flows), one, {"s": frozenset({"b0"})})
+    (service,) = compile_program(one).services
+    mine = Destination(service.service.backends[0].mac.value, service.service.backends[0].egress)
+    seen = []
+    for step in range(1, STEPS):
+        table = after(table, ramped(one, "b0", Fraction(step, STEPS)), {"s": frozenset()})
+        seen.append(held(table, service.service_id).get(mine, Fraction(0)))
+    assert seen == sorted(seen)
+    assert seen[-1] >= Fraction(3, 4)
+
+
 def test_an_eighth_at_a_time() -> None:
     one = small.balancer(small.service(small.claim(), 1, 1))
     table = after(table_of(compile_program(one).flows), one, {"s": frozenset({"b1"})})

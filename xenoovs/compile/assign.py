@@ -12,7 +12,7 @@ from xenoovs.model.service import Churn, Service, SourceBits, Strategy
 from xenoovs.partition.bits import spread, unspread
 from xenoovs.partition.block import MAX_WIDTH, Assignment, Block
 from xenoovs.partition.choose import Partition, partition
-from xenoovs.partition.ease import ease, part_of
+from xenoovs.partition.ease import STEPS, ease, part_of
 from xenoovs.partition.lpm_choose import LpmPartition, lpm_partition
 from xenoovs.partition.overlay import overlay
 from xenoovs.partition.update import Goal, start, update
@@ -144,6 +144,14 @@ def goal_of(service: Service, tolerance: Fraction) -> Goal:
 
 
 def _lpm_without(service: Service, out: Collection[int], parts: Mapping[int, Fraction]) -> ServiceAssignment:
+    """The step so far that gives most: within the tolerance, a later layout may give less than an earlier one."""
+    limits = (Fraction(step, STEPS) for step in range(1, STEPS))
+    steps = {tuple((index, min(part, limit)) for index, part in sorted(parts.items())) for limit in limits}
+    layouts = [_lpm_layout(service, out, dict(step)) for step in sorted(steps, reverse=True)]
+    return max(layouts, key=lambda made: sum(made.shares[index] for index in parts))
+
+
+def _lpm_layout(service: Service, out: Collection[int], parts: Mapping[int, Fraction]) -> ServiceAssignment:
     left = tuple(
         replace(backend, weight=Fraction(0) if index in out else backend.weight * parts.get(index, 1))
         for index, backend in enumerate(service.backends)
