@@ -118,7 +118,6 @@ def pipeline_page() -> str:
 |---|---|
 {stages}
 
-`longest_match` stands in place of `balance` for the services of `strategy: lpm`.
 Blocks that move with `drain: {{mode: pin}}` go on from `balance` to `pin`, where Open vSwitch itself adds the `learned`
 flows of new connections. No packet comes to `planned` and `next`: they remember which blocks a backend that is out gets
 back, and where blocks that move will go.
@@ -130,7 +129,6 @@ back, and where blocks that move will go.
 | ARP for a VIP | {Stage.CLASSIFY.table} | {ARP_PRIORITY} |
 | other traffic | {Stage.CLASSIFY.table} | {OTHER_PRIORITY} |
 | a block of depth d | {Stage.BALANCE.table} | {BLOCK_PRIORITY} - d |
-| a longest-match rule of depth d | {Stage.LONGEST_MATCH.table} | {BLOCK_PRIORITY} + d |
 {pins}
 
 The service's id travels in `{SERVICE_ID.ovs_name}`, the port number of a learned flow in `{OUTPUT_PORT.ovs_name}`.

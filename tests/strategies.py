@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
-from xenoovs.model.drain import AT_ONCE, Drain, DrainMode
+from xenoovs.model.drain import Drain, DrainMode
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.model.packet import Packet
-from xenoovs.model.service import Claim, PortRange, Protocol, Service, SourceBits, Strategy
+from xenoovs.model.service import Claim, PortRange, Protocol, Service, SourceBits
 
 VIPS4 = tuple(map(IPv4Address, ("10.3.10.45", "10.3.10.46", "10.3.10.61", "10.7.0.1")))
 VIPS6 = (IPv6Address("2001:db8::45"), IPv6Address("2001:db8::46"), IPv6Address("2001:db8:1::1"))
@@ -86,7 +86,6 @@ def drains() -> st.SearchStrategy[Drain]:
 
 @st.composite
 def services(draw: st.DrawFn, claim: Claim, name: str) -> Service:
-    strategy = draw(st.sampled_from((Strategy.DISJOINT, Strategy.DISJOINT, Strategy.LPM)))
     return Service(
         name=name,
         claim=claim,
@@ -95,8 +94,7 @@ def services(draw: st.DrawFn, claim: Claim, name: str) -> Service:
         tolerance=draw(st.sampled_from(_TOLERANCES)),
         vip_mac=draw(st.none() | st.just(VIP_MAC)) if claim.vips else None,
         source_mac=draw(st.none() | st.just(SOURCE_MAC)),
-        strategy=strategy,
-        drain=draw(drains()) if strategy is Strategy.DISJOINT else AT_ONCE,
+        drain=draw(drains()),
     )
 
 
@@ -136,7 +134,7 @@ def _edited(draw: st.DrawFn, service: Service) -> Service:
                 service,
                 fresh,
                 replace(service, backends=fresh.backends),
-                replace(service, source_mac=fresh.source_mac, strategy=fresh.strategy, drain=fresh.drain),
+                replace(service, source_mac=fresh.source_mac, drain=fresh.drain),
                 replace(service, tolerance=Fraction(1, 10)),
             )
         )

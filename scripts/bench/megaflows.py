@@ -14,9 +14,9 @@ from tests.ovs.dummy import DummyOvs, running_dummy_ovs, udp_packet
 from xenoovs.compile.pipeline import BLOCK_PRIORITY, Stage
 from xenoovs.compile.program import compile_program
 from xenoovs.config.load import parse_config
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.service import Strategy
+from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.match import Masked, match_of
 from xenoovs.openflow.render import render_flow
 
 _CLIENTS = 2000
@@ -43,7 +43,7 @@ def rows() -> Iterator[Row]:
     ways = (
         ("xenoovs: disjoint blocks, short masks first", _text(flows), None, len(_WEIGHTS)),
         ("the same blocks, long masks first", _text(map(_reversed, flows)), None, None),
-        ("longest match", _text(compile_program(_longest_match(balancer)).flows), None, None),
+        ("longest match", _text(map(_nested, flows)), None, None),
         ("select group, dp_hash", "ip,in_port=p0 actions=group:1", _group(""), None),
         ("select group, hash over ip_src", "ip,in_port=p0 actions=group:1", _group(_HASH), None),
     )
@@ -73,8 +73,15 @@ def _reversed(flow: Flow) -> Flow:
     return replace(flow, key=replace(flow.key, priority=2 * BLOCK_PRIORITY - flow.priority))
 
 
-def _longest_match(balancer: Balancer) -> Balancer:
-    return replace(balancer, services=(replace(balancer.services[0], strategy=Strategy.LPM),))
+def _nested(flow: Flow) -> Flow:
+    """Halves, quarters and so on by longest match: each block but the last takes the rest, and the next one cuts it."""
+    source = flow.match.get(Field.NW_SRC)
+    if flow.table != Stage.BALANCE.table or source is None:
+        return flow
+    mask = source.mask if source.value == source.mask else source.mask >> 1
+    others = (each for each in flow.match.masked if each is not source)
+    match = match_of((*others, Masked(source.field, source.value, mask)))
+    return replace(flow, key=replace(flow.key, priority=BLOCK_PRIORITY + mask.bit_count(), match=match))
 
 
 _HASH = ",selection_method=hash,fields(ip_src)"

@@ -18,7 +18,7 @@ from xenoovs.compile.program import Program, compile_program, keep_installed
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.drain import Drain, DrainMode
 from xenoovs.model.packet import Packet
-from xenoovs.model.service import Service, Strategy
+from xenoovs.model.service import Service
 from xenoovs.openflow.action import Output
 from xenoovs.openflow.flow import Flow, ObservedFlow
 from xenoovs.simulate.headers import Headers
@@ -80,9 +80,7 @@ def named(flow: Flow) -> Flow:
 @st.composite
 def pinning(draw: st.DrawFn) -> Balancer:
     balancer = draw(balancers(most=2).filter(lambda balancer: balancer.services))
-    return replace(
-        balancer, services=tuple(replace(s, drain=PIN, strategy=Strategy.DISJOINT) for s in balancer.services)
-    )
+    return replace(balancer, services=tuple(replace(s, drain=PIN) for s in balancer.services))
 
 
 @st.composite

@@ -11,7 +11,6 @@ from tests.strategies import balancers, edits
 from xenoovs.compile.plan import plan
 from xenoovs.compile.program import Program, compile_program
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.service import Strategy
 
 
 @given(st.data(), balancers())
@@ -36,9 +35,7 @@ def test_shares_stay_within_the_tolerance(data: st.DataObject, before: Balancer)
 def test_blocks_still_cover_everybody_once(data: st.DataObject, before: Balancer) -> None:
     program = compile_program(data.draw(edits(before)), installed=compile_program(before).flows)
     for service in program.services:
-        if service.service.strategy is Strategy.DISJOINT:
-            sizes = (Fraction(1, 1 << rule.depth) for rule in service.assignment.rules)
-            assert sum(sizes) == 1
+        assert sum(Fraction(1, 1 << rule.depth) for rule in service.assignment.rules) == 1
 
 
 @given(st.data(), balancers())

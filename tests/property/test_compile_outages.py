@@ -14,7 +14,7 @@ from xenoovs.compile.movement import Destination, blocks_by_service, moved, piec
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.compile.program import Outages, compile_program
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.service import Service, Strategy
+from xenoovs.model.service import Service
 
 
 @st.composite
@@ -66,7 +66,7 @@ def test_nobody_out_gets_clients_and_nobody_else_loses_a_planned_one(case: tuple
             now = pieces(blocks.get(service.service_id, []))
             assert gone.isdisjoint(shares(now))
             planned = pieces(block.flow for block in service.blocks)
-            if service.service.strategy is Strategy.DISJOINT and now:
+            if now:
                 lost = sum((share for place, share in shares(planned).items() if place in gone), Fraction(0))
                 assert moved(planned, now) == lost
 

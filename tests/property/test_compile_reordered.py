@@ -12,21 +12,18 @@ from xenoovs.compile.movement import moved, pieces
 from xenoovs.compile.program import compile_program
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.intent import allowed_backends, service_of
-from xenoovs.model.service import Strategy
 from xenoovs.simulate.table import tables_of
 
 
 @given(st.data(), balancers())
 def test_another_order_of_backends_moves_nobody(data: st.DataObject, balancer: Balancer) -> None:
-    """Of strategy disjoint: overlapping rules are not read back, but computed anew."""
     before = compile_program(balancer)
     services = tuple(
         replace(service, backends=tuple(data.draw(st.permutations(service.backends)))) for service in balancer.services
     )
     after = compile_program(replace(balancer, services=services), installed=before.flows)
     for old, new in zip(before.services, after.services, strict=True):
-        if old.service.strategy is Strategy.DISJOINT:
-            assert moved(*(pieces(block.flow for block in one.blocks) for one in (old, new))) == 0
+        assert moved(*(pieces(block.flow for block in one.blocks) for one in (old, new))) == 0
 
 
 @given(st.data(), balancers())

@@ -13,7 +13,6 @@ from xenoovs.compile.assign import ServiceAssignment
 from xenoovs.compile.movement import pieces
 from xenoovs.compile.program import ServiceProgram, compile_program
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.service import Strategy
 
 
 @given(balancers())
@@ -28,20 +27,16 @@ def test_every_share_is_within_the_tolerance(balancer: Balancer) -> None:
 @given(balancers())
 def test_blocks_are_disjoint_and_cover_the_space(balancer: Balancer) -> None:
     for program in compile_program(balancer).services:
-        if program.service.strategy is Strategy.DISJOINT:
-            rules = program.assignment.rules
-            assert sum(Fraction(1, 1 << rule.mask.bit_count()) for rule in rules) == 1
-            assert all((a.value ^ b.value) & a.mask & b.mask for a, b in combinations(rules, 2))
+        rules = program.assignment.rules
+        assert sum(Fraction(1, 1 << rule.mask.bit_count()) for rule in rules) == 1
+        assert all((a.value ^ b.value) & a.mask & b.mask for a, b in combinations(rules, 2))
 
 
 @given(balancers())
 def test_the_flows_of_a_service_are_as_many_as_its_shares_have_bits(balancer: Balancer) -> None:
     for program in compile_program(balancer).services:
         least = sum(units.bit_count() for units in program.assignment.units) * families(program)
-        if program.service.strategy is Strategy.DISJOINT:
-            assert len(program.blocks) == least
-        else:
-            assert len(program.blocks) <= least
+        assert len(program.blocks) == least
 
 
 @given(balancers())

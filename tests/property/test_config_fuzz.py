@@ -30,7 +30,7 @@ NUMBERS = (
     "53-52",
     "[0,1,2]",
 )
-WORDS = ("null", "true", "yes", "auto", "udp", "icmp", "lpm", "normal", "p0", "p1", "02:00:5e:10:00:02", "2001:db8::1")
+WORDS = ("null", "true", "yes", "auto", "udp", "icmp", "pin", "normal", "p0", "p1", "02:00:5e:10:00:02", "2001:db8::1")
 KEYS = ("vip: ", "name: ", "mac: ", "weight: ", "ports: ", "bits: ", "backends: ", "services: ", "{a: b}", "[]")
 PIECES = st.sampled_from((*SIGNS, *NUMBERS, *WORDS, *KEYS))
 

@@ -16,7 +16,7 @@ from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
 from xenoovs.model.health import AllDown, Health, Initial, ProbeKind
-from xenoovs.model.service import Churn, Claim, PortRange, Protocol, Service, SourceBits, Strategy
+from xenoovs.model.service import Churn, Claim, PortRange, Protocol, Service, SourceBits
 
 # Names that YAML could take for something else.
 NAMES = st.sampled_from(["1e5", "0x1F", "true", "null", "53", "no", "22.30", "web", "a.b-c_d", "9e", "1_0", "0o7"])
@@ -82,7 +82,6 @@ def services(draw: st.DrawFn, *, index: int) -> Service:
     ports = tuple(PortRange(first, last) for first, last in zip(edges[::2], edges[1::2], strict=False))
     macs = draw(st.lists(MACS, min_size=1, max_size=4, unique=True))
     names = draw(st.lists(NAMES, min_size=len(macs), max_size=len(macs), unique=True))
-    budget = draw(st.none() | st.integers(4, 64))
     return Service(
         name=f"{draw(NAMES)}-{index}",
         claim=Claim(frozenset(map(family_of, vips)), vips, protocol, ports if protocol and protocol.has_ports else ()),
@@ -92,10 +91,9 @@ def services(draw: st.DrawFn, *, index: int) -> Service:
         ),
         source_bits=draw(bits()),
         tolerance=draw(st.sampled_from([Fraction(1), Fraction(1, 4), Fraction(7, 16), Fraction(123456789, 10**9)])),
-        max_flows=budget,
+        max_flows=draw(st.none() | st.integers(4, 64)),
         vip_mac=draw(st.none() | MACS),
         source_mac=draw(st.none() | MACS),
-        strategy=draw(st.sampled_from(Strategy)) if budget is None else Strategy.DISJOINT,
         churn=draw(st.sampled_from(Churn)),
         health=draw(checks()),
     )

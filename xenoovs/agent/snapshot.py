@@ -96,7 +96,6 @@ class BlockView:
     """One block of a service: clients whose address under `mask` is `value`. `verdict`: None while nobody has looked.
 
     start, size: where it lies when the bits in use are read as one number, 0..1; the blocks of a service fill 0..1.
-                 With strategy lpm a later block covers the part of an earlier one.
     """
 
     value: int

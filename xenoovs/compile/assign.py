@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 from xenoovs.compile.installed import InstalledAssignment
-from xenoovs.errors import ToleranceUnreachable
-from xenoovs.model.service import Churn, Service, SourceBits, Strategy
+from xenoovs.model.service import Churn, Service, SourceBits
 from xenoovs.partition.bits import spread, unspread
 from xenoovs.partition.block import MAX_WIDTH, Assignment, Block
-from xenoovs.partition.choose import Partition, partition
-from xenoovs.partition.ease import STEPS, ease, part_of
-from xenoovs.partition.lpm_choose import LpmPartition, lpm_partition
+from xenoovs.partition.choose import partition
+from xenoovs.partition.ease import ease, part_of
 from xenoovs.partition.overlay import overlay
 from xenoovs.partition.update import Goal, start, update
 
@@ -53,30 +51,20 @@ class ServiceAssignment:
 
 def assign(service: Service) -> ServiceAssignment:
     """The fewest rules that split the clients by weight. Raises ToleranceUnreachable or BudgetUnreachable."""
-    positions, most = service.source_bits.positions, _most_bits(service.source_bits)
-    chosen: Partition | LpmPartition
-    match service.strategy:
-        case Strategy.DISJOINT:
-            chosen = partition(
-                service.weights,
-                tolerance=service.tolerance,
-                max_width=most,
-                max_flows=service.max_flows,
-            )
-            blocks, used = chosen.assignment.blocks, chosen.assignment.width
-        case Strategy.LPM:
-            chosen = lpm_partition(service.weights, tolerance=service.tolerance, max_width=most)
-            blocks, used = chosen.rules, chosen.width
-    return ServiceAssignment(_source_rules(blocks, positions), used, chosen.spaces, chosen.tolerance)
+    chosen = partition(
+        service.weights,
+        tolerance=service.tolerance,
+        max_width=_most_bits(service.source_bits),
+        max_flows=service.max_flows,
+    )
+    return _of_blocks(service, chosen.assignment, chosen.tolerance)
 
 
 def assign_near(service: Service, installed: InstalledAssignment) -> ServiceAssignment | None:
     """Blocks near the installed ones: the same as long as they meet the weights, else with little movement.
 
-    None where only a new layout will do: strategy lpm, or a budget of flows that these blocks exceed.
+    None where only a new layout will do: a budget of flows that these blocks exceed, or more bits than there are.
     """
-    if service.strategy is Strategy.LPM:
-        return None
     goal = goal_of(service, _tolerance(service))
     if any(block.depth > goal.max_width for block, _ in installed.assignment.blocks):
         return None
@@ -102,16 +90,13 @@ def assign_without(
     """The plan while the backends `out` (by index) serve nothing: their clients are lent to others, nobody else moves.
 
     `live`: what is in use now; None: the plan. `parts`: of which backends only a part of the clients is lent, by the
-    part that they have; somebody else is left then. With strategy lpm all rules are made anew. Without any backend left
-    the result has no rules.
+    part that they have; somebody else is left then. Without any backend left the result has no rules.
     """
     easing = parts or {}
     if not any(weight for index, weight in enumerate(service.weights) if index not in out):
         return ServiceAssignment((), plan.width, (0,) * len(service.backends), plan.tolerance)
     if not out and not easing:
         return plan
-    if service.strategy is Strategy.LPM:
-        return _lpm_without(service, out, easing)
     planned = _blocks_of(service, plan)
     goal = goal_of(service, plan.tolerance)
     down = {*out, *easing}
@@ -127,8 +112,6 @@ def parts_held(
     service: Service, plan: ServiceAssignment, live: InstalledAssignment, *, out: Collection[int]
 ) -> dict[int, Fraction]:
     """Of the backends `out` those that have a part of their clients, as in a slow start, and which part."""
-    if service.strategy is Strategy.LPM:
-        return {}
     planned, owners = _blocks_of(service, plan), live.same_owners(service)
     held = {
         index: part_of(planned, live.assignment, index, live_owner=owners.index(index))
@@ -141,27 +124,6 @@ def parts_held(
 def goal_of(service: Service, tolerance: Fraction) -> Goal:
     """What a change of the service's blocks aims at."""
     return Goal(service.weights, tolerance, _most_bits(service.source_bits), _BLOCK_PRICE[service.churn])
-
-
-def _lpm_without(service: Service, out: Collection[int], parts: Mapping[int, Fraction]) -> ServiceAssignment:
-    """The step so far that gives most: within the tolerance, a later layout may give less than an earlier one."""
-    limits = (Fraction(step, STEPS) for step in range(1, STEPS))
-    steps = {tuple((index, min(part, limit)) for index, part in sorted(parts.items())) for limit in limits}
-    layouts = [_lpm_layout(service, out, dict(step)) for step in sorted(steps, reverse=True)]
-    return max(layouts, key=lambda made: sum(made.shares[index] for index in parts))
-
-
-def _lpm_layout(service: Service, out: Collection[int], parts: Mapping[int, Fraction]) -> ServiceAssignment:
-    left = tuple(
-        replace(backend, weight=Fraction(0) if index in out else backend.weight * parts.get(index, 1))
-        for index, backend in enumerate(service.backends)
-    )
-    try:
-        return assign(replace(service, backends=left))
-    except ToleranceUnreachable as error:
-        if error.least is None:
-            raise
-        return assign(replace(service, backends=left, tolerance=error.least))
 
 
 def _blocks_of(service: Service, assignment: ServiceAssignment) -> Assignment:

@@ -14,7 +14,7 @@ from xenoovs.compile.program import BlockFlow, Outages, Program, ServiceProgram
 from xenoovs.compile.stages.balance import block_flows
 from xenoovs.compile.stages.pin import Pin
 from xenoovs.model.drain import DrainMode
-from xenoovs.model.service import Protocol, Service, Strategy
+from xenoovs.model.service import Protocol, Service
 from xenoovs.openflow.action import Resubmit
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.partition.bits import unspread
@@ -65,7 +65,7 @@ def with_drains(program: Program, observed: Iterable[ObservedFlow], situation: S
 
 
 def _is_pinning(service: Service) -> bool:
-    return service.drain.mode is DrainMode.PIN and service.strategy is Strategy.DISJOINT
+    return service.drain.mode is DrainMode.PIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,30 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from xenoovs.compile.movement import source_of, stage_number
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import ServiceProgram
-from xenoovs.model.service import Strategy
 from xenoovs.openflow.cookie import decode_cookie
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow
 
 
 def hardware_entries(service: ServiceProgram) -> int:
-    """Megaflows of a service: its flows in `classify` times the classes of its clients.
+    """Megaflows of a service: its flows in `classify` times its blocks.
 
-    Every ingress port, VIP and port mask is matched exactly, so each multiplies the classes. A class is a block; for
-    strategy lpm it is a value of all bits that any rule looks at, since a packet is compared with the longest masks
-    first. Counted for one client-side MAC (`rewrite_source_mac` needs as many again for each further one) and, where
-    neighbour discovery has to be told from a service that takes any IPv6 protocol, for one IP protocol.
+    Every ingress port, VIP and port mask is matched exactly, so each multiplies the blocks. Counted for one client-side
+    MAC (`rewrite_source_mac` needs as many again for each further one) and, where neighbour discovery has to be told
+    from a service that takes any IPv6 protocol, for one IP protocol.
     """
-    return len(service.classify) * _classes(service)
+    return len(service.classify) * len(service.assignment.rules)
 
 
 def installed_entries(ways: Counter[int | None], blocks: Sequence[Flow]) -> int:
     """The same of what is installed. `ways`: of `ways_by_service`; `blocks`: the flows that split its clients."""
     by_type = Counter(_dl_type(flow) for flow in blocks)
-    return sum(count * _installed_classes(by_type[dl_type], blocks) for dl_type, count in ways.items())
+    return sum(count * by_type[dl_type] for dl_type, count in ways.items())
 
 
 def ways_by_service(flows: Iterable[Flow]) -> dict[int, Counter[int | None]]:
@@ -44,18 +41,3 @@ def ways_by_service(flows: Iterable[Flow]) -> dict[int, Counter[int | None]]:
 def _dl_type(flow: Flow) -> int | None:
     condition = flow.match.get(Field.DL_TYPE)
     return None if condition is None else condition.value
-
-
-def _installed_classes(count: int, blocks: Sequence[Flow]) -> int:
-    if stage_number(blocks[0]) != Stage.LONGEST_MATCH.value:
-        return count
-    return 1 << max(source_of(flow)[1].bit_count() for flow in blocks)
-
-
-def _classes(service: ServiceProgram) -> int:
-    rules = service.assignment.rules
-    match service.service.strategy:
-        case Strategy.DISJOINT:
-            return len(rules)
-        case Strategy.LPM:
-            return 1 << max((rule.depth for rule in rules), default=0)

@@ -36,7 +36,7 @@ class Holding:
 
 
 def holdings_of(observed: Iterable[ObservedFlow]) -> dict[int, tuple[Holding, ...]]:
-    """The blocks of each service of strategy disjoint, by its id; of two IP families the first stands for both."""
+    """The blocks of each service, by its id; of two IP families the first stands for both."""
     seen = tuple(observed)
     reading = _Reading(seen)
     found = defaultdict[int, dict[Area, Holding]](dict)

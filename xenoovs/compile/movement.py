@@ -16,6 +16,7 @@ from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow
 
 _TO_PIN = (Resubmit(Stage.PIN.table),)
+# Whatever else has a later number splits clients: overlapping rules of versions before docs/adr/0015 have 3.
 _BESIDE = frozenset(stage.value for stage in (Stage.PIN, Stage.PLANNED, Stage.NEXT, Stage.LEARNED))
 
 

@@ -4,15 +4,13 @@ Nobody else writes a table number, a priority or a register. The laws behind the
 - In `balance`, priority falls with the depth of a block, from one base that all services share. A packet then visits
   the masks of its service from short to long and stops at its own: one megaflow a block.
 - In `classify`, priority falls as a claim gets more specific, for the same reason.
-- In `longest_match`, priority rises with depth, so that the longest mask wins. It is a table of its own, because in
-  `balance` these priorities would widen the megaflows of all services of strategy disjoint.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-from xenoovs.model.service import Claim, Strategy
+from xenoovs.model.service import Claim
 from xenoovs.openflow.cookie import Cookie
 from xenoovs.openflow.field import Field
 
@@ -35,9 +33,7 @@ class Stage(Enum):
     PIN = 2
     """Blocks that are being drained, and they alone: its flows match whole addresses and ports, and so do the
     megaflows of all packets that pass it."""
-    LONGEST_MATCH = 3
-    """Stands in place of BALANCE for the services of strategy lpm, all in one table: the service's id keeps them
-    apart, and as depth alone decides the priority, they agree on the order of masks."""
+    # 3 stays free: bridges hold flows of earlier versions, and an upgrade in place must move no client (docs/adr/0015).
     PLANNED = 4
     """Memory: the blocks of backends that are out, as they had them and get them back. No packet is ever sent here."""
     NEXT = 5
@@ -86,11 +82,6 @@ def block_priority(depth: int) -> int:
     return BLOCK_PRIORITY - depth
 
 
-def longest_match_priority(depth: int) -> int:
-    """Priority of a rule of strategy lpm: longer masks first."""
-    return BLOCK_PRIORITY + depth
-
-
 class PinPriority(Enum):
     """In `pin`, from what is known best to what is known least; the value is that of depth 0."""
 
@@ -103,11 +94,6 @@ class PinPriority(Enum):
 def pin_priority(kind: PinPriority, depth: int = 0) -> int:
     """Priority in `pin`: shorter masks first, as in `balance`."""
     return kind.value - depth
-
-
-def stage_of(strategy: Strategy) -> Stage:
-    """The stage that splits the clients of a service."""
-    return Stage.LONGEST_MATCH if strategy is Strategy.LPM else Stage.BALANCE
 
 
 def cookie_of(stage: Stage, service_id: int = 0) -> int:

@@ -15,7 +15,7 @@ from xenoovs.compile.stages.classify import arp_flows, neighbour_discovery_flows
 from xenoovs.compile.stages.pin import Pin, pin_flows
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.service import Service, Strategy
+from xenoovs.model.service import Service
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.render import render_flow
 
@@ -153,12 +153,10 @@ def _keep_blocks(program: ServiceProgram, installed: Installed, names: frozenset
     if names is None and in_use is not None:
         parts |= parts_held(service, plan, in_use, out=waiting)
     live = assign_without(service, plan, live=in_use, out=waiting - parts.keys(), parts=parts)
-    # Strategy lpm lays out all anew: nothing is lent, and nothing is to be remembered of a slow start.
-    remembered = waiting | parts.keys() if service.strategy is Strategy.DISJOINT else waiting
     if live is program.assignment:
         return program
     service_id = program.service_id
-    planned = tuple(planned_flows(service, plan, service_id=service_id, out=remembered))
+    planned = tuple(planned_flows(service, plan, service_id=service_id, out=waiting | parts.keys()))
     blocks = _blocks(service, live, service_id)
     return replace(program, assignment=live, blocks=blocks, out=waiting - parts.keys(), planned=planned)
 

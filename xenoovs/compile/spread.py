@@ -73,9 +73,8 @@ def check_spread(service: Service, assignment: ServiceAssignment, family: Family
 
 def _backends(service: Service, assignment: ServiceAssignment, load: Mapping[int, int]) -> tuple[BackendSpread, ...]:
     sums = [0] * len(service.backends)
-    # The deepest rule wins where rules overlap (strategy lpm).
     by_mask: dict[int, dict[int, int]] = {}
-    for rule in sorted(assignment.rules, key=lambda rule: -rule.depth):
+    for rule in assignment.rules:
         by_mask.setdefault(rule.mask, {})[rule.value] = rule.owner
     for address, count in load.items():
         owner = next((o for mask, owners in by_mask.items() if (o := owners.get(address & mask)) is not None), None)

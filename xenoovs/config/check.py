@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from xenoovs.config.check_between import check_backend_ports, check_between, check_switch
 from xenoovs.config.check_service import check_service
 from xenoovs.config.check_shares import check_shares
-from xenoovs.config.drain import check_drain
 from xenoovs.config.health import check_health
 from xenoovs.config.remark import Remark
 from xenoovs.config.salvage import Lost
@@ -27,5 +26,4 @@ def check_parts(checked: Checked) -> Iterator[Remark]:
         yield from check_service(service, ("services", i), default_egress=default_egress, lost=lost)
         yield from check_shares(service, ("services", i), lost=lost)
         yield from check_health(service, ("services", i), defaults=checked.health, lost=lost)
-        yield from check_drain(service, ("services", i), defaults=checked.drain, lost=lost)
     yield from check_between(checked.services, checked.lost)

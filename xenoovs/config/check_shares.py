@@ -11,7 +11,6 @@ from xenoovs.config.salvage import Lost
 from xenoovs.config.schema import ServiceConfig
 from xenoovs.config.tree import Path
 from xenoovs.errors.words import counted, worded
-from xenoovs.model.service import Strategy
 from xenoovs.partition.windows import first_feasible_width, least_tolerance
 
 # Percentages in messages have two decimals.
@@ -21,8 +20,6 @@ _STEP = 10_000
 def check_shares(service: ServiceConfig, path: Path, *, lost: Lost) -> Iterator[Remark]:
     """Weights, bits, tolerance and budget against each other. `lost`: not to be judged."""
     weights = [backend.weight for backend in service.backends if backend.weight]
-    if service.strategy is Strategy.LPM and service.max_flows is not None:
-        yield Remark((*path, "max_flows"), "the lpm strategy has no budget; leave max_flows out, or use disjoint")
     if not weights or lost.has(("backends", None, "weight"), ("match", "bits")):
         return
     width = _most_bits(service)

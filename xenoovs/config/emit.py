@@ -54,7 +54,6 @@ def _service(service: Service) -> Iterator[str]:
     if service.max_flows is not None:
         yield f"max_flows: {service.max_flows}"
     yield f"rewrite_source_mac: {service.source_mac or 'false'}"
-    yield f"strategy: {service.strategy.value}"
     yield f"churn: {service.churn.value}"
     if service.health is not None:
         yield "health:"

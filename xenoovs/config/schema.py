@@ -17,7 +17,7 @@ from xenoovs.config.fields import MatchField
 from xenoovs.config.health_schema import HealthConfig
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import OtherTraffic
-from xenoovs.model.service import Churn, PortRange, Protocol, Strategy
+from xenoovs.model.service import Churn, PortRange, Protocol
 
 MAX_SERVICES = 1_000
 MAX_BACKENDS = 1_000
@@ -47,7 +47,7 @@ def _one_or_many(item: dict[str, Any]) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [item, {"type": "array", "items": item, "minItems": 1, "maxItems": MAX_ITEMS}]})
 
 
-def _words(kinds: type[Protocol | Strategy | Churn | OtherTraffic | MatchField]) -> WithJsonSchema:
+def _words(kinds: type[Protocol | Churn | OtherTraffic | MatchField]) -> WithJsonSchema:
     return WithJsonSchema({"enum": [member.value for member in kinds]})
 
 
@@ -181,10 +181,6 @@ class ServiceConfig(_Mapping):
         default=False,
         description="Rewrite the Ethernet source: true to vip_mac, or to a MAC; multiplies hardware entries by the "
         "number of client-side MACs.",
-    )
-    strategy: Annotated[Strategy, _choice(Strategy), _words(Strategy)] = Field(
-        default=Strategy.DISJOINT,
-        description="disjoint: fewest hardware entries; lpm: fewest flows, for switches with OpenFlow in hardware.",
     )
     churn: Annotated[Churn, _choice(Churn), _words(Churn)] = Field(
         default=Churn.BALANCED,

@@ -18,6 +18,11 @@ from xenoovs.config.tree import Path, Value, show
 
 MAX_REMARKS = 1_000
 
+_REMOVED = {
+    "strategy": "`strategy` is gone: remove this line; blocks are always prefix-free (one hardware entry each)",
+}
+"""Keys of services that earlier versions knew, and what to write instead."""
+
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -134,6 +139,8 @@ def _remark(error: Any) -> Remark:
 
 
 def _unknown_key(key: str, path: Path) -> str:
+    if path[:1] == ("services",) and len(path) == 3 and key in _REMOVED:
+        return _REMOVED[key]
     near = difflib.get_close_matches(key, list(_fields_at(path[:-1])), n=1)
     advice = f"did you mean {near[0]}?" if near else f"known here: {_known(path[:-1])}"
     return f"unknown key; {advice}"

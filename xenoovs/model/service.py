@@ -32,13 +32,6 @@ class Protocol(Enum):
         return {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}[self]
 
 
-class Strategy(Enum):
-    """Which table is scarce: the hardware's megaflows (disjoint blocks) or OpenFlow's own table (longest match)."""
-
-    DISJOINT = "disjoint"
-    LPM = "lpm"
-
-
 class Churn(Enum):
     """What a change of weights spares: clients that move, or blocks (= hardware entries), or both in balance."""
 
@@ -138,7 +131,6 @@ class Service:
     max_flows: int | None = None
     vip_mac: Mac | None = None
     source_mac: Mac | None = None
-    strategy: Strategy = Strategy.DISJOINT
     churn: Churn = Churn.BALANCED
     health: Health | None = None
     drain: Drain = AT_ONCE

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from xenoovs.compile.movement import is_pinned
 from xenoovs.compile.program import Program, ServiceProgram
-from xenoovs.model.service import Strategy
 from xenoovs.openflow.action import Output, SetField
 from xenoovs.openflow.field import ETH_IPV6, Field
 from xenoovs.openflow.flow import Flow
@@ -20,7 +19,6 @@ class ExpectedBlock:
 
     dl_dst, egress: what its packets leave with, and where; None: the flow does not say.
     others:  further destinations, MAC and port, that are right while the block moves.
-    classes: how many megaflows its packets make by each entry, from one client-side MAC.
     """
 
     service: str
@@ -30,7 +28,6 @@ class ExpectedBlock:
     source: Masked
     dl_dst: int | None
     egress: str | None
-    classes: int = 1
     others: tuple[tuple[int, str], ...] = ()
 
     @property
@@ -58,13 +55,10 @@ def expected_services(program: Program) -> tuple[ExpectedService, ...]:
 
 
 def _expected_service(service: ServiceProgram) -> ExpectedService:
-    blocks = tuple(_blocks(service))
-    if service.service.strategy is Strategy.LPM:
-        blocks = with_classes(blocks)
     return ExpectedService(
         name=service.service.name,
         entries=tuple(flow.match for flow in service.classify),
-        blocks=blocks,
+        blocks=tuple(_blocks(service)),
         priority=min(flow.priority for flow in service.classify),
     )
 
@@ -88,23 +82,6 @@ def _blocks(service: ServiceProgram) -> Iterator[ExpectedBlock]:
             egress=next((a.port for a in actions if isinstance(a, Output)), None),
             others=tuple(sorted(others)) if is_moving else (),
         )
-
-
-def with_classes(blocks: tuple[ExpectedBlock, ...]) -> tuple[ExpectedBlock, ...]:
-    """Overlapping blocks of strategy lpm, each with its classes: values of all bits that any of them looks at.
-
-    A packet is compared with the longest masks first, so that its megaflow matches the bits of the longest one.
-    """
-    depth = max(block.source.mask.bit_count() for block in blocks)
-    classes = {(b.eth_type, b.source.mask, b.source.value): 1 << depth - b.source.mask.bit_count() for b in blocks}
-    total = dict(classes)
-    masks = sorted({(eth_type, mask) for eth_type, mask, _ in classes}, key=lambda item: -item[1].bit_count())
-    for eth_type, mask, value in total:
-        shorter = (m for family, m in masks if family == eth_type and m != mask and m & mask == m)
-        around = next((key for m in shorter if (key := (eth_type, m, value & m)) in total), None)
-        if around is not None:
-            classes[around] -= total[eth_type, mask, value]
-    return tuple(replace(b, classes=classes[b.eth_type, b.source.mask, b.source.value]) for b in blocks)
 
 
 def eth_type_of(match: Match) -> int:

@@ -22,7 +22,7 @@ _ANY = MaskedValue(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The blocks of one service and IP family: (field, mask) -> value -> block, longest masks first."""
+    """The blocks of one service and IP family: (field, mask) -> value -> block."""
 
     by_mask: tuple[tuple[str, int, dict[int, ExpectedBlock]], ...]
 
@@ -94,9 +94,7 @@ def _sources(blocks: Iterable[ExpectedBlock], eth_type: int) -> Sources:
         if block.eth_type == eth_type:
             source = block.source
             by_mask.setdefault((source.field.ovs_name, source.mask), {})[source.value] = block
-    # Rules of strategy lpm overlap; the longest mask is the one whose flow the packets met.
-    longest_first = sorted(by_mask.items(), key=lambda item: -item[0][1].bit_count())
-    return Sources(tuple((field, mask, found) for (field, mask), found in longest_first))
+    return Sources(tuple((field, mask, found) for (field, mask), found in by_mask.items()))
 
 
 def _values(fields: _Fields, masks: _Masks) -> tuple[int, ...] | None:

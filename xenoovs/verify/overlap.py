@@ -48,10 +48,9 @@ class OverlapIndex:
             if in_port is not None:
                 yield from places.get((None, seen), ())
 
-    def blocks(self, sources: Sources, source: MaskedValue, looked_at: int) -> Iterable[ExpectedBlock]:
-        """The blocks that some packet of this source meets. `looked_at`: the bits that any of them looks at."""
-        found = [block for _, mask, blocks in sources.by_mask for block in self._agreeing(mask, blocks, source)]
-        return found if len(sources.by_mask) == 1 else _uncovered(found, source, looked_at)
+    def blocks(self, sources: Sources, source: MaskedValue) -> Iterable[ExpectedBlock]:
+        """The blocks that some packet of this source meets."""
+        return [block for _, mask, blocks in sources.by_mask for block in self._agreeing(mask, blocks, source)]
 
     def _agreeing(self, mask: int, blocks: Mapping[int, ExpectedBlock], source: MaskedValue) -> Iterable[ExpectedBlock]:
         common = mask & source.mask
@@ -79,20 +78,3 @@ def _under(common: tuple[int, ...], entries: Mapping[tuple[str | None, tuple[int
         kept = tuple([value & bits for value, bits in zip(values, common, strict=True)])
         places.setdefault((port, kept), []).append(place)
     return places
-
-
-def _uncovered(blocks: list[ExpectedBlock], source: MaskedValue, looked_at: int) -> Iterator[ExpectedBlock]:
-    """Those that own an address of this source. Rules of strategy lpm lie in each other: the longest one owns it.
-
-    Of each, the addresses are counted, less those of the rules right inside it.
-    """
-    known = {(block.source.mask, block.source.value) for block in blocks}
-    masks = sorted({mask for mask, _ in known}, key=int.bit_count, reverse=True)
-    sizes = {key: 1 << (looked_at & ~(key[0] | source.mask)).bit_count() for key in known}
-    own = dict(sizes)
-    for mask, value in known:
-        shorter = (bits for bits in masks if bits != mask and bits & mask == bits)
-        around = next((key for bits in shorter if (key := (bits, value & bits)) in known), None)
-        if around is not None:
-            own[around] -= sizes[mask, value]
-    return (block for block in blocks if own[block.source.mask, block.source.value] > 0)

@@ -107,4 +107,4 @@ class _Entries:
 
     @staticmethod
     def _predicted(blocks: Iterable[BlockOffload], entries: Counter[tuple[str, int]]) -> int:
-        return sum(entries[found.block.service, found.block.eth_type] * found.block.classes for found in blocks)
+        return sum(entries[found.block.service, found.block.eth_type] for found in blocks)

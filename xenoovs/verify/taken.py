@@ -107,7 +107,7 @@ class TakenCounter:
         groups = self._groups.get(key)
         if groups is not None:
             return groups, True
-        groups = _grouped(self.index.blocks(sources, source, looked_at))
+        groups = _grouped(self.index.blocks(sources, source))
         if len(self._groups) >= _MOST_GROUPS:
             return groups, False
         self._groups[key] = groups

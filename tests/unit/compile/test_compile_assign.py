@@ -10,7 +10,7 @@ import pytest
 from tests.unit.balancer import claim, service
 from xenoovs.compile.assign import SourceRule, assign
 from xenoovs.errors import BudgetUnreachable, ToleranceUnreachable
-from xenoovs.model.service import SourceBits, Strategy
+from xenoovs.model.service import SourceBits
 
 
 def test_as_few_bits_as_the_tolerance_needs() -> None:
@@ -55,10 +55,3 @@ def test_a_budget_trades_tolerance_for_flows() -> None:
 def test_a_budget_below_the_backends_is_refused() -> None:
     with pytest.raises(BudgetUnreachable):
         assign(replace(service(claim(), 1, 1, 1), max_flows=2))
-
-
-def test_longest_match_needs_fewer_rules() -> None:
-    made = service(claim(), 7, 1)
-    lpm = assign(replace(made, strategy=Strategy.LPM))
-    assert (len(lpm.rules), len(assign(made).rules)) == (2, 4)
-    assert lpm.shares == (Fraction(7, 8), Fraction(1, 8))

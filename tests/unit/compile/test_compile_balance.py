@@ -6,18 +6,17 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 
 from tests.unit.balancer import backends, claim, lines, program, service
-from xenoovs.compile.pipeline import Stage
 from xenoovs.model.address import Mac
-from xenoovs.model.service import SourceBits, Strategy
+from xenoovs.model.service import SourceBits
 
 VIP, VIP6 = IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")
 
 
-def tails(*, claimed_weights: tuple[int, ...], table: int = 1, **changes: object) -> list[str]:
+def tails(*, claimed_weights: tuple[int, ...], **changes: object) -> list[str]:
     """The flows of a table, from the priority to the actions, without the id."""
     made = replace(service(claim(), *claimed_weights), **changes)  # type: ignore[arg-type]
     compiled = program(made)
-    return [line.replace(f",reg0={compiled.services[0].service_id:#x}", "") for line in lines(compiled, table=table)]
+    return [line.replace(f",reg0={compiled.services[0].service_id:#x}", "") for line in lines(compiled, table=1)]
 
 
 def test_two_equal_backends_are_one_bit() -> None:
@@ -38,12 +37,6 @@ def test_a_backend_of_weight_0_has_no_flow() -> None:
 def test_priority_falls_with_depth() -> None:
     priorities = [int(line[9:].split(",")[0]) for line in tails(claimed_weights=(4, 2, 1, 1))]
     assert priorities == [999, 998, 997, 997]
-
-
-def test_priority_rises_with_depth_for_longest_match() -> None:
-    found = tails(claimed_weights=(7, 1), table=3, strategy=Strategy.LPM)
-    assert [line.split(",")[0] for line in found] == ["priority=1000", "priority=1003"]
-    assert found[0] == "priority=1000,ip actions=mod_dl_dst:0a:00:00:00:00:00,output:p1"
 
 
 def test_bits_may_be_anywhere_in_the_address() -> None:
@@ -69,11 +62,3 @@ def test_both_ip_versions_have_the_same_blocks() -> None:
     compiled = program(service(claim(VIP, VIP6), 3, 1))
     rules = [(block.rule, block.backend.name) for block in compiled.services[0].blocks]
     assert rules[: len(rules) // 2] == rules[len(rules) // 2 :]
-
-
-def test_services_of_longest_match_share_a_table() -> None:
-    """Their ids keep them apart there as well; a table each would move them all when one goes."""
-    two = [
-        replace(service(claim(IPv4Address(f"192.0.2.{i}")), 7, 1), strategy=Strategy.LPM, name=f"s{i}") for i in (1, 2)
-    ]
-    assert {flow.table for flow in program(*two).flows} == {Stage.CLASSIFY.table, Stage.LONGEST_MATCH.table}

@@ -12,7 +12,7 @@ from xenoovs.compile.hardware import hardware_entries
 from xenoovs.compile.program import compile_program
 from xenoovs.model.address import Mac
 from xenoovs.model.packet import Packet
-from xenoovs.model.service import Protocol, Service, Strategy
+from xenoovs.model.service import Protocol, Service
 from xenoovs.simulate.megaflows import predict_megaflows
 
 VIP, VIP6 = IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")
@@ -37,11 +37,6 @@ def entries(made: Service, *, ingress: tuple[str, ...] = ("p0",)) -> int:
 def test_classes_times_ways_in(made: Service, number: int) -> None:
     assert entries(made) == number
     assert entries(made, ingress=("p0", "p2", "p3")) == 3 * number
-
-
-def test_longest_match_costs_every_value_of_its_bits() -> None:
-    weights = (128, 64, 32, 16, 8, 4, 2, 1, 1)
-    assert entries(replace(service(claim(), *weights), strategy=Strategy.LPM)) == 256
 
 
 def test_answers_to_arp_widen_no_entry_of_another_service() -> None:

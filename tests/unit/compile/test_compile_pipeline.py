@@ -13,11 +13,9 @@ from xenoovs.compile.pipeline import (
     Stage,
     block_priority,
     cookie_of,
-    longest_match_priority,
     service_priority,
-    stage_of,
 )
-from xenoovs.model.service import Claim, Protocol, Strategy
+from xenoovs.model.service import Claim, Protocol
 from xenoovs.openflow.cookie import OWNER, Cookie, decode_cookie
 from xenoovs.partition.block import MAX_WIDTH
 
@@ -53,21 +51,21 @@ def test_services_lie_between_neighbour_discovery_and_arp() -> None:
 def test_blocks_are_ordered_by_depth_alone() -> None:
     depths = range(MAX_WIDTH + 1)
     assert [block_priority(depth) for depth in depths] == list(range(1000, 1000 - len(depths), -1))
-    assert [longest_match_priority(depth) for depth in depths] == list(range(1000, 1000 + len(depths)))
 
 
-def test_tables_are_the_order_of_the_stages() -> None:
-    assert [stage.table for stage in Stage if stage is not Stage.LEARNED] == [0, 1, 2, 3, 4, 5]
-
-
-def test_each_strategy_has_its_stage() -> None:
-    assert {strategy: stage_of(strategy) for strategy in Strategy} == {
-        Strategy.DISJOINT: Stage.BALANCE,
-        Strategy.LPM: Stage.LONGEST_MATCH,
+def test_tables_are_those_of_flows_that_are_installed() -> None:
+    """An upgrade in place moves no client: a stage keeps its table and the number in its cookie. 3 is not in use."""
+    assert {stage.name: (stage.table, stage.value) for stage in Stage} == {
+        "CLASSIFY": (0, 0),
+        "BALANCE": (1, 1),
+        "PIN": (2, 2),
+        "PLANNED": (4, 4),
+        "NEXT": (5, 5),
+        "LEARNED": (2, 6),
     }
 
 
 def test_cookies_are_ours() -> None:
-    cookie = cookie_of(Stage.LONGEST_MATCH, 0xFFFFFFFF)
+    cookie = cookie_of(Stage.PLANNED, 0xFFFFFFFF)
     assert cookie >> 48 == OWNER
-    assert decode_cookie(cookie) == Cookie(generation=1, stage=3, service=0xFFFFFFFF)
+    assert decode_cookie(cookie) == Cookie(generation=1, stage=4, service=0xFFFFFFFF)

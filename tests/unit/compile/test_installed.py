@@ -15,6 +15,7 @@ from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
 from xenoovs.model.service import Claim, Service
 from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.parse import parse_flow
 
 WEIGHTS = (128, 64, 32, 16, 8, 4, 2, 1, 1)
 
@@ -49,6 +50,23 @@ def installed() -> tuple[Flow, ...]:
 def test_clients_moved(installed: tuple[Flow, ...], weights: Sequence[int], expected: Fraction) -> None:
     after = compile_program(balancer_of(weights), installed=installed).flows
     assert share_moved(installed, after) == expected
+
+
+def test_nested_rules_of_versions_before_0015_keep_their_clients() -> None:
+    """They stand in table 3: b1 has every eighth address."""
+    balancer = balancer_of((7, 1))
+    (service,) = compile_program(balancer).services
+    match = f"ip,reg0={service.service_id:#x}"
+    nested = [
+        parse_flow(f"cookie={0x786F_0103 << 32 | service.service_id:#x}, table=3, {text},output:p1")
+        for text in (
+            f"priority=1000,{match} actions=mod_dl_dst:02:00:00:00:00:00",
+            f"priority=1003,{match},nw_src=0.0.0.5/0.0.0.7 actions=mod_dl_dst:02:00:00:00:00:01",
+        )
+    ]
+    after = compile_program(balancer, installed=nested).flows
+    assert share_moved(nested, after) == 0
+    assert set(plan(after, nested).removed) == set(nested)
 
 
 def test_a_doubled_small_weight_moves_less_than_a_new_layout(installed: tuple[Flow, ...]) -> None:

@@ -14,7 +14,7 @@ from xenoovs.errors import ConfigUnreadable
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
-from xenoovs.model.service import Claim, PortRange, Protocol, Service, SourceBits, Strategy
+from xenoovs.model.service import Claim, PortRange, Protocol, Service, SourceBits
 
 FULL = """
 version: 1
@@ -33,7 +33,6 @@ services:
     tolerance: 12.5%
     max_flows: 64
     rewrite_source_mac: true
-    strategy: disjoint
     backends:
       - {name: fips2, mac: 10:20:30:40:50:51, weight: 70}
       - {name: fips3, mac: "e8:eb:d3:9c:71:ac", weight: 0.3, egress: pf0hpf}
@@ -72,7 +71,6 @@ def test_everything_said() -> None:
                 max_flows=64,
                 vip_mac=vip_mac,
                 source_mac=vip_mac,
-                strategy=Strategy.DISJOINT,
             ),
         ),
     )
@@ -84,7 +82,7 @@ def test_defaults() -> None:
     service = minimal()
     assert service.claim == Claim(frozenset({Family.IPV4}))
     assert (service.source_bits, service.tolerance, service.max_flows) == (SourceBits(), Fraction(1, 20), None)
-    assert (service.vip_mac, service.source_mac, service.strategy) == (None, None, Strategy.DISJOINT)
+    assert (service.vip_mac, service.source_mac) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ GOOD: dict[str, Any] = {
             "match": {"field": "ipv4_source", "bits": 8},
             "tolerance": "5%",
             "rewrite_source_mac": True,
-            "strategy": "disjoint",
             "churn": "least",
             "health": {"probe": "http", "path": "/up", "timeout": "1s"},
             "drain": {"mode": "pin"},
@@ -43,7 +42,6 @@ GOOD: dict[str, Any] = {
             "vip": "192.0.2.20",
             "protocol": "udp",
             "ports": 53,
-            "strategy": "lpm",
             "health": {"probe": "arp", "interface": "eth0"},
             "backends": [
                 {"name": "a", "mac": "02:00:00:00:00:01", "weight": 1},

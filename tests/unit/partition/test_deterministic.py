@@ -9,10 +9,8 @@ import sys
 PROGRAM = """
 from fractions import Fraction
 from xenoovs.partition.choose import partition
-from xenoovs.partition.lpm_choose import lpm_partition
 weights = [Fraction(7, 3), 5, 11, 2, 2, 0, 19]
 print(partition(weights, tolerance=Fraction(3, 100)))
-print(lpm_partition(weights, tolerance=Fraction(3, 100)))
 """
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from xenoovs.partition.bitset import solve_bitset
 from xenoovs.partition.layout import layout
-from xenoovs.partition.lpm import bit_matcher
 from xenoovs.partition.minplus import solve_min_plus
 from xenoovs.partition.repair import repair
 from xenoovs.partition.solve import block_count, solve
@@ -46,8 +45,6 @@ def test_a_wide_window_is_searched_whole_where_the_likely_places_fail() -> None:
 def test_spaces_of_another_sum_cannot_be_laid_out() -> None:
     with pytest.raises(ValueError, match="sum to 3, not to the 4 units"):
         layout([1, 2], 2)
-    with pytest.raises(ValueError, match="sum to 3, not to the 4 units"):
-        bit_matcher([1, 2], 2)
 
 
 def test_a_repair_needs_no_more_than_the_windows() -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.unit.verify.programs import IN_HARDWARE, blocks, megaflow_of, two_services
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.match import Masked
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Conclusion
 from xenoovs.verify.ignore import Reason
@@ -60,16 +56,6 @@ def test_a_finer_mask_than_the_block_still_belongs_to_it() -> None:
     text = f"{keys}, packets:4, bytes:400, used:never, dp:ovs, actions:set(eth(dst={mac})),p1"
     findings = check_offload(SERVICES, [parse_megaflow(text)])
     assert (findings.blocks[0].packets, findings.blocks[0].misdelivered) == (4, 0)
-
-
-def test_where_rules_overlap_the_longest_mask_is_the_block() -> None:
-    service = SERVICES[1]
-    everybody = replace(service.blocks[0], source=Masked(Field.NW_SRC, 0, 0))
-    odd = replace(service.blocks[1], source=Masked(Field.NW_SRC, 1, 1))
-    nested = replace(service, blocks=(everybody, odd))
-    megaflows = [megaflow_of(replace(odd, source=Masked(Field.NW_SRC, low, 3)), packets=low) for low in range(4)]
-    found = check_offload([nested], megaflows).blocks
-    assert [block.packets for block in found] == [0 + 2, 1 + 3]
 
 
 @pytest.mark.parametrize("actions", ["set(eth(dst=02:00:00:00:00:77)),p1", "set(eth(dst=02:00:00:00:00:01)),p9", "p1"])

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.unit.verify.programs import IN_HARDWARE, blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.match import Masked
 from xenoovs.openflow.parse import parse_flow
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Conclusion, OffloadFindings
@@ -95,25 +91,6 @@ def test_the_same_backend_is_harmless() -> None:
 
 def test_what_is_gone_soon_may_be_from_before_a_change() -> None:
     assert _check(_megaflow(OTHER_BITS, "drop", used="9.9s")).taken == ()
-
-
-def test_where_rules_overlap_the_shorter_one_loses_nothing_inside_the_longer() -> None:
-    everybody = replace(SERVICES[1].blocks[0], source=Masked(Field.NW_SRC, 0, 0))
-    odd = replace(SERVICES[1].blocks[1], source=Masked(Field.NW_SRC, 1, 1))
-    nested = replace(SERVICES[1], blocks=(everybody, odd))
-    odd_clients = _megaflow("in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1)", "drop")
-    (taking,) = check_offload([nested], [odd_clients]).taken
-    assert taking.blocks == (odd,)
-
-
-def test_where_rules_overlap_the_shorter_one_loses_what_lies_outside_the_longer() -> None:
-    """It was left out where the address 0.0.0.0, of all that the megaflow holds, was of the longer one."""
-    everybody = replace(SERVICES[1].blocks[0], source=Masked(Field.NW_SRC, 0, 0))
-    even = replace(SERVICES[1].blocks[1], source=Masked(Field.NW_SRC, 0, 1))
-    nested = replace(SERVICES[1], blocks=(everybody, even))
-    all_clients = _megaflow("in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.0/0.0.0.0)", "drop")
-    (taking,) = check_offload([nested], [all_clients]).taken
-    assert taking.blocks == (everybody, even)
 
 
 def test_more_ways_than_anybody_reads_are_told_together() -> None:

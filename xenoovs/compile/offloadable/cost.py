@@ -11,7 +11,7 @@ from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.errors.words import counted
 from xenoovs.model.address import Family
 from xenoovs.model.drain import DrainMode
-from xenoovs.model.service import Protocol, Strategy
+from xenoovs.model.service import Protocol
 
 SOME_CLIENT_MACS = 16
 """An example, where nobody says how many there are: a small layer 2 network before the NIC."""
@@ -27,7 +27,6 @@ class Cost(Enum):
     SOURCE_MAC = "source-mac"
     ENTRANCES = "entrances"
     ANY_PROTOCOL = "any-protocol"
-    LONGEST_MATCH = "longest-match"
     DRAIN = "drain"
     FOREIGN_FLOWS = "foreign-flows"
     """Flows of others that our packets pass."""
@@ -66,7 +65,6 @@ def _entries_told(number: int) -> str:
 
 def _service(service: ServiceProgram, client_macs: int | None) -> Iterator[CostFinding]:
     yield from _entrances(service)
-    yield from _longest_match(service)
     yield from _any_protocol(service)
     yield from _source_mac(service, client_macs)
     yield from _drain(service)
@@ -87,16 +85,6 @@ def _entrances(service: ServiceProgram) -> Iterator[CostFinding]:
         product = f"{times} times {counted(entries // times, 'block')} = {_entries_told(entries)}"
         text = f"{told} = {product}, because each is matched exactly"
         yield CostFinding(Cost.ENTRANCES, service.service.name, entries, text)
-
-
-def _longest_match(service: ServiceProgram) -> Iterator[CostFinding]:
-    if service.service.strategy is Strategy.LPM:
-        entries, rules = hardware_entries(service), len(service.assignment.rules)
-        text = (
-            f"strategy lpm: {counted(rules, 'flow')}, but {_entries_told(entries)} (2^depth for each entrance), "
-            "because the longest masks are compared first; `strategy: disjoint` takes an entry for each flow"
-        )
-        yield CostFinding(Cost.LONGEST_MATCH, service.service.name, entries, text)
 
 
 def _any_protocol(service: ServiceProgram) -> Iterator[CostFinding]:

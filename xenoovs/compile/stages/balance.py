@@ -7,16 +7,9 @@ from dataclasses import replace
 
 from xenoovs.compile.assign import ServiceAssignment, SourceRule
 from xenoovs.compile.matching import SOURCE_FIELD, family_is
-from xenoovs.compile.pipeline import (
-    SERVICE_ID,
-    Stage,
-    block_priority,
-    cookie_of,
-    longest_match_priority,
-    stage_of,
-)
+from xenoovs.compile.pipeline import SERVICE_ID, Stage, block_priority, cookie_of
 from xenoovs.model.backend import Backend
-from xenoovs.model.service import Service, Strategy
+from xenoovs.model.service import Service
 from xenoovs.openflow.action import Action, Output, SetField
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow, FlowKey
@@ -27,16 +20,14 @@ def block_flows(
     service: Service, assignment: ServiceAssignment, *, service_id: int
 ) -> Iterator[tuple[Flow, SourceRule]]:
     """One flow for each rule and IP family of the service, beside the rule that it stands for."""
-    stage = stage_of(service.strategy)
-    cookie = cookie_of(stage, service_id)
-    priority_of = longest_match_priority if service.strategy is Strategy.LPM else block_priority
+    cookie, table = cookie_of(Stage.BALANCE, service_id), Stage.BALANCE.table
     actions = [_actions(service, backend) for backend in service.backends]
     mine = exact(SERVICE_ID, service_id)
     for family in service.claim.served_families:
         family_condition, source = family_is(family), SOURCE_FIELD[family]
         for rule in assignment.rules:
             match = match_of((mine, family_condition, Masked(source, rule.value, rule.mask)))
-            yield Flow(FlowKey(stage.table, priority_of(rule.depth), match), cookie, actions[rule.owner]), rule
+            yield Flow(FlowKey(table, block_priority(rule.depth), match), cookie, actions[rule.owner]), rule
 
 
 def planned_flows(

@@ -14,7 +14,6 @@ from xenoovs.compile.pipeline import (
     Stage,
     cookie_of,
     service_priority,
-    stage_of,
 )
 from xenoovs.compile.port_masks import PortMask, port_masks
 from xenoovs.errors import CompileError
@@ -34,7 +33,7 @@ _ARP_REQUEST, _ARP_REPLY = 1, 2
 
 def service_flows(service: Service, *, service_id: int, ingress: tuple[str, ...]) -> Iterator[Flow]:
     """One flow for each ingress port, VIP and port mask of the service: remember whose packet it is and go on."""
-    actions = (SetField(SERVICE_ID, service_id), Resubmit(stage_of(service.strategy).table))
+    actions = (SetField(SERVICE_ID, service_id), Resubmit(Stage.BALANCE.table))
     cookie = cookie_of(Stage.CLASSIFY, service_id)
     for in_port, (conditions, port_bits) in product(ingress, _conditions(service.claim)):
         key = FlowKey(
