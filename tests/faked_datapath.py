@@ -53,9 +53,9 @@ class FakedDatapath(FakeSwitch):
                         yield self._line(service.name, entry, block, runs=_RUNS[verdict])
 
     def _line(self, service: str, entry: Match, block: ExpectedBlock, *, runs: str) -> str:
-        key = f"{service} {block.source.value:#x}/{block.source.mask:#x} {block.backend}"
+        key = f"{service} {block.key.value:#x}/{block.key.mask:#x} {block.backend}"
         packets = self.counters[key] = self.counters.get(key, 0) + self.packets(block)
-        source = f"{IPv4Address(block.source.value)}/{IPv4Address(block.source.mask)}"
+        source = f"{IPv4Address(block.key.value)}/{IPv4Address(block.key.mask)}"
         vip, number, port = (_value(entry, field) for field in (Field.NW_DST, Field.NW_PROTO, Field.TP_DST))
         return (
             f"ufid:{uuid5(NAMESPACE_OID, key)}, recirc_id(0),in_port({entry.in_port}),eth_type(0x0800),"

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.block_key import BlockKey
 from xenoovs.model.drain import Drain, DrainMode
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.model.packet import Packet
-from xenoovs.model.service import Claim, PortRange, Protocol, Service, SourceBits
+from xenoovs.model.service import Claim, PortRange, Protocol, Service
 
 VIPS4 = tuple(map(IPv4Address, ("10.3.10.45", "10.3.10.46", "10.3.10.61", "10.7.0.1")))
 VIPS6 = (IPv6Address("2001:db8::45"), IPv6Address("2001:db8::46"), IPv6Address("2001:db8:1::1"))
@@ -69,14 +70,14 @@ def backends_of(draw: st.DrawFn, *, most: int = 5) -> tuple[Backend, ...]:
 
 
 @st.composite
-def source_bits(draw: st.DrawFn, family: Family) -> SourceBits:
+def block_keys(draw: st.DrawFn, family: Family) -> BlockKey:
     """Enough bits for every weight that `backends_of` draws; `family`: the narrower one of the service."""
     positions = st.permutations(range(min(family.bits, _IPV6_BITS))).flatmap(
         lambda order: st.integers(_POSITIONS_NEEDED, 16).map(lambda count: tuple(order[:count]))
     )
     chosen = draw(st.none() | positions)
     width = None if chosen is not None else draw(st.none() | st.integers(_POSITIONS_NEEDED, 16))
-    return SourceBits(chosen, width)
+    return BlockKey(positions=chosen, width=width)
 
 
 def drains() -> st.SearchStrategy[Drain]:
@@ -90,7 +91,7 @@ def services(draw: st.DrawFn, claim: Claim, name: str) -> Service:
         name=name,
         claim=claim,
         backends=draw(backends_of()),
-        source_bits=draw(source_bits(claim.served_families[0])),
+        key=draw(block_keys(claim.served_families[0])),
         tolerance=draw(st.sampled_from(_TOLERANCES)),
         vip_mac=draw(st.none() | st.just(VIP_MAC)) if claim.vips else None,
         source_mac=draw(st.none() | st.just(SOURCE_MAC)),

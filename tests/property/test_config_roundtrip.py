@@ -15,8 +15,9 @@ from xenoovs.config.templates import read_template, template_names
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.block_key import BlockKey
 from xenoovs.model.health import AllDown, Health, Initial, ProbeKind
-from xenoovs.model.service import Churn, Claim, PortRange, Protocol, Service, SourceBits
+from xenoovs.model.service import Churn, Claim, PortRange, Protocol, Service
 
 # Names that YAML could take for something else.
 NAMES = st.sampled_from(["1e5", "0x1F", "true", "null", "53", "no", "22.30", "web", "a.b-c_d", "9e", "1_0", "0o7"])
@@ -31,9 +32,9 @@ def decimals(draw: st.DrawFn) -> Fraction:
 
 
 @st.composite
-def bits(draw: st.DrawFn) -> SourceBits:
+def bits(draw: st.DrawFn) -> BlockKey:
     order = tuple(draw(st.permutations(range(32)))[: draw(st.integers(14, 16))])
-    return draw(st.sampled_from([SourceBits(), SourceBits(width=16), SourceBits(positions=order)]))
+    return draw(st.sampled_from([BlockKey(), BlockKey(width=16), BlockKey(positions=order)]))
 
 
 @st.composite
@@ -89,7 +90,7 @@ def services(draw: st.DrawFn, *, index: int) -> Service:
             Backend(name, mac, draw(decimals()), draw(EGRESS), IPv4Address(draw(st.integers(0x0A000001, 0x0AFFFFFE))))
             for name, mac in zip(names, macs, strict=True)
         ),
-        source_bits=draw(bits()),
+        key=draw(bits()),
         tolerance=draw(st.sampled_from([Fraction(1), Fraction(1, 4), Fraction(7, 16), Fraction(123456789, 10**9)])),
         max_flows=draw(st.none() | st.integers(4, 64)),
         vip_mac=draw(st.none() | MACS),

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from tests.unit.verify.programs import two_services
 from xenoovs.datapath.parse import scan_dump
+from xenoovs.openflow.field import Field
+from xenoovs.openflow.match import Masked
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.offload import Surroundings, check_dump, check_offload
 
@@ -68,6 +70,18 @@ _LINES = st.builds(
     _WHERE,
     _ACTIONS,
 )
+
+
+def test_lines_of_other_source_ports_are_of_other_blocks_where_ports_choose_them() -> None:
+    service = SERVICES[0]
+    services = [replace(service, blocks=(replace(service.blocks[0], key=Masked(Field.TP_SRC, 1, 1)),))]
+    keys = "in_port(p0),eth_type(0x0800),ipv4(src=10.1.2.3,dst=10.3.10.45,proto=17,frag=no),udp(src={},dst=53)"
+    lines = [
+        f"{keys.format(port)}, packets:{port}, bytes:9, used:0.100s, dp:tc, actions:drop" for port in (4, 5, 6, 7, 8)
+    ]
+    found = check_dump(services, lines, surroundings=AROUND)
+    assert [block.packets for block in found.blocks] == [5 + 7]
+    assert found == check_offload(services, scan_dump(lines), surroundings=AROUND)
 
 
 def test_a_bare_number_and_an_address_are_not_alike() -> None:

@@ -43,7 +43,7 @@ def _masked(value: int, mask: int) -> MaskedValue:
 
 
 def _block(source: MaskedValue) -> ExpectedBlock:
-    return replace(TEMPLATE, source=Masked(TEMPLATE.source.field, source.value, source.mask))
+    return replace(TEMPLATE, key=Masked(TEMPLATE.key.field, source.value, source.mask))
 
 
 def _place(blocks: tuple[ExpectedBlock, ...]) -> tuple[OverlapIndex, Place]:
@@ -60,7 +60,7 @@ def test_as_by_asking_for_each_address(most_kept: int, sources: list[MaskedValue
         for match in matches:
             found = index.blocks(place.sources, match)
             owners = {_owner(sources, address) for address in range(ALL + 1) if _in(match, address)}
-            assert {MaskedValue(block.source.value, block.source.mask) for block in found} == owners - {None}
+            assert {MaskedValue(block.key.value, block.key.mask) for block in found} == owners - {None}
 
 
 def _in(match: MaskedValue, address: int) -> bool:

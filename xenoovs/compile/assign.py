@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from xenoovs.compile.installed import InstalledAssignment
-from xenoovs.model.service import Churn, Service, SourceBits
-from xenoovs.partition.bits import spread, unspread
-from xenoovs.partition.block import MAX_WIDTH, Assignment, Block
+from xenoovs.compile.key import bits_of, block_of
+from xenoovs.model.service import Churn, Service
+from xenoovs.partition.block import MAX_WIDTH, Assignment
 from xenoovs.partition.choose import partition
 from xenoovs.partition.ease import ease, part_of
 from xenoovs.partition.overlay import overlay
@@ -20,8 +20,8 @@ _BLOCK_PRICE = {Churn.LEAST: Fraction(0), Churn.BALANCED: None, Churn.COMPACT: F
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class SourceRule:
-    """Clients whose address under `mask` equals `value` belong to backend number `owner`. `depth`: bits in the mask."""
+class BlockRule:
+    """Clients whose key bits under `mask` equal `value` belong to backend number `owner`. `depth`: bits in the mask."""
 
     depth: int
     value: int
@@ -33,19 +33,19 @@ class SourceRule:
 class ServiceAssignment:
     """Which backend owns which clients of one service.
 
-    width:     bits of the source address in use.
-    units:     of the 2**width parts of the address space, how many each backend owns.
+    width:     bits of the key in use.
+    units:     of the 2**width parts of the key space, how many each backend owns.
     tolerance: the relative tolerance that was used (a budget of flows may need more than was asked).
     """
 
-    rules: tuple[SourceRule, ...]
+    rules: tuple[BlockRule, ...]
     width: int
     units: tuple[int, ...]
     tolerance: Fraction
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
-        """Each backend's share of the address space; they sum to 1."""
+        """Each backend's share of the key space; they sum to 1."""
         return tuple(Fraction(units, 1 << self.width) for units in self.units)
 
 
@@ -54,7 +54,7 @@ def assign(service: Service) -> ServiceAssignment:
     chosen = partition(
         service.weights,
         tolerance=service.tolerance,
-        max_width=_most_bits(service.source_bits),
+        max_width=service.key.max_width,
         max_flows=service.max_flows,
     )
     return _of_blocks(service, chosen.assignment, chosen.tolerance)
@@ -123,30 +123,19 @@ def parts_held(
 
 def goal_of(service: Service, tolerance: Fraction) -> Goal:
     """What a change of the service's blocks aims at."""
-    return Goal(service.weights, tolerance, _most_bits(service.source_bits), _BLOCK_PRICE[service.churn])
+    return Goal(service.weights, tolerance, service.key.max_width, _BLOCK_PRICE[service.churn])
 
 
 def _blocks_of(service: Service, assignment: ServiceAssignment) -> Assignment:
-    positions = service.source_bits.positions
-    blocks = ((unspread(rule.value, rule.mask, positions), rule.owner) for rule in assignment.rules)
+    blocks = ((block_of(rule.value, rule.mask, service.key), rule.owner) for rule in assignment.rules)
     return Assignment.of(assignment.width, blocks, len(service.backends))
 
 
 def _of_blocks(service: Service, assignment: Assignment, tolerance: Fraction) -> ServiceAssignment:
-    rules = _source_rules(assignment.blocks, service.source_bits.positions)
-    return ServiceAssignment(rules, assignment.width, assignment.spaces(), tolerance)
+    rules = sorted(BlockRule(block.depth, *bits_of(block, service.key), owner) for block, owner in assignment.blocks)
+    return ServiceAssignment(tuple(rules), assignment.width, assignment.spaces(), tolerance)
 
 
 def _tolerance(service: Service) -> Fraction:
     """The tolerance asked for, or the one that the budget of flows takes."""
     return service.tolerance if service.max_flows is None else assign(service).tolerance
-
-
-def _most_bits(bits: SourceBits) -> int:
-    limits = (bits.width, None if bits.positions is None else len(bits.positions))
-    return min((limit for limit in limits if limit is not None), default=MAX_WIDTH)
-
-
-def _source_rules(blocks: Iterable[tuple[Block, int]], positions: tuple[int, ...] | None) -> tuple[SourceRule, ...]:
-    spread_blocks = ((block.depth, *spread(block, positions), owner) for block, owner in blocks)
-    return tuple(sorted(SourceRule(depth, value, mask, owner) for depth, value, mask, owner in spread_blocks))

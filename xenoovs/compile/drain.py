@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from xenoovs.compile.assign import SourceRule
+from xenoovs.compile.assign import BlockRule
 from xenoovs.compile.holding import Area, Holding, holdings_of
+from xenoovs.compile.key import bits_of, block_of
 from xenoovs.compile.movement import Destination
 from xenoovs.compile.overlaps import Overlaps
 from xenoovs.compile.pipeline import Stage
@@ -17,7 +18,7 @@ from xenoovs.model.drain import DrainMode
 from xenoovs.model.service import Protocol, Service
 from xenoovs.openflow.action import Resubmit
 from xenoovs.openflow.flow import ObservedFlow
-from xenoovs.partition.bits import unspread
+from xenoovs.partition.block import Block
 
 _ROUNDS = 4
 SETTLE_S = _ROUNDS * 0.5
@@ -77,7 +78,7 @@ class _Stay:
     old: Destination
     has_settled: bool
 
-    def meets(self, rule: SourceRule) -> bool:
+    def meets(self, rule: BlockRule) -> bool:
         return not (self.value ^ rule.value) & self.mask & rule.mask
 
 
@@ -98,7 +99,7 @@ class _Service:
         }
 
     def program(self) -> ServiceProgram:
-        rules, pins = list[SourceRule](), list[Pin]()
+        rules, pins = list[BlockRule](), list[Pin]()
         for rule in self._program.assignment.rules:
             new = self._places[rule.owner]
             for part, stay in self._parts(rule, new):
@@ -109,12 +110,12 @@ class _Service:
             return self._program
         return replace(self._program, blocks=tuple(self._blocks(rules, pins)), pins=tuple(pins))
 
-    def _pin(self, rule: SourceRule, stay: _Stay, new: Destination) -> Pin:
+    def _pin(self, rule: BlockRule, stay: _Stay, new: Destination) -> Pin:
         is_settling = self._program.service.claim.protocol in (None, Protocol.TCP) and not stay.has_settled
         opens = stay.old if is_settling else new
         return Pin(rule, stay.old, new, self._situation.ports[opens.port], is_settling)
 
-    def _parts(self, rule: SourceRule, new: Destination) -> Iterator[tuple[SourceRule, _Stay | None]]:
+    def _parts(self, rule: BlockRule, new: Destination) -> Iterator[tuple[BlockRule, _Stay | None]]:
         """The rule in parts, each with who keeps its open connections; None: nobody is left to."""
         if self._settled.get((rule.value, rule.mask)) == new or new.port not in self._situation.ports:
             return iter(((rule, None),))
@@ -126,16 +127,15 @@ class _Service:
         ]
         return self._split(rule, stays)
 
-    def _split(self, rule: SourceRule, stays: Iterable[_Stay]) -> Iterator[tuple[SourceRule, _Stay | None]]:
+    def _split(self, rule: BlockRule, stays: Iterable[_Stay]) -> Iterator[tuple[BlockRule, _Stay | None]]:
         inside = [stay for stay in stays if stay.meets(rule)]
         around = next((stay for stay in inside if not stay.mask & ~rule.mask), None)
         if not inside or around is not None:
             yield rule, around
             return
-        positions = self._program.service.source_bits.positions
-        bit = 1 << (rule.depth if positions is None else positions[rule.depth])
-        for side in (0, bit):
-            half = SourceRule(rule.depth + 1, rule.value | side, rule.mask | bit, rule.owner)
+        _, mask = bits_of(Block(0, rule.depth + 1), self._program.service.key)
+        for side in (0, mask & ~rule.mask):
+            half = BlockRule(rule.depth + 1, rule.value | side, mask, rule.owner)
             yield from self._split(half, inside)
 
     def _keeper(self, held: Holding, new: Destination) -> Destination | None:
@@ -159,15 +159,15 @@ class _Service:
         return None if place in self._dead or place is None or place.port not in self._situation.ports else place
 
     def _is_block(self, held: Holding) -> bool:
-        """Whether it is a block of the bits that the service uses now; others move at once."""
+        """Whether it is a block of the key that the service uses now; others move at once."""
         _, value, mask = held.area
         try:
-            unspread(value, mask, self._program.service.source_bits.positions)
+            block_of(value, mask, self._program.service.key)
         except ValueError:
             return False
         return True
 
-    def _blocks(self, rules: list[SourceRule], pins: list[Pin]) -> Iterator[BlockFlow]:
+    def _blocks(self, rules: list[BlockRule], pins: list[Pin]) -> Iterator[BlockFlow]:
         service, pinned = self._program.service, {pin.rule for pin in pins}
         assignment = replace(self._program.assignment, rules=tuple(sorted(rules)))
         for flow, rule in block_flows(service, assignment, service_id=self._program.service_id):

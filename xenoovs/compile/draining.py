@@ -8,7 +8,8 @@ from math import ceil
 
 from xenoovs.compile.drain import SETTLE_S
 from xenoovs.compile.holding import Area, Holding, holdings_of, is_learned
-from xenoovs.compile.movement import Destination, destination_of, source_of, stage_number
+from xenoovs.compile.key import key_bits
+from xenoovs.compile.movement import Destination, destination_of, stage_number
 from xenoovs.compile.overlaps import Overlaps
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Outages, Program, ServiceProgram
@@ -135,7 +136,7 @@ def _connections(service: ServiceProgram, learned: Iterable[Flow]) -> int:
     """How many of the moving blocks' learned connections are with the new backend of their block."""
     pins = Overlaps((pin.rule.value, pin.rule.mask, pin) for pin in service.pins)
     mine = (flow for flow in learned if service_of(flow.cookie) == service.service_id)
-    return sum(any(pin.new == destination_of(flow) for pin in pins.meeting(*source_of(flow))) for flow in mine)
+    return sum(any(pin.new == destination_of(flow) for pin in pins.meeting(*key_bits(flow))) for flow in mine)
 
 
 def _entries(service: ServiceProgram, seen: Iterable[ObservedFlow], idle_s: float) -> int:
@@ -149,6 +150,6 @@ def _entries(service: ServiceProgram, seen: Iterable[ObservedFlow], idle_s: floa
         if stage_number(each.flow) == Stage.BALANCE.value
         and each.duration_s
         and service_of(each.flow.cookie) == service.service_id
-        and pins.meeting(*source_of(each.flow))
+        and pins.meeting(*key_bits(each.flow))
     )
     return ceil(sum(rates) * idle_s)

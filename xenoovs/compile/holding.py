@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from xenoovs.compile.movement import Destination, destination_of, is_pinned, source_of, stage_number
+from xenoovs.compile.key import key_bits
+from xenoovs.compile.movement import Destination, destination_of, is_pinned, stage_number
 from xenoovs.compile.pipeline import OUTPUT_PORT, Stage
 from xenoovs.openflow.action import Learn, Output, SetField
 from xenoovs.openflow.cookie import service_of
@@ -14,7 +15,7 @@ from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow, ObservedFlow
 
 Area = tuple[int, int, int]
-"""Service id, value and mask of source addresses: one block on a switch."""
+"""Service id, value and mask of key bits: one block on a switch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def holdings_of(observed: Iterable[ObservedFlow]) -> dict[int, tuple[Holding, ..
 
 def area_of(flow: Flow) -> Area:
     """The block that a flow is about."""
-    return (service_of(flow.cookie), *source_of(flow))
+    return (service_of(flow.cookie), *key_bits(flow))
 
 
 def is_learned(flow: Flow) -> bool:
@@ -112,7 +113,7 @@ class _Reading:
     def _learned_before(self, area: Area, new: Destination | None) -> list[ObservedFlow]:
         """Connections of the block that were opened to a backend which the block has left since."""
         service, value, mask = area
-        inside = (flow for flow in self._learned.get(service, ()) if source_of(flow.flow)[0] & mask == value)
+        inside = (flow for flow in self._learned.get(service, ()) if key_bits(flow.flow)[0] & mask == value)
         return [flow for flow in inside if destination_of(flow.flow) != new]
 
 

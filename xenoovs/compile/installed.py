@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from xenoovs.compile.key import block_of
 from xenoovs.compile.movement import Destination, Piece, pieces
+from xenoovs.model.block_key import BlockKey
 from xenoovs.model.service import Service
 from xenoovs.openflow.flow import Flow
 from xenoovs.partition import table
-from xenoovs.partition.bits import unspread
 from xenoovs.partition.block import MAX_WIDTH, Assignment, Block
 
 
@@ -43,15 +44,15 @@ class InstalledAssignment:
 
 
 def installed_assignment(
-    flows: Iterable[Flow], positions: Sequence[int] | None, *, planned: Iterable[Flow] = ()
+    flows: Iterable[Flow], key: BlockKey, *, planned: Iterable[Flow] = ()
 ) -> InstalledAssignment | None:
-    """What the block flows of one service say; None where they are not blocks of these bit positions.
+    """What the block flows of one service say; None where they are not blocks of this key.
 
     `planned`: flows that go before the others, the memory of backends that are out: the result is then the plan.
     """
     parts, remembered = pieces(flows), pieces(planned)
     try:
-        blocks = [unspread(part.value, part.mask, positions) for part in (*parts, *remembered)]
+        blocks = [block_of(part.value, part.mask, key) for part in (*parts, *remembered)]
     except ValueError:
         return None
     width = max((block.depth for block in blocks), default=0)

@@ -6,8 +6,7 @@ from xenoovs.model.address import Family, IPAddress
 from xenoovs.openflow.field import ETH_IPV4, ETH_IPV6, Field
 from xenoovs.openflow.match import Masked, exact
 
-SOURCE_FIELD = {Family.IPV4: Field.NW_SRC, Family.IPV6: Field.IPV6_SRC}
-DESTINATION_FIELD = {Family.IPV4: Field.NW_DST, Family.IPV6: Field.IPV6_DST}
+_DESTINATION = {Family.IPV4: Field.NW_DST, Family.IPV6: Field.IPV6_DST}
 _ETHER_TYPE = {Family.IPV4: ETH_IPV4, Family.IPV6: ETH_IPV6}
 
 
@@ -16,4 +15,4 @@ def family_is(family: Family) -> Masked:
 
 
 def destination_is(vip: IPAddress, family: Family) -> Masked:
-    return exact(DESTINATION_FIELD[family], int(vip))
+    return exact(_DESTINATION[family], int(vip))

@@ -1,4 +1,4 @@
-"""Who goes where: the shares of the address space that flows give to destinations, and how much of it moves."""
+"""Who goes where: the shares of the key space that flows give to destinations, and how much of it moves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 
-from xenoovs.compile.matching import SOURCE_FIELD
+from xenoovs.compile.key import key_bits
 from xenoovs.compile.pipeline import Stage
 from xenoovs.openflow.action import Output, Resubmit, SetField
 from xenoovs.openflow.cookie import decode_cookie
@@ -30,7 +30,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The part of the address space under one mask that goes to one place (None: dropped, or foreign actions)."""
+    """The part of the key space under one mask that goes to one place (None: dropped, or foreign actions)."""
 
     value: int
     mask: int
@@ -79,20 +79,20 @@ def _by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
 
 
 def pieces(flows: Iterable[Flow]) -> tuple[Piece, ...]:
-    """Disjoint pieces of the address space of one service; of two IP families the first stands for both."""
+    """Disjoint pieces of the key space of one service; of two IP families the first stands for both."""
     by_family = defaultdict[int, list[Flow]](list)
     for flow in flows:
         dl_type = flow.match.get(Field.DL_TYPE)
         if dl_type is not None:
             by_family[dl_type.value].append(flow)
     first = by_family[min(by_family)] if by_family else []
-    rules = sorted(((flow.priority, *source_of(flow), destination_of(flow)) for flow in first), key=lambda r: -r[0])
+    rules = sorted(((flow.priority, *key_bits(flow), destination_of(flow)) for flow in first), key=lambda r: -r[0])
     made = tuple(Piece(value, mask, destination) for _, value, mask, destination in rules)
     return made if _are_disjoint(made) else tuple(_resolve_overlaps(made, value=0, mask=0))
 
 
 def shares(parts: Iterable[Piece]) -> Mapping[Destination, Fraction]:
-    """The share of the address space that each destination gets."""
+    """The share of the key space that each destination gets."""
     found = defaultdict[Destination, Fraction](Fraction)
     for piece in parts:
         if piece.destination is not None:
@@ -101,7 +101,7 @@ def shares(parts: Iterable[Piece]) -> Mapping[Destination, Fraction]:
 
 
 def moved(before: Iterable[Piece], after: Iterable[Piece]) -> Fraction:
-    """The share of the address space that had a destination and gets another one. Both sets are disjoint."""
+    """The share of the key space that had a destination and gets another one. Both sets are disjoint."""
     served = [piece for piece in before if piece.destination is not None]
     old, new = _by_mask(served), _by_mask(after)
     stays = (_stays(mine, theirs) for mine in old.values() for theirs in new.values())
@@ -154,15 +154,6 @@ def _resolve_overlaps(rules: Sequence[Piece], *, value: int, mask: int) -> Itera
 
 def _bits_of(mask: int) -> list[int]:
     return [1 << position for position in range(mask.bit_length()) if mask >> position & 1]
-
-
-def source_of(flow: Flow) -> tuple[int, int]:
-    """Value and mask of the source addresses that a flow matches."""
-    for field in SOURCE_FIELD.values():
-        masked = flow.match.get(field)
-        if masked is not None:
-            return masked.value, masked.mask
-    return 0, 0
 
 
 def destination_of(flow: Flow) -> Destination | None:

@@ -1,4 +1,4 @@
-"""Blocks of source addresses by what they have in common: found by hash, never by asking each."""
+"""Blocks by the clients that they have in common: found by hash, never by asking each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Overlaps(Generic[T]):
         self._inside: dict[int, dict[int, list[T]]] = {}
 
     def meeting(self, value: int, mask: int) -> list[T]:
-        """The things whose block shares addresses with this one."""
+        """The things whose block shares clients with this one."""
         around = (blocks.get(value & known) for known, blocks in self._by_mask.items() if not known & ~mask)
         return [*(thing for thing in around if thing is not None), *self._smaller(mask).get(value, ())]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from xenoovs.compile.assign import ServiceAssignment, SourceRule, assign, assign_near, assign_without, parts_held
+from xenoovs.compile.assign import BlockRule, ServiceAssignment, assign, assign_near, assign_without, parts_held
 from xenoovs.compile.ids import service_ids
 from xenoovs.compile.installed import installed_assignment
 from xenoovs.compile.movement import Destination, blocks_by_service, pieces, planned_by_service
@@ -45,7 +45,7 @@ class BlockFlow:
     """The flow of one block and the backend that it leads to."""
 
     flow: Flow
-    rule: SourceRule
+    rule: BlockRule
     backend: Backend
 
 
@@ -148,7 +148,7 @@ def _keep_blocks(program: ServiceProgram, installed: Installed, names: frozenset
     waiting = installed.out_of(service) if names is None else _indices(service, names)
     is_as_compiled = {block.flow for block in program.blocks} == set(installed.blocks) and not installed.planned
     plan = program.assignment if is_as_compiled else _plan(program, installed)
-    in_use = installed_assignment(installed.blocks, service.source_bits.positions)
+    in_use = installed_assignment(installed.blocks, service.key)
     parts = _ramps(service, but=waiting)
     if names is None and in_use is not None:
         parts |= parts_held(service, plan, in_use, out=waiting)
@@ -164,7 +164,7 @@ def _keep_blocks(program: ServiceProgram, installed: Installed, names: frozenset
 def _plan(program: ServiceProgram, installed: Installed) -> ServiceAssignment:
     """The assignment for all backends."""
     service = program.service
-    found = installed_assignment(installed.blocks, service.source_bits.positions, planned=installed.planned)
+    found = installed_assignment(installed.blocks, service.key, planned=installed.planned)
     kept = assign_near(service, found) if found else None
     return kept or program.assignment
 

@@ -53,7 +53,7 @@ class Spread:
 
 def check_spread(service: Service, assignment: ServiceAssignment, family: Family, load: Mapping[int, int]) -> Spread:
     """`load`: what each client has sent, of which some must be. Raises ValueError where there is none."""
-    chosen = service.source_bits.positions
+    chosen = service.key.positions
     positions = (chosen or tuple(range(assignment.width)))[: assignment.width]
     found = analyse(load, positions)
     unusable = IPV6_NOT_USABLE if family is Family.IPV6 else ()

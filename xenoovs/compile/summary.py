@@ -27,7 +27,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BackendShare:
-    """One backend before and after, as shares of the address space. `wanted`: by weight; None: not in the config."""
+    """One backend before and after, as shares of the key space. `wanted`: by weight; None: not in the config."""
 
     name: str
     destination: Destination
@@ -99,7 +99,7 @@ def _of_config(service: ServiceProgram, installed: list[Flow], entries: int) -> 
 
 def _least_moved(service: ServiceProgram, installed: list[Flow]) -> Fraction:
     """Lower bound: what some have too much has to go, and what others miss has to come, less what nobody has."""
-    found = installed_assignment(installed, service.service.source_bits.positions)
+    found = installed_assignment(installed, service.service.key)
     if found is None:
         return Fraction(0)
     width = max(found.assignment.width, service.assignment.width)

@@ -13,7 +13,8 @@ from xenoovs.config.schema import BackendConfig, MatchConfig, ServiceConfig, Swi
 from xenoovs.model.address import Family, Mac, family_of
 from xenoovs.model.backend import UNKNOWN_MAC, Backend
 from xenoovs.model.balancer import Balancer, Uplinks
-from xenoovs.model.service import Claim, Service, SourceBits
+from xenoovs.model.block_key import BlockKey
+from xenoovs.model.service import Claim, Service
 
 
 def families_of(service: ServiceConfig) -> frozenset[Family]:
@@ -45,7 +46,7 @@ def _service(service: ServiceConfig, default_egress: str, health: HealthConfig, 
         name=service.name,
         claim=claim_of(service),
         backends=tuple(_backend(backend, default_egress) for backend in service.backends),
-        source_bits=_source_bits(service.match),
+        key=key_of(service.match),
         tolerance=service.tolerance,
         max_flows=service.max_flows,
         vip_mac=service.vip_mac,
@@ -67,10 +68,11 @@ def _backend(backend: BackendConfig, default_egress: str) -> Backend:
     )
 
 
-def _source_bits(match: MatchConfig) -> SourceBits:
+def key_of(match: MatchConfig) -> BlockKey:
+    """The bits that split the clients."""
     if isinstance(match.bits, tuple):
-        return SourceBits(positions=match.bits)
-    return SourceBits(width=match.bits if isinstance(match.bits, int) else None)
+        return BlockKey(positions=match.bits)
+    return BlockKey(width=match.bits if isinstance(match.bits, int) else None)
 
 
 def _source_mac(service: ServiceConfig) -> Mac | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from xenoovs.config.fields import MAX_BITS
+from xenoovs.config.build import key_of
 from xenoovs.config.remark import Remark
 from xenoovs.config.salvage import Lost
 from xenoovs.config.schema import ServiceConfig
 from xenoovs.config.tree import Path
 from xenoovs.errors.words import counted, worded
+from xenoovs.model.block_key import MAX_KEY_BITS
 from xenoovs.partition.windows import first_feasible_width, least_tolerance
 
 # Percentages in messages have two decimals.
@@ -22,7 +23,7 @@ def check_shares(service: ServiceConfig, path: Path, *, lost: Lost) -> Iterator[
     weights = [backend.weight for backend in service.backends if backend.weight]
     if not weights or lost.has(("backends", None, "weight"), ("match", "bits")):
         return
-    width = _most_bits(service)
+    width = key_of(service.match).max_width
     classes = counted(1 << width, "class", "classes")
     if len(weights) > 1 << width:
         yield Remark(
@@ -37,22 +38,12 @@ def check_shares(service: ServiceConfig, path: Path, *, lost: Lost) -> Iterator[
         yield Remark((*path, "tolerance"), _out_of_reach(service, weights, width))
 
 
-def _most_bits(service: ServiceConfig) -> int:
-    match service.match.bits:
-        case tuple() as positions:
-            return len(positions)
-        case int() as number:
-            return number
-        case _:
-            return MAX_BITS
-
-
 def _out_of_reach(service: ServiceConfig, weights: list[Fraction], width: int) -> str:
     least = least_tolerance(weights, width)
     smallest = min((backend for backend in service.backends if backend.weight), key=lambda backend: backend.weight)
     problem = f"{_percent(service.tolerance)} cannot be met with {_bits(width)} of the address"
     remedies = [f"raise the smallest weight (backend {smallest.name}) or set it to 0"]
-    if width < MAX_BITS:
+    if width < MAX_KEY_BITS:
         remedies.append("use more bits")
     if least is None or least > 1:
         return f"{problem}, nor can any tolerance up to 100%; {', or '.join(remedies)}"

@@ -11,9 +11,10 @@ from xenoovs.config.scalar import parse_plain_scalar
 from xenoovs.model.address import Family
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.block_key import BlockKey
 from xenoovs.model.drain import Drain
 from xenoovs.model.health import Health
-from xenoovs.model.service import Claim, Service, SourceBits
+from xenoovs.model.service import Claim, Service
 
 # Text of these characters is one plain scalar anywhere; a colon at the end is not, between the brackets of a list.
 _PLAIN = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_.:+@~^-]*[A-Za-z0-9_.+@~^-])?", re.ASCII)
@@ -49,7 +50,7 @@ def _service(service: Service) -> Iterator[str]:
     yield from _claim(service.claim)
     if service.vip_mac is not None:
         yield f"vip_mac: {service.vip_mac}"
-    yield f"match: {{field: {_field(service.claim)}, bits: {_bits(service.source_bits)}}}"
+    yield f"match: {{field: {_field(service.claim)}, bits: {_bits(service.key)}}}"
     yield f"tolerance: {_decimal(service.tolerance * 100)}%"
     if service.max_flows is not None:
         yield f"max_flows: {service.max_flows}"
@@ -131,10 +132,10 @@ def _field(claim: Claim) -> str:
     return "source_address"
 
 
-def _bits(bits: SourceBits) -> str:
-    if bits.positions is not None:
-        return _list(map(str, bits.positions))
-    return "auto" if bits.width is None else str(bits.width)
+def _bits(key: BlockKey) -> str:
+    if key.positions is not None:
+        return _list(map(str, key.positions))
+    return "auto" if key.width is None else str(key.width)
 
 
 def _list(items: Iterator[str]) -> str:

@@ -15,17 +15,17 @@ from typing import TypeGuard, TypeVar
 from xenoovs.config.scalar import parse_plain_scalar
 from xenoovs.config.tree import Number, show
 from xenoovs.model.address import IPAddress, Mac, parse_mac
+from xenoovs.model.block_key import MAX_KEY_BITS
 from xenoovs.model.service import PortRange
 
 MAX_WEIGHT = 10**9
 MAX_DECIMALS = 9
 _MAX_DIGITS = 40
-MAX_BITS = 16
 HIGHEST_BIT = 111
 """Of an IPv6 address: ovs-ofctl takes a mask that starts with a digit for a prefix length (ipv6_parse_masked_len() in
 lib/packets.c of Open vSwitch), so that it cannot match under masks of the first 16 bits."""
 MAX_PORT = 65_535
-MAX_FLOWS = 2**MAX_BITS
+MAX_FLOWS = 2**MAX_KEY_BITS
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 # Names ovs-ofctl can read back in a flow: no separators of its grammar (ovs-ofctl(8), "Flow Syntax").
@@ -182,12 +182,13 @@ def max_flows(value: object) -> int:
 
 def bits(value: object) -> str | int | tuple[int, ...]:
     """`auto`, a number of bits, or a list of bit positions (their range depends on the family: checked later)."""
-    form = f"write auto, a number from 0 to {MAX_BITS}, or a list of 1 to {MAX_BITS} bit positions such as [0, 1, 2]"
+    most = MAX_KEY_BITS
+    form = f"write auto, a number from 0 to {most}, or a list of 1 to {most} bit positions such as [0, 1, 2]"
     if value == "auto":
         return "auto"
-    if is_int(value) and 0 <= value <= MAX_BITS:
+    if is_int(value) and 0 <= value <= most:
         return value
-    if not isinstance(value, list) or not 1 <= len(value) <= MAX_BITS:
+    if not isinstance(value, list) or not 1 <= len(value) <= most:
         raise ValueError(f"{show(value)} is not a choice of bits; {form}")
     wrong = [item for item in value if not is_int(item) or item < 0]
     if wrong:

@@ -17,6 +17,7 @@ from xenoovs.config.fields import MatchField
 from xenoovs.config.health_schema import HealthConfig
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import OtherTraffic
+from xenoovs.model.block_key import MAX_KEY_BITS
 from xenoovs.model.service import Churn, PortRange, Protocol
 
 MAX_SERVICES = 1_000
@@ -37,10 +38,10 @@ _POSITIONS = {
     "type": "array",
     "items": {"type": "integer", "minimum": 0, "maximum": fields.HIGHEST_BIT},
     "minItems": 1,
-    "maxItems": fields.MAX_BITS,
+    "maxItems": MAX_KEY_BITS,
     "uniqueItems": True,
 }
-_BITS = {"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 0, "maximum": fields.MAX_BITS}, _POSITIONS]}
+_BITS = {"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 0, "maximum": MAX_KEY_BITS}, _POSITIONS]}
 
 
 def _one_or_many(item: dict[str, Any]) -> WithJsonSchema:

@@ -68,7 +68,7 @@ class _Clients:
         if self.load.sources:
             return tuple(net for net in self.load.sources if net.max_prefixlen == family.bits)
         usual = client_net(family, self.vips)
-        highest = max(service.source_bits.positions or (0,))
+        highest = max(service.key.positions or (0,))
         return (usual if highest < family.bits - usual.prefixlen else whole_space(family),)
 
 

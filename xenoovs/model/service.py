@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.backend import Backend
+from xenoovs.model.block_key import LOW_SOURCE_BITS, BlockKey
 from xenoovs.model.drain import AT_ONCE, Drain
 from xenoovs.model.health import Health
 
@@ -69,18 +70,6 @@ def merge_ports(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceBits:
-    """Which bits of the source address split clients.
-
-    positions: bit numbers, lowest bit of the address = 0, in the order in which blocks use them; None: 0, 1, 2, ...
-    width:     how many of them at most, 0..16; None: 16. As few are used as the tolerance needs.
-    """
-
-    positions: tuple[int, ...] | None = None
-    width: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Claim:
     """The packets a service is for. No vips: every packet of `families`. No protocol: any. No ports: any.
 
@@ -113,7 +102,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Clients of `claim` are split over `backends` by bits of their source address.
+    """Clients of `claim` are split over `backends` by the bits of `key`.
 
     tolerance:  relative, > 0; a share may differ from its weight by this fraction of itself.
     max_flows:  budget of OpenFlow flows for the blocks, which then sets the tolerance; None: no budget.
@@ -126,7 +115,7 @@ class Service:
     name: str
     claim: Claim
     backends: tuple[Backend, ...]
-    source_bits: SourceBits = SourceBits()
+    key: BlockKey = LOW_SOURCE_BITS
     tolerance: Fraction = Fraction(1, 20)
     max_flows: int | None = None
     vip_mac: Mac | None = None

@@ -10,15 +10,18 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from xenoovs.compile.key import key_field
 from xenoovs.datapath.match import match_of
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.value import MaskedValue, parse_value
+from xenoovs.model.address import Family
+from xenoovs.model.block_key import KeyField
 from xenoovs.verify.check import Check, IgnoredTally, Judged, Shared, Taker
 from xenoovs.verify.expected import ExpectedBlock
 from xenoovs.verify.verdict import Verdict, verdict_of
 
 _WIDTHS = {"ipv4(": 32, "ipv6(": 128}
-_FIELDS = {32: "nw_src", 128: "ipv6_src"}
+_FIELDS = {family.bits: key_field(KeyField.SOURCE_ADDRESS, family).ovs_name for family in Family}
 _UFID = re.compile(r"ufid:[^, ]+, ", re.ASCII)
 _ADDRESS = re.compile(r"[0-9a-fA-F]*[.:][0-9a-fA-F.:]*", re.ASCII)
 """Not a bare number: in `5/99` the 99 is a mask, in `0.0.0.5/99` a prefix length, so the two are not alike."""
@@ -79,7 +82,9 @@ class AlikeLines:
         # A filter of traffic control tells each megaflow apart by its ufid.
         self.is_usable = check.around.filters is None and not check.index.looks_at(_FIELDS.values())
         self._met = self._resting = 0
-        self._key_of = _key_of if check.index.looks_at(_INDIFFERENT_FIELDS) else _general_key_of
+        index, indifferent = check.index, _INDIFFERENT_FIELDS
+        is_general = not (index.looks_at(indifferent) or index.splits_by(indifferent))
+        self._key_of = _general_key_of if is_general else _key_of
 
     def add(self, line: str) -> bool:
         """Count a line; False: its like was never seen, or it is to be looked at itself."""

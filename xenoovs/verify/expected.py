@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from xenoovs.compile.key import key_of
 from xenoovs.compile.movement import is_pinned
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.openflow.action import Output, SetField
-from xenoovs.openflow.field import ETH_IPV6, Field
+from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.match import Masked, Match
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedBlock:
-    """One block of one backend. `eth_type`: 0x0800 or 0x86dd. `source`: on nw_src or ipv6_src, mask 0 for everybody.
+    """One block of one backend. `eth_type`: 0x0800 or 0x86dd. `key`: the bits that chose it, mask 0 for everybody.
 
     dl_dst, egress: what its packets leave with, and where; None: the flow does not say.
     others:  further destinations, MAC and port, that are right while the block moves.
@@ -25,7 +26,7 @@ class ExpectedBlock:
     backend: str
     flow: Flow
     eth_type: int
-    source: Masked
+    key: Masked
     dl_dst: int | None
     egress: str | None
     others: tuple[tuple[int, str], ...] = ()
@@ -69,7 +70,6 @@ def _blocks(service: ServiceProgram) -> Iterator[ExpectedBlock]:
     others |= {(pin.old.mac, pin.old.port) for pin in service.pins}
     for block in service.blocks:
         eth_type = eth_type_of(block.flow.match)
-        field = Field.IPV6_SRC if eth_type == ETH_IPV6 else Field.NW_SRC
         is_moving = is_pinned(block.flow)
         actions = block.flow.actions
         yield ExpectedBlock(
@@ -77,7 +77,7 @@ def _blocks(service: ServiceProgram) -> Iterator[ExpectedBlock]:
             backend=block.backend.name,
             flow=block.flow,
             eth_type=eth_type,
-            source=block.flow.match.get(field) or Masked(field, 0, 0),
+            key=key_of(block.flow, service.service.key.field),
             dl_dst=next((a.value for a in actions if isinstance(a, SetField) and a.field is Field.DL_DST), None),
             egress=next((a.port for a in actions if isinstance(a, Output)), None),
             others=tuple(sorted(others)) if is_moving else (),

@@ -1,4 +1,4 @@
-"""Which block a megaflow belongs to, by its match: first the service that it entered, then the class of its source.
+"""Which block a megaflow belongs to, by its match: first the service that it entered, then the block.
 
 A megaflow's mask covers the masks of all flows that its packets met (lib/classifier.c), and blocks are disjoint, so the
 match alone tells. Look-ups by hash, one for each mask in use: never megaflows times blocks.
@@ -66,6 +66,11 @@ class BlockIndex:
         """Whether any entry asks for one of these fields."""
         return not {field for masks in self.entries for field, _ in masks}.isdisjoint(fields)
 
+    def splits_by(self, fields: Iterable[str]) -> bool:
+        """Whether the blocks of any service are chosen by one of these fields."""
+        places = (place for entries in self.entries.values() for place in entries.values())
+        return not {field for place in places for field, _, _ in place.sources.by_mask}.isdisjoint(fields)
+
     def places(self, in_port: str | None, fields: _Fields) -> Iterator[Place]:
         """The entries by which such packets may have come, whatever their source."""
         for masks, entries in self.entries.items():
@@ -92,8 +97,8 @@ def _sources(blocks: Iterable[ExpectedBlock], eth_type: int) -> Sources:
     by_mask: dict[tuple[str, int], dict[int, ExpectedBlock]] = {}
     for block in blocks:
         if block.eth_type == eth_type:
-            source = block.source
-            by_mask.setdefault((source.field.ovs_name, source.mask), {})[source.value] = block
+            key = block.key
+            by_mask.setdefault((key.field.ovs_name, key.mask), {})[key.value] = block
     return Sources(tuple((field, mask, found) for (field, mask), found in by_mask.items()))
 
 

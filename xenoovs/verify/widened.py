@@ -55,14 +55,14 @@ _BY_NAME = {field.ovs_name: field for field in Field}
 
 
 def known_mask(entry: Match, block: ExpectedBlock) -> dict[str, int]:
-    """What a megaflow of the block matches at least: its entry, its source, and the MACs that are rewritten."""
+    """What a megaflow of the block matches at least: its entry, its key, and the MACs that are rewritten."""
     mask: dict[str, int] = {field.ovs_name: field.all_ones for field in _CONNECTION} if block.is_moving else {}
     rewritten = (
         (action.field.ovs_name, action.field.all_ones)
         for action in block.flow.actions
         if isinstance(action, SetField) and action.field in (Field.DL_SRC, Field.DL_DST)
     )
-    matched = ((masked.field.ovs_name, masked.mask) for masked in (*entry.masked, block.source))
+    matched = ((masked.field.ovs_name, masked.mask) for masked in (*entry.masked, block.key))
     for name, bits in (*matched, *rewritten):
         mask[name] = mask.get(name, 0) | bits
     return mask

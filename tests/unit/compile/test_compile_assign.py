@@ -8,9 +8,9 @@ from fractions import Fraction
 import pytest
 
 from tests.unit.balancer import claim, service
-from xenoovs.compile.assign import SourceRule, assign
+from xenoovs.compile.assign import BlockRule, assign
 from xenoovs.errors import BudgetUnreachable, ToleranceUnreachable
-from xenoovs.model.service import SourceBits
+from xenoovs.model.block_key import BlockKey
 
 
 def test_as_few_bits_as_the_tolerance_needs() -> None:
@@ -25,23 +25,21 @@ def test_as_few_bits_as_the_tolerance_needs() -> None:
 
 def test_rules_are_sorted_by_depth_and_value() -> None:
     assert assign(service(claim(), 3, 1)).rules == (
-        SourceRule(depth=1, value=0, mask=1, owner=0),
-        SourceRule(depth=2, value=1, mask=3, owner=0),
-        SourceRule(depth=2, value=3, mask=3, owner=1),
+        BlockRule(depth=1, value=0, mask=1, owner=0),
+        BlockRule(depth=2, value=1, mask=3, owner=0),
+        BlockRule(depth=2, value=3, mask=3, owner=1),
     )
 
 
 def test_chosen_positions_are_used_in_their_order() -> None:
-    made = replace(service(claim(), 3, 1), source_bits=SourceBits(positions=(7, 0)))
+    made = replace(service(claim(), 3, 1), key=BlockKey(positions=(7, 0)))
     assert [(rule.value, rule.mask) for rule in assign(made).rules] == [(0, 0x80), (0x80, 0x81), (0x81, 0x81)]
 
 
-@pytest.mark.parametrize(
-    "bits", [SourceBits(width=1), SourceBits(positions=(5,)), SourceBits(positions=(5, 6), width=1)]
-)
-def test_too_few_bits_say_what_they_could_do(bits: SourceBits) -> None:
+@pytest.mark.parametrize("bits", [BlockKey(width=1), BlockKey(positions=(5,)), BlockKey(positions=(5, 6), width=1)])
+def test_too_few_bits_say_what_they_could_do(bits: BlockKey) -> None:
     with pytest.raises(ToleranceUnreachable) as caught:
-        assign(replace(service(claim(), 3, 1), source_bits=bits))
+        assign(replace(service(claim(), 3, 1), key=bits))
     assert (caught.value.max_width, caught.value.least) == (1, Fraction(1))
 
 

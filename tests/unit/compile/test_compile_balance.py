@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 from tests.unit.balancer import backends, claim, lines, program, service
 from xenoovs.model.address import Mac
-from xenoovs.model.service import SourceBits
+from xenoovs.model.block_key import BlockKey
 
 VIP, VIP6 = IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")
 
@@ -40,7 +40,7 @@ def test_priority_falls_with_depth() -> None:
 
 
 def test_bits_may_be_anywhere_in_the_address() -> None:
-    found = tails(claimed_weights=(3, 1), source_bits=SourceBits(positions=(31, 8)))
+    found = tails(claimed_weights=(3, 1), key=BlockKey(positions=(31, 8)))
     assert [line.split(" ")[0].split("nw_src=")[1] for line in found] == [
         "0.0.0.0/1",
         "128.0.0.0/128.0.1.0",

@@ -14,8 +14,9 @@ from xenoovs.compile.offloadable.cost import Cost, check_cost
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Program, compile_program
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.block_key import BlockKey
 from xenoovs.model.drain import AT_ONCE, Drain, DrainMode
-from xenoovs.model.service import Protocol, SourceBits
+from xenoovs.model.service import Protocol
 from xenoovs.openflow.flow import ObservedFlow
 
 PORTS = {"p0": 1, "p1": 2}
@@ -190,5 +191,5 @@ def test_lint_tells_what_it_costs(halves: Program) -> None:
 
 def test_blocks_of_other_bits_move_at_once(halves: Program) -> None:
     (service,) = pinning(1, 0, 0).services
-    balancer = small.balancer(replace(service, source_bits=SourceBits((7, 6, 5, 4, 3, 2, 1, 0))))
+    balancer = small.balancer(replace(service, key=BlockKey(positions=(7, 6, 5, 4, 3, 2, 1, 0))))
     assert pins(moving(halves, balancer)) == []

@@ -9,7 +9,7 @@ from tests.unit.balancer import claim, service
 from xenoovs.compile.assign import assign
 from xenoovs.compile.spread import check_spread
 from xenoovs.model.address import Family
-from xenoovs.model.service import SourceBits
+from xenoovs.model.block_key import BlockKey
 
 THREE = service(claim(), 2, 1, 1)
 
@@ -32,7 +32,7 @@ def test_wanted_is_by_weight() -> None:
 
 
 def test_the_bits_of_the_config_are_judged() -> None:
-    chosen = replace(THREE, source_bits=SourceBits((8, 9, 10)))
+    chosen = replace(THREE, key=BlockKey(positions=(8, 9, 10)))
     spread = check_spread(chosen, assign(chosen), Family.IPV4, {n << 8: 1 for n in range(8)})
     assert spread.positions == (8, 9)
     assert spread.bits.depths[-1].selected == 0

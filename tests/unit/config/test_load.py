@@ -14,7 +14,8 @@ from xenoovs.errors import ConfigUnreadable
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
-from xenoovs.model.service import Claim, PortRange, Protocol, Service, SourceBits
+from xenoovs.model.block_key import BlockKey
+from xenoovs.model.service import Claim, PortRange, Protocol, Service
 
 FULL = """
 version: 1
@@ -66,7 +67,7 @@ def test_everything_said() -> None:
                     Backend("fips3", parse_mac("e8:eb:d3:9c:71:ac"), Fraction(3, 10), "pf0hpf"),
                     Backend("spare", parse_mac("02:00:00:00:00:01"), Fraction(0), "p1"),
                 ),
-                source_bits=SourceBits(positions=(4, 0, 1)),
+                key=BlockKey(positions=(4, 0, 1)),
                 tolerance=Fraction(1, 8),
                 max_flows=64,
                 vip_mac=vip_mac,
@@ -81,7 +82,7 @@ def test_defaults() -> None:
     assert balancer == Balancer(Uplinks("ovsbr1", ("p0",), "p1", OtherTraffic.PASSTHROUGH), ())
     service = minimal()
     assert service.claim == Claim(frozenset({Family.IPV4}))
-    assert (service.source_bits, service.tolerance, service.max_flows) == (SourceBits(), Fraction(1, 20), None)
+    assert (service.key, service.tolerance, service.max_flows) == (BlockKey(), Fraction(1, 20), None)
     assert (service.vip_mac, service.source_mac) == (None, None)
 
 
@@ -99,10 +100,10 @@ def test_weights_are_exact(text: str, weight: str) -> None:
 
 @pytest.mark.parametrize(
     ("match", "bits"),
-    [("{bits: auto}", SourceBits()), ("{bits: 3}", SourceBits(width=3)), ("{bits: [9]}", SourceBits(positions=(9,)))],
+    [("{bits: auto}", BlockKey()), ("{bits: 3}", BlockKey(width=3)), ("{bits: [9]}", BlockKey(positions=(9,)))],
 )
-def test_forms_of_bits(match: str, bits: SourceBits) -> None:
-    assert minimal(f"    match: {match}\n").source_bits == bits
+def test_forms_of_bits(match: str, bits: BlockKey) -> None:
+    assert minimal(f"    match: {match}\n").key == bits
 
 
 def test_a_service_without_vip_for_ipv6() -> None:

@@ -11,15 +11,16 @@ from xenoovs.lab.load import Load, plan_trials
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
-from xenoovs.model.service import Claim, PortRange, Protocol, Service, SourceBits
+from xenoovs.model.block_key import BlockKey
+from xenoovs.model.service import Claim, PortRange, Protocol, Service
 
 V4, BOTH = frozenset({Family.IPV4}), frozenset(Family)
 BACKENDS = (Backend("a", parse_mac("02:00:5e:10:00:02"), Fraction(1), "p1"),)
 VIP, VIP6 = ip_address("10.3.10.45"), ip_address("2001:db8:10::80")
 
 
-def _balancer(*claims: Claim, bits: SourceBits | None = None) -> Balancer:
-    services = (Service(f"s{i}", claim, BACKENDS, source_bits=bits or SourceBits()) for i, claim in enumerate(claims))
+def _balancer(*claims: Claim, bits: BlockKey | None = None) -> Balancer:
+    services = (Service(f"s{i}", claim, BACKENDS, key=bits or BlockKey()) for i, claim in enumerate(claims))
     return Balancer(Uplinks("ovsbr1", ("p0",), "p1", OtherTraffic.PASSTHROUGH), tuple(services))
 
 
@@ -60,7 +61,7 @@ def test_ports_rule_out_icmp() -> None:
 
 
 def test_clients_differ_in_the_bits_that_split_them() -> None:
-    bits = SourceBits(positions=(24, 25))
+    bits = BlockKey(positions=(24, 25))
     (trial,), _ = plan_trials(_balancer(Claim(V4), bits=bits), Load(clients=200, packets=200))
     sources = {int(ip_address(source)) >> 24 & 3 for flight in trial.flights for source in flight.sources}
     assert sources == {0, 1, 2, 3}

@@ -42,7 +42,7 @@ def blocks(program: Program) -> list[ExpectedBlock]:
 def megaflow_of(block: ExpectedBlock, *, where: str = IN_HARDWARE, packets: int = 10, actions: str = "") -> Megaflow:
     """A megaflow of the block, as the kernel datapath prints it."""
     l4 = "dst=10.3.10.45,proto=17,frag=no),udp(dst=53)" if block.service == "dns" else "dst=10.3.10.46,frag=no)"
-    source = f"0.0.0.{block.source.value}/0.0.0.{block.source.mask}"
+    source = f"0.0.0.{block.key.value}/0.0.0.{block.key.mask}"
     deliver = f"set(eth(dst=02:00:00:00:00:{(block.dl_dst or 0) & 255:02x})),{block.egress}"
     return parse_megaflow(
         f"ufid:1, recirc_id(0),in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4(src={source},{l4}, "

@@ -53,7 +53,7 @@ def test_a_packet_that_came_with_the_mac(actions: str, *, is_delivered: bool) ->
 
 
 def _check(actions: str) -> OffloadFindings:
-    source = f"src={BLOCK.source.value:#x}".replace("src=0x", "src=0.0.0.") + "/0.0.0.15"
+    source = f"src={BLOCK.key.value:#x}".replace("src=0x", "src=0.0.0.") + "/0.0.0.15"
     keys = HEAD.format(dst="c4:70:bd:a0:56:ac").replace("ipv4(", f"ipv4({source},").replace("no)", "no),udp(dst=53)")
     megaflow = parse_megaflow(f"{keys}, packets:1, bytes:60, used:0.1s{IN_HARDWARE}, actions:{actions}")
     return check_offload(SERVICES, [megaflow])

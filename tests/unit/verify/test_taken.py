@@ -28,13 +28,13 @@ def _check(*megaflows: Megaflow) -> OffloadFindings:
 
 
 def _names(findings: OffloadFindings) -> list[tuple[str, list[int]]]:
-    return [(taking.service, [block.source.value for block in taking.blocks]) for taking in findings.taken]
+    return [(taking.service, [block.key.value for block in taking.blocks]) for taking in findings.taken]
 
 
 @pytest.mark.parametrize("actions", ["set(eth(dst=02:00:00:00:00:77)),p1", "p9", "br0"])
 def test_other_bits_than_ours_that_go_elsewhere_are_told(actions: str) -> None:
     findings = _check(_megaflow(OTHER_BITS, actions))
-    odd = [(block.service, [1]) for block in BLOCKS if block.source.value == 1]
+    odd = [(block.service, [1]) for block in BLOCKS if block.key.value == 1]
     assert _names(findings) == odd
     assert findings.ignored == ()
     assert {findings.conclusion, findings.conclusion_for(0.5)} == {Conclusion.NOT_ALL_IN_HARDWARE}
@@ -43,7 +43,7 @@ def test_other_bits_than_ours_that_go_elsewhere_are_told(actions: str) -> None:
 def test_what_others_drop_is_told_and_is_no_failure() -> None:
     for seen, conclusion in ((BLOCKS, Conclusion.IN_HARDWARE), ((), Conclusion.NOTHING_SEEN)):
         findings = _check(*map(megaflow_of, seen), _megaflow(OTHER_BITS, "drop"))
-        assert _names(findings) == [(block.service, [1]) for block in BLOCKS if block.source.value == 1]
+        assert _names(findings) == [(block.service, [1]) for block in BLOCKS if block.key.value == 1]
         assert {findings.conclusion, findings.conclusion_for(0.5)} == {conclusion}
 
 
@@ -56,7 +56,7 @@ def test_what_goes_to_one_backend_is_taken_from_the_blocks_of_the_other_alone() 
     findings = _check(
         _megaflow("in_port(p0),eth_type(0x0800),ipv4(dst=10.3.10.46)", "set(eth(dst=02:00:00:00:00:01)),p1")
     )
-    lost = [block.source.value for block in SERVICES[1].blocks if block.backend != "b1"]
+    lost = [block.key.value for block in SERVICES[1].blocks if block.backend != "b1"]
     assert _names(findings) == [("web", lost)]
 
 
@@ -82,7 +82,7 @@ def test_no_packet_of_a_block_or_no_telling(keys: str, actions: str) -> None:
 
 
 def test_the_same_backend_is_harmless() -> None:
-    (odd,) = (block for block in SERVICES[0].blocks if block.source.value == 1)
+    (odd,) = (block for block in SERVICES[0].blocks if block.key.value == 1)
     keys = "in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1,proto=17),udp(dst=53)"
     deliver = f"set(eth(dst=02:00:00:00:00:{(odd.dl_dst or 0) & 255:02x})),p1"
     only_dns = check_offload(SERVICES[:1], [_megaflow(keys, deliver)])

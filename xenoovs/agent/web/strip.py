@@ -1,13 +1,15 @@
-"""The address space of a service as a strip: one cell for a block, or for a column where there are very many."""
+"""The clients of a service as a strip: one cell for a block, or for a column where there are very many."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
 
 from xenoovs.agent.snapshot import BlockView
 from xenoovs.agent.web.html import Markup, element
+from xenoovs.compile.key import render_key
+from xenoovs.model.address import Family
+from xenoovs.model.block_key import KeyField
 from xenoovs.verify.verdict import Verdict
 
 COLUMNS = 512
@@ -76,11 +78,9 @@ def _looks(block: BlockView | None) -> tuple[str, Verdict | None] | None:
 
 
 def _tip(block: BlockView, *, is_ipv6: bool) -> str:
-    if is_ipv6 or block.mask > _ALL_IPV4:
-        source = f"ipv6_src={IPv6Address(block.value)}/{IPv6Address(block.mask)}"
-    else:
-        source = f"nw_src={IPv4Address(block.value)}/{IPv4Address(block.mask)}"
-    return f"{block.backend} · {_word(block.verdict)} · {source}"
+    family = Family.IPV6 if is_ipv6 or block.mask > _ALL_IPV4 else Family.IPV4
+    match = render_key(KeyField.SOURCE_ADDRESS, family, block.value, block.mask)
+    return f"{block.backend} · {_word(block.verdict)} · {match}"
 
 
 def _word(verdict: Verdict | None) -> str:

@@ -1,32 +1,33 @@
-"""The stage that balances: the service's id and the masked source, and nothing else, choose the backend."""
+"""The stage that balances: the service's id and the masked key, and nothing else, choose the backend."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from xenoovs.compile.assign import ServiceAssignment, SourceRule
-from xenoovs.compile.matching import SOURCE_FIELD, family_is
+from xenoovs.compile.assign import BlockRule, ServiceAssignment
+from xenoovs.compile.key import key_match
+from xenoovs.compile.matching import family_is
 from xenoovs.compile.pipeline import SERVICE_ID, Stage, block_priority, cookie_of
 from xenoovs.model.backend import Backend
 from xenoovs.model.service import Service
 from xenoovs.openflow.action import Action, Output, SetField
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow, FlowKey
-from xenoovs.openflow.match import Masked, exact, match_of
+from xenoovs.openflow.match import exact, match_of
 
 
 def block_flows(
     service: Service, assignment: ServiceAssignment, *, service_id: int
-) -> Iterator[tuple[Flow, SourceRule]]:
+) -> Iterator[tuple[Flow, BlockRule]]:
     """One flow for each rule and IP family of the service, beside the rule that it stands for."""
     cookie, table = cookie_of(Stage.BALANCE, service_id), Stage.BALANCE.table
     actions = [_actions(service, backend) for backend in service.backends]
     mine = exact(SERVICE_ID, service_id)
     for family in service.claim.served_families:
-        family_condition, source = family_is(family), SOURCE_FIELD[family]
+        condition = family_is(family)
         for rule in assignment.rules:
-            match = match_of((mine, family_condition, Masked(source, rule.value, rule.mask)))
+            match = match_of((mine, condition, key_match(service.key.field, family, rule.value, rule.mask)))
             yield Flow(FlowKey(table, block_priority(rule.depth), match), cookie, actions[rule.owner]), rule
 
 

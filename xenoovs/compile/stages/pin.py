@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xenoovs.compile.assign import SourceRule
-from xenoovs.compile.matching import DESTINATION_FIELD, SOURCE_FIELD, family_is
+from xenoovs.compile.assign import BlockRule
+from xenoovs.compile.key import key_match
+from xenoovs.compile.matching import family_is
 from xenoovs.compile.movement import Destination
 from xenoovs.compile.pipeline import (
     OUTPUT_PORT,
@@ -50,7 +51,7 @@ class Pin:
     port_number: the OpenFlow port number of the port to which new connections go.
     """
 
-    rule: SourceRule
+    rule: BlockRule
     old: Destination
     new: Destination
     port_number: int
@@ -65,8 +66,8 @@ class Pin:
 def pin_flows(service: Service, pin: Pin, *, service_id: int) -> Iterator[Flow]:
     """The flows of one block in `pin`, and the memory of where it moves, for each IP family."""
     for family in service.claim.served_families:
-        source = Masked(SOURCE_FIELD[family], pin.rule.value, pin.rule.mask)
-        block = (exact(SERVICE_ID, service_id), family_is(family), source)
+        clients = key_match(service.key.field, family, pin.rule.value, pin.rule.mask)
+        block = (exact(SERVICE_ID, service_id), family_is(family), clients)
         key = FlowKey(Stage.NEXT.table, block_priority(pin.rule.depth), match_of(block))
         yield Flow(key, cookie_of(Stage.NEXT, service_id), _deliver(service, pin.new))
         for kind, conditions, actions in _kinds(service, pin, family, service_id):
@@ -108,7 +109,9 @@ def _learn(service: Service, pin: Pin, family: Family, service_id: int) -> Learn
 
 
 def _connection(family: Family) -> tuple[Field, ...]:
-    return SOURCE_FIELD[family], DESTINATION_FIELD[family], Field.TP_SRC, Field.TP_DST
+    is_ipv4 = family is Family.IPV4
+    addresses = (Field.NW_SRC, Field.NW_DST) if is_ipv4 else (Field.IPV6_SRC, Field.IPV6_DST)
+    return *addresses, Field.TP_SRC, Field.TP_DST
 
 
 def _deliver(service: Service, place: Destination) -> tuple[Action, ...]:

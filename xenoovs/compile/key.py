@@ -1,0 +1,87 @@
+"""The balancing key in OpenFlow's fields. No other module knows by which field of a flow a service splits its clients.
+
+Blocks are written as a value and a mask over *key bits*: each key field has its own range of them, so that blocks of
+different fields are never taken for each other, and a flow that matches several fields says something of each.
+A new key field is a row in `_COLUMNS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from xenoovs.model.address import Family
+from xenoovs.model.block_key import BlockKey, KeyField
+from xenoovs.openflow.field import ETH_IPV6, Field
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.match import Masked
+from xenoovs.openflow.value import render_value
+from xenoovs.partition.bits import spread, unspread
+from xenoovs.partition.block import Block
+
+
+class _Column(NamedTuple):
+    """`first`: the key bit of the field's lowest bit. `fields`: the OpenFlow field, by IP version."""
+
+    first: int
+    fields: Mapping[Family, Field]
+
+
+_COLUMNS = {
+    KeyField.SOURCE_ADDRESS: _Column(0, {Family.IPV4: Field.NW_SRC, Family.IPV6: Field.IPV6_SRC}),
+}
+
+
+def key_field(key: KeyField, family: Family) -> Field:
+    """Return the OpenFlow field of a key."""
+    return _COLUMNS[key].fields[family]
+
+
+def key_match(key: KeyField, family: Family, value: int, mask: int) -> Masked:
+    """Return the condition that a block's flow has for these key bits."""
+    first, fields = _COLUMNS[key]
+    return Masked(fields[family], value >> first, mask >> first)
+
+
+def key_of(flow: Flow, key: KeyField) -> Masked:
+    """Return what a flow of one IP version asks of the key; mask 0: nothing."""
+    dl_type = flow.match.get(Field.DL_TYPE)
+    field = key_field(key, Family.IPV6 if dl_type is not None and dl_type.value == ETH_IPV6 else Family.IPV4)
+    return flow.match.get(field) or Masked(field, 0, 0)
+
+
+def key_bits(flow: Flow) -> tuple[int, int]:
+    """Return the value and the mask of the key bits that a flow matches."""
+    value = mask = 0
+    for first, fields in _COLUMNS.values():
+        for field in fields.values():
+            if (found := flow.match.get(field)) is not None:
+                value, mask = value | found.value << first, mask | found.mask << first
+    return value, mask
+
+
+def bits_of(block: Block, key: BlockKey) -> tuple[int, int]:
+    """Return the value and the mask of a block in key bits."""
+    value, mask = spread(block, key.positions)
+    first = _COLUMNS[key.field].first
+    return value << first, mask << first
+
+
+def block_of(value: int, mask: int, key: BlockKey) -> Block:
+    """Return the block behind key bits: the inverse of `bits_of`.
+
+    Raises:
+        ValueError: They are not a block of this key.
+    """
+    first = _COLUMNS[key.field].first
+    own = (1 << first) - 1
+    if mask & own:
+        raise ValueError(f"{value:#x}/{mask:#x} is not a block of {key.field.value}")
+    return unspread(value >> first, mask >> first, key.positions)
+
+
+def render_key(key: KeyField, family: Family, value: int, mask: int) -> str:
+    """Return a block as ovs-ofctl takes it, with the mask written out."""
+    condition = key_match(key, family, value, mask)
+    field = condition.field
+    return f"{field.ovs_name}={render_value(field, condition.value)}/{render_value(field, condition.mask)}"
