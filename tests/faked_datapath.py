@@ -8,7 +8,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 from tests.fake_switch import FakeSwitch
 from xenoovs.compile.program import Program
-from xenoovs.model.address import Mac
+from xenoovs.model.next_hop import mac_and_port
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.match import Match
 from xenoovs.switch.api import BridgeState
@@ -56,12 +56,13 @@ class FakedDatapath(FakeSwitch):
         key = f"{service} {block.key.value:#x}/{block.key.mask:#x} {block.backend}"
         packets = self.counters[key] = self.counters.get(key, 0) + self.packets(block)
         source = f"{IPv4Address(block.key.value)}/{IPv4Address(block.key.mask)}"
-        vip, number, port = (_value(entry, field) for field in (Field.NW_DST, Field.NW_PROTO, Field.TP_DST))
+        vip, number, l4_port = (_value(entry, field) for field in (Field.NW_DST, Field.NW_PROTO, Field.TP_DST))
+        mac, port = mac_and_port(block.hops[0])
         return (
             f"ufid:{uuid5(NAMESPACE_OID, key)}, recirc_id(0),in_port({entry.in_port}),eth_type(0x0800),"
-            f"ipv4(src={source},dst={IPv4Address(vip)},proto={number},frag=no),{_PROTOCOLS[number]}(dst={port}), "
+            f"ipv4(src={source},dst={IPv4Address(vip)},proto={number},frag=no),{_PROTOCOLS[number]}(dst={l4_port}), "
             f"packets:{packets}, bytes:{packets * _PACKET_BYTES}, used:0.100s, {runs}, "
-            f"actions:set(eth(dst={Mac(block.dl_dst or 0)})),{block.egress}"
+            f"actions:set(eth(dst={mac})),{port}"
         )
 
 

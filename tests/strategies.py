@@ -15,6 +15,7 @@ from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
 from xenoovs.model.block_key import BlockKey
 from xenoovs.model.drain import Drain, DrainMode
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
+from xenoovs.model.next_hop import Direct
 from xenoovs.model.packet import Packet
 from xenoovs.model.service import Claim, PortRange, Protocol, Service
 
@@ -64,7 +65,7 @@ def backends_of(draw: st.DrawFn, *, most: int = 5) -> tuple[Backend, ...]:
     )
     ports = [draw(st.sampled_from(EGRESS)) for _ in weights]
     return tuple(
-        Backend(f"b{i}", Mac(0x0A0000000000 + i), weight, port)
+        Backend(f"b{i}", Direct(Mac(0x0A0000000000 + i), port), weight)
         for i, (weight, port) in enumerate(zip(weights, ports, strict=True))
     )
 

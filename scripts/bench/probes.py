@@ -24,6 +24,7 @@ from xenoovs.model.address import Family, Mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
 from xenoovs.model.health import Health, ProbeKind
+from xenoovs.model.next_hop import Direct
 from xenoovs.model.service import Claim, Service
 
 _PROBES = 1000
@@ -100,7 +101,7 @@ async def _cost(target: Target) -> float:
 
 async def _paced(health: Health) -> tuple[float, int]:
     """CPU of the agent's asking for each second of it, and probes that failed."""
-    backends = tuple(Backend(f"b{i}", Mac(i + 1), Fraction(1), "p1", _LOCAL + i) for i in range(_PROBES))
+    backends = tuple(Backend(f"b{i}", Direct(Mac(i + 1), "p1"), Fraction(1), _LOCAL + i) for i in range(_PROBES))
     service = Service("all", Claim(frozenset({Family.IPV4})), backends, health=health)
     uplinks = Uplinks("br0", ("p0",), "p1", OtherTraffic.DROP)
     clock, watch, answers = MonotonicClock(), Watch(), list[bool]()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.cases import CASES, ROOT, WITH_ORIGINAL, Example, examples_of, file_of, program_of
+from xenoovs.compile.next_hop import arrives
 from xenoovs.compile.program import sorted_flows
 from xenoovs.config.load import load_config
 from xenoovs.model.balancer import Balancer
@@ -94,7 +95,7 @@ def went(outcome: Outcome, example: Example, balancer: Balancer) -> str:
         return outcome.copies[0].port or "normal" if outcome.copies else "drop"
     (copy,) = outcome.copies
     assert copy.dl_src == (service.source_mac or example.packet.dl_src).value
-    return next(b.name for b in service.backends if (b.mac.value, b.egress) == (copy.dl_dst, copy.port))
+    return next(b.name for b in service.backends if arrives(b.next_hop, dl_dst=copy.dl_dst, port=copy.port))
 
 
 def compare(path: Path, text: str, *, update: bool) -> None:

@@ -17,6 +17,7 @@ from xenoovs.lab.up import up
 from xenoovs.model.address import parse_mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.next_hop import Direct
 from xenoovs.model.service import Claim, Service
 from xenoovs.switch.process import run
 
@@ -33,7 +34,7 @@ def lab_name(suffix: str) -> str:
 
 
 def backend(name: str, mac: str, *, weight: int = 1, egress: str = "p1") -> Backend:
-    return Backend(name, parse_mac(mac), Fraction(weight), egress)
+    return Backend(name, Direct(parse_mac(mac), egress), Fraction(weight))
 
 
 def pair() -> tuple[Backend, ...]:

@@ -51,7 +51,7 @@ def balancer(near: str, address: str = "192.0.2.2") -> Balancer:
 @pytest.mark.parametrize("address", ["192.0.2.2", "2001:db8::2"])
 def test_found_by_either_family(namespaces: tuple[str, str], address: str) -> None:
     first, _ = resolve_now(balancer(namespaces[0], address)).services[0].backends
-    assert str(first.mac) == FAR_MAC
+    assert str(first.next_hop.mac) == FAR_MAC
 
 
 def test_nobody_there(namespaces: tuple[str, str]) -> None:

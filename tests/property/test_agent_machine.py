@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.property.agent_world import FOREIGN, AgentWorld, Rules, blocks
 from xenoovs.compile.ids import service_ids
-from xenoovs.compile.movement import Destination
 from xenoovs.errors import CommandTimeout, SwitchUnreachable
 from xenoovs.model.health import AllDown
+from xenoovs.model.next_hop import NextHop
 
 RULES = st.builds(
     Rules,
@@ -139,16 +139,16 @@ class AgentMachine(RuleBasedStateMachine):
         away = self._away()
         for service, parts in then.items():
             for piece in parts:
-                if (service, piece.destination) not in away:
+                if (service, piece.hop) not in away:
                     meeting = [p for p in now[service] if not (p.value ^ piece.value) & p.mask & piece.mask]
-                    assert {p.destination for p in meeting} == {piece.destination}
+                    assert {p.hop for p in meeting} == {piece.hop}
 
-    def _away(self) -> set[tuple[int, Destination | None]]:
+    def _away(self) -> set[tuple[int, NextHop | None]]:
         """Places that do not have all of their clients, by service id."""
         balancer = self.world.balancer
         ids = service_ids(s.claim for s in balancer.services)
         return {
-            (ids[s.claim], Destination(b.mac.value, b.egress))
+            (ids[s.claim], b.next_hop)
             for s in balancer.services
             for b in s.backends
             if b.name in self.world.out.get(s.name, ()) or (s.name, b.name) in self.world.ramps

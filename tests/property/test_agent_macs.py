@@ -17,6 +17,7 @@ from xenoovs.agent.reconcile import Reconciler
 from xenoovs.compile.program import Outages
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.next_hop import with_mac
 from xenoovs.openflow.flow import Flow
 
 NAMES, POOL = [f"b{i}" for i in range(5)], [Mac(0x0A0000000000 + i) for i in range(9)]
@@ -37,7 +38,10 @@ def by_address(balancer: Balancer) -> Balancer:
 
 
 def with_macs(balancer: Balancer, macs: Macs) -> Balancer:
-    services = (replace(s, backends=tuple(replace(b, mac=macs[b.name]) for b in s.backends)) for s in balancer.services)
+    services = (
+        replace(s, backends=tuple(replace(b, next_hop=with_mac(b.next_hop, macs[b.name])) for b in s.backends))
+        for s in balancer.services
+    )
     return replace(balancer, services=tuple(services))
 
 

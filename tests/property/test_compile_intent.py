@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from tests.strategies import balancers, packets, port_numbers
 from xenoovs.compile.program import compile_program
-from xenoovs.model.address import Family
+from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Balancer, OtherTraffic
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY, allowed_backends, service_of
+from xenoovs.model.next_hop import Direct
 from xenoovs.model.packet import Packet
 from xenoovs.model.service import Service
 from xenoovs.simulate.table import tables_of
@@ -44,7 +45,7 @@ def test_the_source_address_alone_chooses_the_backend(data: st.DataObject, balan
 
 def assert_served(service: Service, packet: Packet, outcome: Outcome) -> None:
     (copy,) = outcome.copies
-    assert (copy.dl_dst, copy.port) in {(b.mac.value, b.egress) for b in allowed_backends(service)}
+    assert Direct(Mac(copy.dl_dst), copy.port or "") in {b.next_hop for b in allowed_backends(service)}
     assert copy.dl_src == (service.source_mac or packet.dl_src).value
 
 

@@ -9,7 +9,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.compile.movement import Destination, moved, pieces, shares
+from xenoovs.compile.movement import moved, pieces, shares
+from xenoovs.model.address import Mac
+from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.action import Output, SetField
 from xenoovs.openflow.field import ETH_IPV4, Field
 from xenoovs.openflow.flow import Flow, FlowKey
@@ -59,7 +61,7 @@ def owner(flows: Sequence[Flow], unit: int) -> int | None:
 @given(rules() | nested_rules())
 def test_shares_are_those_of_all_addresses(flows: tuple[Flow, ...]) -> None:
     counts = Counter(mac for mac in owners(flows) if mac is not None)
-    wanted = {Destination(mac, "p1"): Fraction(count, len(_UNITS)) for mac, count in counts.items()}
+    wanted = {Direct(Mac(mac), "p1"): Fraction(count, len(_UNITS)) for mac, count in counts.items()}
     assert shares(pieces(flows)) == wanted
 
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from tests.strategies import balancers, edits
 from tests.switch_model import Table, apply_bundle, table_of
 from tests.unit import balancer as small
-from xenoovs.compile.movement import Destination, blocks_by_service, moved, pieces, shares
+from xenoovs.compile.movement import blocks_by_service, moved, pieces, shares
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.compile.program import Outages, compile_program
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.next_hop import NextHop
 from xenoovs.model.service import Service
 
 
@@ -40,8 +41,8 @@ def everybody_in(balancer: Balancer) -> Outages:
     return {service.name: frozenset() for service in balancer.services}
 
 
-def destinations_out(service: Service, out: Outages) -> set[Destination]:
-    return {Destination(b.mac.value, b.egress) for b in service.backends if b.name in out[service.name]}
+def destinations_out(service: Service, out: Outages) -> set[NextHop]:
+    return {b.next_hop for b in service.backends if b.name in out[service.name]}
 
 
 @given(histories())
@@ -107,7 +108,7 @@ def test_all_backends_out_leaves_no_block_and_all_memory() -> None:
     assert blocks_by_service(empty.values()) == {}
     half = after(empty, one, {"s": frozenset({"b1"})})
     (blocks,) = blocks_by_service(half.values()).values()
-    assert shares(pieces(blocks)) == {Destination(one.services[0].backends[0].mac.value, "p1"): Fraction(1)}
+    assert shares(pieces(blocks)) == {one.services[0].backends[0].next_hop: Fraction(1)}
     assert after(half, one, everybody_in(one)) == whole
 
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from tests.strategies import balancers
 from tests.switch_model import Table, apply_bundle, table_of
 from tests.unit import balancer as small
-from xenoovs.compile.movement import Destination, blocks_by_service, pieces, shares
+from xenoovs.compile.movement import blocks_by_service, pieces, shares
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.compile.program import Outages, compile_program
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.next_hop import NextHop
 from xenoovs.model.service import Service
 from xenoovs.partition.ease import STEPS
 
@@ -35,7 +36,7 @@ def ramped(balancer: Balancer, name: str, part: Fraction) -> Balancer:
     return replace(balancer, services=tuple(services))
 
 
-def held(table: Table, service_id: int) -> dict[Destination, Fraction]:
+def held(table: Table, service_id: int) -> dict[NextHop, Fraction]:
     return dict(shares(pieces(blocks_by_service(table.values()).get(service_id, []))))
 
 
@@ -60,7 +61,7 @@ def test_steps_take_from_nobody_but_lenders_and_end_where_all_began(case: tuple[
     table = after(first, balancer, {balancer.services[0].name: frozenset({name})})
     (service,) = program.services
     backend = next(b for b in service.service.backends if b.name == name)
-    mine = Destination(backend.mac.value, backend.egress)
+    mine = backend.next_hop
     nobody: Outages = {service.service.name: frozenset()}
     for step in range(1, STEPS):
         before = held(table, service.service_id)

@@ -35,4 +35,6 @@ def test_a_packet_still_ends_where_intent_says(data: st.DataObject, before: Bala
         service = service_of(after, packet)
         if service is not None:
             (copy,) = tables.run(packet).copies
-            assert (copy.dl_dst, copy.port) in {(b.mac.value, b.egress) for b in allowed_backends(service)}
+            assert (copy.dl_dst, copy.port) in {
+                (b.next_hop.mac.value, b.next_hop.port) for b in allowed_backends(service)
+            }

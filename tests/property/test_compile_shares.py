@@ -13,6 +13,7 @@ from xenoovs.compile.assign import ServiceAssignment
 from xenoovs.compile.movement import pieces
 from xenoovs.compile.program import ServiceProgram, compile_program
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.next_hop import NextHop
 
 
 @given(balancers())
@@ -42,17 +43,16 @@ def test_the_flows_of_a_service_are_as_many_as_its_shares_have_bits(balancer: Ba
 @given(balancers())
 def test_the_flows_give_each_backend_the_units_of_the_assignment(balancer: Balancer) -> None:
     for program in compile_program(balancer).services:
-        found = Counter[tuple[int, str]]()
+        found = Counter[NextHop]()
         for piece in pieces(block.flow for block in program.blocks):
-            assert piece.destination is not None
-            place = (piece.destination.mac, piece.destination.port)
-            found[place] += int(piece.size * (1 << program.assignment.width))
+            assert piece.hop is not None
+            found[piece.hop] += int(piece.size * (1 << program.assignment.width))
         assert found == wanted_units(program, program.assignment)
 
 
-def wanted_units(program: ServiceProgram, assignment: ServiceAssignment) -> Counter[tuple[int, str]]:
+def wanted_units(program: ServiceProgram, assignment: ServiceAssignment) -> Counter[NextHop]:
     pairs = zip(program.service.backends, assignment.units, strict=True)
-    return Counter({(backend.mac.value, backend.egress): units for backend, units in pairs if units})
+    return Counter({backend.next_hop: units for backend, units in pairs if units})
 
 
 def families(program: ServiceProgram) -> int:

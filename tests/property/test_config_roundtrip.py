@@ -17,12 +17,14 @@ from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
 from xenoovs.model.block_key import BlockKey
 from xenoovs.model.health import AllDown, Health, Initial, ProbeKind
+from xenoovs.model.next_hop import Direct
 from xenoovs.model.service import Churn, Claim, PortRange, Protocol, Service
 
 # Names that YAML could take for something else.
 NAMES = st.sampled_from(["1e5", "0x1F", "true", "null", "53", "no", "22.30", "web", "a.b-c_d", "9e", "1_0", "0o7"])
 EGRESS = st.sampled_from(["p1", "pf0hpf", "0x7", "vxlan-10.0.0.1", "_x", "e@1", "1e3"])
 MACS = st.integers(1, 2**40 - 1).map(lambda low: Mac(2 << 40 | low))
+ADDRESSES = st.integers(0x0A000001, 0x0AFFFFFE).map(IPv4Address)
 
 
 @st.composite
@@ -87,7 +89,12 @@ def services(draw: st.DrawFn, *, index: int) -> Service:
         name=f"{draw(NAMES)}-{index}",
         claim=Claim(frozenset(map(family_of, vips)), vips, protocol, ports if protocol and protocol.has_ports else ()),
         backends=tuple(
-            Backend(name, mac, draw(decimals()), draw(EGRESS), IPv4Address(draw(st.integers(0x0A000001, 0x0AFFFFFE))))
+            Backend(
+                name,
+                Direct(mac, draw(EGRESS)),
+                draw(decimals()),
+                draw(ADDRESSES),
+            )
             for name, mac in zip(names, macs, strict=True)
         ),
         key=draw(bits()),
@@ -128,7 +135,7 @@ def test_templates_keep_their_meaning(name: str) -> None:
 
 @pytest.mark.parametrize("change", [{"tolerance": Fraction(1, 3)}, {"claim": Claim(frozenset(Family))}])
 def test_what_no_config_can_say(change: dict[str, object]) -> None:
-    backend = Backend("a", Mac(2 << 40), Fraction(1), "p1")
+    backend = Backend("a", Direct(Mac(2 << 40), "p1"), Fraction(1))
     service = Service(**{"name": "web", "claim": Claim(frozenset({Family.IPV4})), "backends": (backend,), **change})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"no config can say|no decimal form"):
         render_config(Balancer(Uplinks("br0", ("p0",), "p1", OtherTraffic.DROP), (service,)))

@@ -23,7 +23,7 @@ from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.agent.watch import Watch
 from xenoovs.compile.holding import holdings_of
-from xenoovs.compile.movement import Destination, blocks_by_service, is_pinned, pieces, shares
+from xenoovs.compile.movement import blocks_by_service, is_pinned, pieces, shares
 from xenoovs.compile.pipeline import Stage
 from xenoovs.config.load import parse_config
 from xenoovs.model.balancer import Balancer
@@ -134,7 +134,7 @@ class World:
         (service,) = self.balancer.services
         blocks = [flow for flows in blocks_by_service(self.flows()).values() for flow in flows]
         held = shares(pieces(blocks))
-        percent = [float(held.get(Destination(b.mac.value, b.egress), 0) * 100) for b in service.backends]
+        percent = [float(held.get(b.next_hop, 0) * 100) for b in service.backends]
         moving = [each for of_one in holdings_of(self.switch.dump_flows("ovsbr1")).values() for each in of_one]
         (change,) = self.rounds[-1].services or (None,)
         return {

@@ -9,6 +9,7 @@ from xenoovs.compile.program import Program, compile_program
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.next_hop import Direct
 from xenoovs.model.service import Claim, PortRange, Protocol, Service
 from xenoovs.openflow.render import render_flow
 
@@ -18,7 +19,7 @@ IPV4 = frozenset({Family.IPV4})
 def backends(*weights: int, egress: str = "p1") -> tuple[Backend, ...]:
     """Backends b0, b1, ... with the MACs 0a:00:00:00:00:00, ...:01."""
     return tuple(
-        Backend(f"b{i}", Mac(0x0A0000000000 + i), Fraction(weight), egress) for i, weight in enumerate(weights)
+        Backend(f"b{i}", Direct(Mac(0x0A0000000000 + i), egress), Fraction(weight)) for i, weight in enumerate(weights)
     )
 
 

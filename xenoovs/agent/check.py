@@ -26,6 +26,7 @@ from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.drain import DrainMode
 from xenoovs.model.health import AllDown, Health, ProbeKind
+from xenoovs.model.next_hop import mac_of
 from xenoovs.model.service import Service
 
 
@@ -76,7 +77,7 @@ def _target(backend: Backend, address: IPAddress, health: Health) -> Target:
         case ProbeKind.ICMP:
             return IcmpTarget(address, via)
         case ProbeKind.ARP:
-            return ArpTarget(backend.mac, health.interface or "", IPv4Address(str(address)), health.netns)
+            return ArpTarget(mac_of(backend.next_hop), health.interface or "", IPv4Address(str(address)), health.netns)
         case ProbeKind.TCP:
             return TcpTarget(address, port, via=via)
         case ProbeKind.HTTP:
@@ -104,6 +105,6 @@ def _http(address: IPAddress, port: int, health: Health, *, via: Via) -> HttpTar
 
 def _facts_of(backend: Backend, health: Health) -> tuple[tuple[str, str], ...]:
     """What a program is told of the backend that it asks."""
-    mac = None if backend.follows else backend.mac
+    mac = None if backend.follows else mac_of(backend.next_hop)
     known = {"XENOOVS_ADDRESS": backend.address, "XENOOVS_MAC": mac, "XENOOVS_PORT": health.port}
     return tuple((name, str(value)) for name, value in known.items() if value is not None)

@@ -17,7 +17,7 @@ def no_ports(_bridge: str) -> frozenset[str]:
 
 
 def with_links(balancer: Balancer, out: Outages, down: frozenset[str]) -> Outages:
-    """`out`, and the backends whose egress is one of the ports `down`.
+    """`out`, and the backends that are reached by one of the ports `down`.
 
     `max_down` does not hold here: a port without link is no mistake of a probe. Where nobody would be left the service
     stays as it is: its packets cannot leave either way, and when the link is back all is in place.
@@ -27,7 +27,7 @@ def with_links(balancer: Balancer, out: Outages, down: frozenset[str]) -> Outage
     told = {}
     for service in balancer.services:
         weighted = {backend.name for backend in service.backends if backend.weight}
-        behind = {backend.name for backend in service.backends if backend.weight and backend.egress in down}
+        behind = {b.name for b in service.backends if b.weight and not down.isdisjoint(b.next_hop.ports)}
         fallen = out.get(service.name, frozenset())
         told[service.name] = fallen if weighted <= fallen | behind else fallen | behind
     return told

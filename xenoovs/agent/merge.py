@@ -73,14 +73,14 @@ def _find(override: Override, new: Balancer, old: Balancer | None) -> Override |
     backend = _named(service.backends, override.backend)
     had = None if was is None else _named(was.backends, override.backend)
     if backend is None and had is not None:
-        backend = next((one for one in service.backends if _place(one) == _place(had)), None)
+        backend = next((one for one in service.backends if _server(one) == _server(had)), None)
     if backend is None:
         return None
     return replace(override, service=service.name, backend=backend.name, configured=backend.weight)
 
 
-def _place(backend: Backend) -> tuple[object, str]:
-    return backend.address if backend.follows else backend.mac, backend.egress
+def _server(backend: Backend) -> object:
+    return (backend.address, backend.next_hop.ports) if backend.follows else backend.next_hop
 
 
 def _named(among: Iterable[T], name: str) -> T | None:

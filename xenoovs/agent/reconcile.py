@@ -18,7 +18,7 @@ from xenoovs.agent.renaming import moved_to, renames
 from xenoovs.agent.watch import Known
 from xenoovs.compile.draining import Draining, leftover
 from xenoovs.compile.learned import split_learned
-from xenoovs.compile.movement import Destination, blocks_by_service, pieces, planned_by_service, shares
+from xenoovs.compile.movement import blocks_by_service, pieces, planned_by_service, shares
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Outages, Program, compile_program
 from xenoovs.compile.summary import ServiceChange, summarise
@@ -110,9 +110,9 @@ class Reconciler:
         for service in balancer.services:
             having, waiting = (shares(pieces(of.get(ids[service.name], ()))) for of in (blocks, planned))
             for backend in service.backends:
-                place = Destination(backend.mac.value, backend.egress)
-                if place in having or place in waiting:
-                    found[service.name, backend.name] = _part_held(having.get(place), waiting.get(place))
+                hop = backend.next_hop
+                if hop in having or hop in waiting:
+                    found[service.name, backend.name] = _part_held(having.get(hop), waiting.get(hop))
         return found
 
     def round(self, balancer: Balancer, out: Outages, *, now_s: float) -> Round:

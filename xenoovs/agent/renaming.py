@@ -10,35 +10,34 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from xenoovs.compile.ids import service_ids
-from xenoovs.compile.movement import Destination, destination_of
+from xenoovs.compile.next_hop import hop_of, redirect
 from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
 from xenoovs.compile.stages.balance import block_flows
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.next_hop import NextHop, mac_of, with_mac
 from xenoovs.model.service import Service
-from xenoovs.openflow.action import Action, Output, SetField
 from xenoovs.openflow.cookie import service_of
-from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow
 
 
 @dataclass(frozen=True, slots=True)
 class Renames:
-    """By service id: places that backends had, and those that they have now; places that nobody has any more."""
+    """By service id: next hops that backends had, and those that they have now; next hops that nobody has any more."""
 
-    places: Mapping[int, Mapping[Destination, Destination]]
-    left: Mapping[int, frozenset[Destination]]
+    hops: Mapping[int, Mapping[NextHop, NextHop]]
+    left: Mapping[int, frozenset[NextHop]]
 
     def of_flows(self, flows: Iterable[Flow]) -> Iterator[Flow]:
-        """Flows as if the backends had been at their new places all the time."""
+        """Flows as if the backends had had their new next hops all the time."""
         for flow in flows:
-            place = destination_of(flow)
-            new = None if place is None else self.places.get(service_of(flow.cookie), {}).get(place)
-            yield flow if new is None else replace(flow, actions=tuple(_at(action, new) for action in flow.actions))
+            hop = hop_of(flow.actions)
+            new = None if hop is None else self.hops.get(service_of(flow.cookie), {}).get(hop)
+            yield flow if new is None else replace(flow, actions=redirect(flow.actions, new))
 
     def is_left(self, flow: Flow) -> bool:
-        """Whether a flow leads to a place where the backend is no longer."""
-        return destination_of(flow) in self.left.get(service_of(flow.cookie), ())
+        """Whether a flow leads to a next hop that the backend has no longer."""
+        return hop_of(flow.actions) in self.left.get(service_of(flow.cookie), ())
 
 
 def renames(before: Balancer, after: Balancer) -> Renames:
@@ -51,9 +50,9 @@ def renames(before: Balancer, after: Balancer) -> Renames:
         return Renames({}, {})
     ids, old = service_ids(s.claim for s in after.services), {s.claim: s for s in before.services}
     pairs = [(ids[s.claim], old[s.claim], s) for s in after.services if s.claim in old]
-    places = {number: _renames_of(one, other) for number, one, other in pairs}
-    left = {n: frozenset(places[n]) - {_place(b) for b in service.backends} for n, _, service in pairs}
-    return Renames(places, left)
+    hops = {number: _renames_of(one, other) for number, one, other in pairs}
+    left = {n: frozenset(hops[n]) - {b.next_hop for b in service.backends} for n, _, service in pairs}
+    return Renames(hops, left)
 
 
 def moved_to(program: Program, before: Balancer, after: Balancer) -> Program | None:
@@ -85,31 +84,17 @@ def _is_alike(service: Service, other: Service) -> bool:
 
 
 def _with_mac_of(backend: Backend, other: Backend) -> Backend:
-    return replace(backend, mac=other.mac) if backend.follows else backend
+    return replace(backend, next_hop=with_mac(backend.next_hop, mac_of(other.next_hop))) if backend.follows else backend
 
 
-def _renames_of(before: Service, after: Service) -> dict[Destination, Destination]:
-    old, new = ({_place(b) for b in service.backends} for service in (before, after))
+def _renames_of(before: Service, after: Service) -> dict[NextHop, NextHop]:
+    old, new = ({b.next_hop for b in service.backends} for service in (before, after))
     had = {backend.name: backend for backend in before.backends if backend.weight}
     found = {}
     for backend in after.backends:
-        if (was := had.get(backend.name)) is None or _place(was) == _place(backend):
+        if (was := had.get(backend.name)) is None or was.next_hop == backend.next_hop:
             continue
         is_found = was.follows and backend.follows and was.address == backend.address
-        if is_found or (_place(was) not in new and _place(backend) not in old):
-            found[_place(was)] = _place(backend)
+        if is_found or (was.next_hop not in new and backend.next_hop not in old):
+            found[was.next_hop] = backend.next_hop
     return found
-
-
-def _place(backend: Backend) -> Destination:
-    return Destination(backend.mac.value, backend.egress)
-
-
-def _at(action: Action, place: Destination) -> Action:
-    match action:
-        case SetField(Field.DL_DST):
-            return SetField(Field.DL_DST, place.mac)
-        case Output():
-            return Output(place.port)
-        case _:
-            return action

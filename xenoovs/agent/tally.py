@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 from xenoovs.agent.desired import Names
 from xenoovs.compile.hardware import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.model.next_hop import mac_and_port
 from xenoovs.verify.findings import OffloadFindings
 from xenoovs.verify.verdict import Verdict
 
@@ -74,7 +75,7 @@ def _installed(made: ServiceProgram) -> Installed:
         service_id=made.service_id,
         shares={one.name: units / parts for one, units in zip(backends, made.assignment.units, strict=True)},
         flows=Counter(block.backend.name for block in made.blocks),
-        macs={backend.name: str(backend.mac) for backend in backends},
+        macs={backend.name: mac_and_port(backend.next_hop)[0] for backend in backends},
         megaflows=hardware_entries(made),
         draining=len(made.pins),
     )

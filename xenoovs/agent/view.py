@@ -13,6 +13,7 @@ from xenoovs.agent.tally import Found, Installed
 from xenoovs.compile.program import Outages
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.next_hop import mac_and_port
 from xenoovs.model.service import Service
 
 
@@ -126,11 +127,12 @@ def _backend(seen: Seen, of: _Of, backend: _InUse) -> BackendView:
     health, override, ramp = seen.health.get(names), of.overrides.get(names), seen.ramps.get(names)
     is_drained = override is not None and not override.weight
     weight = used.weight if used.ramp == 1 else used.weight * used.ramp
-    mac = None if installed is None else installed.macs.get(used.name)
+    known = None if installed is None else installed.macs.get(used.name)
+    mac, port = mac_and_port(used.next_hop)
     return BackendView(
         name=used.name,
-        mac=mac or str(used.mac),
-        egress=used.egress,
+        mac=known or mac,
+        egress=port,
         address=None if used.address is None else str(used.address),
         state=_state(health, is_drained=is_drained),
         is_out=used.name in seen.out.get(names[0], ()),

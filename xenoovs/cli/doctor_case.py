@@ -13,6 +13,7 @@ from xenoovs.compile.hardware import hardware_entries
 from xenoovs.datapath.host import NOT_ASKED, BackendFacts, Daemon, Seen, Silent, Unknown
 from xenoovs.errors import ParseError, SimulateError, SwitchError
 from xenoovs.model.address import Family, IPAddress
+from xenoovs.model.next_hop import mac_and_port
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.cookie import decode_cookie, is_foreign
 from xenoovs.openflow.render import render_flow
@@ -87,7 +88,7 @@ class Question:
         served: dict[tuple[str, str, str], list[Service]] = {}
         for service in balancer.services:
             for backend in service.backends:
-                served.setdefault((backend.name, str(backend.mac), backend.egress), []).append(service)
+                served.setdefault((backend.name, *mac_and_port(backend.next_hop)), []).append(service)
         return tuple(
             WantedBackend(
                 *key,

@@ -14,9 +14,9 @@ from xenoovs.cli.show_drains import drain_document, drain_line, entries_line
 from xenoovs.compile.plan import Plan
 from xenoovs.compile.summary import BackendShare, Fate, ServiceChange
 from xenoovs.errors.words import counted, worded
+from xenoovs.model.next_hop import mac_and_port
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.render import render_actions, render_flow
-from xenoovs.openflow.value import render_mac
 
 _COLOUR = {"+": "green", "~": "yellow", "-": "red"}
 _SERVICES_SHOWN = 20
@@ -111,12 +111,10 @@ def _show_service(service: ServiceChange, flow_mods: int) -> None:
 
 
 def _row(backend: BackendShare) -> list[str]:
-    place = backend.destination
     wanted = "-" if backend.wanted is None else percent(backend.wanted)
     return [
         f"  {backend.name}",
-        render_mac(place.mac),
-        place.port,
+        *mac_and_port(backend.hop),
         wanted,
         percent(backend.before),
         percent(backend.after),
@@ -139,8 +137,7 @@ def _service_document(service: ServiceChange, flow_mods: int) -> dict[str, objec
         "backends": [
             {
                 "name": backend.name,
-                "mac": render_mac(backend.destination.mac),
-                "port": backend.destination.port,
+                **dict(zip(("mac", "port"), mac_and_port(backend.hop), strict=True)),
                 "wanted": None if backend.wanted is None else float(backend.wanted),
                 "before": float(backend.before),
                 "after": float(backend.after),

@@ -141,9 +141,11 @@ def _show(balancer: Balancer, packet: Packet, outcome: Outcome, check: SwitchChe
 
 
 def _backend(balancer: Balancer, packet: Packet, outcome: Outcome) -> str | None:
+    from xenoovs.compile.next_hop import arrives
+
     service = service_of(balancer, packet)
     if service is None or not outcome.copies:
         return None
     left = outcome.copies[0]
-    found = (b.name for b in service.backends if (b.mac.value, b.egress) == (left.dl_dst, left.port))
+    found = (b.name for b in service.backends if arrives(b.next_hop, dl_dst=left.dl_dst, port=left.port))
     return next(found, None)

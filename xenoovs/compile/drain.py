@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from xenoovs.compile.assign import BlockRule
 from xenoovs.compile.holding import Area, Holding, holdings_of
 from xenoovs.compile.key import bits_of, block_of
-from xenoovs.compile.movement import Destination
+from xenoovs.compile.next_hop import output_port
 from xenoovs.compile.overlaps import Overlaps
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import BlockFlow, Outages, Program, ServiceProgram
 from xenoovs.compile.stages.balance import block_flows
 from xenoovs.compile.stages.pin import Pin
 from xenoovs.model.drain import DrainMode
+from xenoovs.model.next_hop import NextHop
 from xenoovs.model.service import Protocol, Service
 from xenoovs.openflow.action import Resubmit
 from xenoovs.openflow.flow import ObservedFlow
@@ -75,7 +76,7 @@ class _Stay:
 
     value: int
     mask: int
-    old: Destination
+    old: NextHop
     has_settled: bool
 
     def meets(self, rule: BlockRule) -> bool:
@@ -89,19 +90,18 @@ class _Service:
         self._program, self._situation = program, situation
         self._held = Overlaps((*each.area[1:], each) for each in held if self._is_block(each))
         self._settled = {each.area[1:]: each.new for each in held if not each.is_pinned}
-        places = [Destination(backend.mac.value, backend.egress) for backend in program.service.backends]
-        self._places = places
+        self._hops = [backend.next_hop for backend in program.service.backends]
         out = situation.out.get(program.service.name, frozenset())
         self._dead = {
-            place
-            for index, (place, backend) in enumerate(zip(places, program.service.backends, strict=True))
+            backend.next_hop
+            for index, backend in enumerate(program.service.backends)
             if index in program.out or backend.name in out
         }
 
     def program(self) -> ServiceProgram:
         rules, pins = list[BlockRule](), list[Pin]()
         for rule in self._program.assignment.rules:
-            new = self._places[rule.owner]
+            new = self._hops[rule.owner]
             for part, stay in self._parts(rule, new):
                 rules.append(part)
                 if stay is not None:
@@ -110,14 +110,14 @@ class _Service:
             return self._program
         return replace(self._program, blocks=tuple(self._blocks(rules, pins)), pins=tuple(pins))
 
-    def _pin(self, rule: BlockRule, stay: _Stay, new: Destination) -> Pin:
+    def _pin(self, rule: BlockRule, stay: _Stay, new: NextHop) -> Pin:
         is_settling = self._program.service.claim.protocol in (None, Protocol.TCP) and not stay.has_settled
         opens = stay.old if is_settling else new
-        return Pin(rule, stay.old, new, self._situation.ports[opens.port], is_settling)
+        return Pin(rule, stay.old, new, self._situation.ports[output_port(opens)], is_settling)
 
-    def _parts(self, rule: BlockRule, new: Destination) -> Iterator[tuple[BlockRule, _Stay | None]]:
+    def _parts(self, rule: BlockRule, new: NextHop) -> Iterator[tuple[BlockRule, _Stay | None]]:
         """The rule in parts, each with who keeps its open connections; None: nobody is left to."""
-        if self._settled.get((rule.value, rule.mask)) == new or new.port not in self._situation.ports:
+        if self._settled.get((rule.value, rule.mask)) == new or not self._has_ports(new):
             return iter(((rule, None),))
         met = self._held.meeting(rule.value, rule.mask)
         stays = [
@@ -138,7 +138,7 @@ class _Service:
             half = BlockRule(rule.depth + 1, rule.value | side, mask, rule.owner)
             yield from self._split(half, inside)
 
-    def _keeper(self, held: Holding, new: Destination) -> Destination | None:
+    def _keeper(self, held: Holding, new: NextHop) -> NextHop | None:
         """Who keeps the open connections of a block that now goes to `new`; None: it moves at once."""
         old = self._alive(held.old)
         if not held.is_pinned:
@@ -155,8 +155,11 @@ class _Service:
         settle_s = self._situation.settle_s
         return held.is_pinned and (held.has_settled or (settle_s is not None and held.age_s >= settle_s))
 
-    def _alive(self, place: Destination | None) -> Destination | None:
-        return None if place in self._dead or place is None or place.port not in self._situation.ports else place
+    def _alive(self, hop: NextHop | None) -> NextHop | None:
+        return None if hop is None or hop in self._dead or not self._has_ports(hop) else hop
+
+    def _has_ports(self, hop: NextHop) -> bool:
+        return self._situation.ports.keys() >= set(hop.ports)
 
     def _is_block(self, held: Holding) -> bool:
         """Whether it is a block of the key that the service uses now; others move at once."""

@@ -9,15 +9,16 @@ from math import ceil
 from xenoovs.compile.drain import SETTLE_S
 from xenoovs.compile.holding import Area, Holding, holdings_of, is_learned
 from xenoovs.compile.key import key_bits
-from xenoovs.compile.movement import Destination, destination_of, stage_number
+from xenoovs.compile.movement import stage_number
+from xenoovs.compile.next_hop import hop_of
 from xenoovs.compile.overlaps import Overlaps
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Outages, Program, ServiceProgram
 from xenoovs.datapath.megaflow import MAX_IDLE_S
+from xenoovs.model.next_hop import NextHop, mac_and_port
 from xenoovs.model.service import Protocol
 from xenoovs.openflow.cookie import service_of
 from xenoovs.openflow.flow import Flow, ObservedFlow
-from xenoovs.openflow.value import render_mac
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +103,21 @@ def leftover(program: Program, learned: Iterable[Flow], *, out: Outages) -> tupl
     return tuple(flow for flow in learned if _is_left(flow, drained))
 
 
-def _is_left(flow: Flow, drained: Mapping[int, Collection[Destination | None]]) -> bool:
+def _is_left(flow: Flow, drained: Mapping[int, Collection[NextHop | None]]) -> bool:
     service = service_of(flow.cookie)
-    return service not in drained or destination_of(flow) in drained[service]
+    return service not in drained or hop_of(flow.actions) in drained[service]
 
 
-def _dead(service: ServiceProgram, out: Outages) -> set[Destination | None]:
+def _dead(service: ServiceProgram, out: Outages) -> set[NextHop | None]:
     names = out.get(service.service.name, frozenset())
-    return {Destination(b.mac.value, b.egress) for b in service.service.backends if b.name in names}
+    return {b.next_hop for b in service.service.backends if b.name in names}
 
 
 def _draining(service: ServiceProgram, ages: Mapping[Area, float], settle_s: float) -> Draining:
-    names = {Destination(b.mac.value, b.egress): b.name for b in service.service.backends}
+    names = {b.next_hop: b.name for b in service.service.backends}
 
-    def name(place: Destination) -> str:
-        return names.get(place) or render_mac(place.mac)
+    def name(hop: NextHop) -> str:
+        return names.get(hop) or mac_and_port(hop)[0]
 
     timeout_s = service.service.drain.timeout_ms / 1000
     begun = [ages.get((service.service_id, pin.rule.value, pin.rule.mask), 0.0) for pin in service.pins]
@@ -136,7 +137,7 @@ def _connections(service: ServiceProgram, learned: Iterable[Flow]) -> int:
     """How many of the moving blocks' learned connections are with the new backend of their block."""
     pins = Overlaps((pin.rule.value, pin.rule.mask, pin) for pin in service.pins)
     mine = (flow for flow in learned if service_of(flow.cookie) == service.service_id)
-    return sum(any(pin.new == destination_of(flow) for pin in pins.meeting(*key_bits(flow))) for flow in mine)
+    return sum(any(pin.new == hop_of(flow.actions) for pin in pins.meeting(*key_bits(flow))) for flow in mine)
 
 
 def _entries(service: ServiceProgram, seen: Iterable[ObservedFlow], idle_s: float) -> int:

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from xenoovs.compile.key import key_bits
-from xenoovs.compile.movement import Destination, destination_of, is_pinned, stage_number
+from xenoovs.compile.movement import is_pinned, stage_number
+from xenoovs.compile.next_hop import hop_of
 from xenoovs.compile.pipeline import OUTPUT_PORT, Stage
+from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.action import Learn, Output, SetField
 from xenoovs.openflow.cookie import service_of
 from xenoovs.openflow.field import Field
@@ -28,8 +30,8 @@ class Holding:
     """
 
     area: Area
-    old: Destination | None
-    new: Destination | None
+    old: NextHop | None
+    new: NextHop | None
     is_pinned: bool = False
     age_s: float = 0.0
     old_packets: int = 0
@@ -96,25 +98,25 @@ class _Reading:
 
     def holding(self, each: ObservedFlow, area: Area) -> Holding:
         if not is_pinned(each.flow):
-            place = destination_of(each.flow)
-            return Holding(area, place, place)
+            hop = hop_of(each.flow.actions)
+            return Holding(area, hop, hop)
         stays, later = self._stays.get(area, []), self._next.get(area, [])
-        new = destination_of(later[0].flow) if later else None
+        new = hop_of(later[0].flow.actions) if later else None
         return Holding(
             area,
-            destination_of(stays[0].flow) if stays else None,
+            hop_of(stays[0].flow.actions) if stays else None,
             new,
             is_pinned=True,
             age_s=min((flow.duration_s for flow in later), default=0.0),
             old_packets=sum(flow.packets for flow in (*stays, *self._learned_before(area, new))),
-            has_settled=new in {destination_of(each.flow) for each in self._opens.get(area, ())},
+            has_settled=new in {hop_of(each.flow.actions) for each in self._opens.get(area, ())},
         )
 
-    def _learned_before(self, area: Area, new: Destination | None) -> list[ObservedFlow]:
+    def _learned_before(self, area: Area, new: NextHop | None) -> list[ObservedFlow]:
         """Connections of the block that were opened to a backend which the block has left since."""
         service, value, mask = area
         inside = (flow for flow in self._learned.get(service, ()) if key_bits(flow.flow)[0] & mask == value)
-        return [flow for flow in inside if destination_of(flow.flow) != new]
+        return [flow for flow in inside if hop_of(flow.flow.actions) != new]
 
 
 def _by_area(seen: Iterable[ObservedFlow]) -> Mapping[Area, list[ObservedFlow]]:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from xenoovs.compile.key import block_of
-from xenoovs.compile.movement import Destination, Piece, pieces
+from xenoovs.compile.movement import Piece, pieces
 from xenoovs.model.block_key import BlockKey
+from xenoovs.model.next_hop import NextHop
 from xenoovs.model.service import Service
 from xenoovs.openflow.flow import Flow
 from xenoovs.partition import table
@@ -16,25 +17,26 @@ from xenoovs.partition.block import MAX_WIDTH, Assignment, Block
 
 @dataclass(frozen=True, slots=True)
 class InstalledAssignment:
-    """Owner i of the assignment sends its clients to `destinations[i]`; None: nobody serves them."""
+    """Owner i of the assignment sends its clients to `hops[i]`; None: nobody serves them."""
 
     assignment: Assignment
-    destinations: tuple[Destination | None, ...]
+    hops: tuple[NextHop | None, ...]
 
     def same_owners(self, service: Service) -> list[int | None]:
-        """For each owner here the index of the backend with its destination; None: there is none."""
-        places = [Destination(backend.mac.value, backend.egress) for backend in service.backends]
-        return [places.index(place) if place in places else None for place in self.destinations]
+        """For each owner here the index of the backend with its next hop; None: there is none."""
+        backends = reversed(tuple(enumerate(service.backends)))
+        first = {backend.next_hop: index for index, backend in backends}
+        return [None if hop is None else first.get(hop) for hop in self.hops]
 
     def owners_for(self, service: Service) -> list[int | None]:
         """For each owner here the index of the backend that it is in the config; None: it is gone.
 
-        Where destinations are gone and backends have nothing yet, the largest take over from each other: a backend
+        Where next hops are gone and backends have nothing yet, the largest take over from each other: a backend
         with a new MAC keeps its blocks.
         """
         found = self.same_owners(service)
         spaces = self.assignment.spaces()
-        gone = [i for i, owner in enumerate(found) if owner is None and self.destinations[i] is not None]
+        gone = [i for i, owner in enumerate(found) if owner is None and self.hops[i] is not None]
         idle = [i for i, weight in enumerate(service.weights) if weight and i not in found]
         gone.sort(key=lambda i: -spaces[i])
         idle.sort(key=lambda i: -service.weights[i])
@@ -58,16 +60,17 @@ def installed_assignment(
     width = max((block.depth for block in blocks), default=0)
     if not blocks or width > MAX_WIDTH:
         return None
-    destinations = _distinct((*parts, *remembered))
-    owners = (destinations.index(part.destination) for part in (*parts, *remembered))
+    hops = _distinct((*parts, *remembered))
+    number = {hop: index for index, hop in enumerate(hops)}
+    owners = (number[part.hop] for part in (*parts, *remembered))
     intervals = [_interval(block, owner, width) for block, owner in zip(blocks, owners, strict=True)]
     held = table.Table(width, intervals[: len(parts)])
     for gap in _gaps(held):
-        held.put(table.Piece(*gap, destinations.index(None)))
+        held.put(table.Piece(*gap, number[None]))
     if remembered:
         held = _laid_over(held, table.Table(width, intervals[len(parts) :]))
     held.coalesce_all()
-    return InstalledAssignment(held.assignment(len(destinations)), destinations)
+    return InstalledAssignment(held.assignment(len(hops)), hops)
 
 
 def _laid_over(below: table.Table, above: table.Table) -> table.Table:
@@ -76,8 +79,8 @@ def _laid_over(below: table.Table, above: table.Table) -> table.Table:
     return table.Table(below.width, (*above, *shown))
 
 
-def _distinct(parts: Iterable[Piece]) -> tuple[Destination | None, ...]:
-    return (*dict.fromkeys(part.destination for part in parts if part.destination is not None), None)
+def _distinct(parts: Iterable[Piece]) -> tuple[NextHop | None, ...]:
+    return (*dict.fromkeys(part.hop for part in parts if part.hop is not None), None)
 
 
 def _interval(block: Block, owner: int, width: int) -> table.Piece:

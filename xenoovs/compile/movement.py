@@ -1,4 +1,4 @@
-"""Who goes where: the shares of the key space that flows give to destinations, and how much of it moves."""
+"""Who goes where: the shares of the key space that flows give to next hops, and how much of it moves."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from fractions import Fraction
 from itertools import combinations
 
 from xenoovs.compile.key import key_bits
+from xenoovs.compile.next_hop import hop_of
 from xenoovs.compile.pipeline import Stage
-from xenoovs.openflow.action import Output, Resubmit, SetField
+from xenoovs.model.next_hop import NextHop
+from xenoovs.openflow.action import Resubmit
 from xenoovs.openflow.cookie import decode_cookie
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow
@@ -20,21 +22,13 @@ _TO_PIN = (Resubmit(Stage.PIN.table),)
 _BESIDE = frozenset(stage.value for stage in (Stage.PIN, Stage.PLANNED, Stage.NEXT, Stage.LEARNED))
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Destination:
-    """Where a block sends its clients: Ethernet address and port name."""
-
-    mac: int
-    port: str
-
-
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The part of the key space under one mask that goes to one place (None: dropped, or foreign actions)."""
+    """The part of the key space under one mask that goes to one next hop (None: dropped, or foreign actions)."""
 
     value: int
     mask: int
-    destination: Destination | None
+    hop: NextHop | None
 
     @property
     def size(self) -> Fraction:
@@ -86,33 +80,33 @@ def pieces(flows: Iterable[Flow]) -> tuple[Piece, ...]:
         if dl_type is not None:
             by_family[dl_type.value].append(flow)
     first = by_family[min(by_family)] if by_family else []
-    rules = sorted(((flow.priority, *key_bits(flow), destination_of(flow)) for flow in first), key=lambda r: -r[0])
-    made = tuple(Piece(value, mask, destination) for _, value, mask, destination in rules)
+    rules = sorted(((flow.priority, *key_bits(flow), hop_of(flow.actions)) for flow in first), key=lambda r: -r[0])
+    made = tuple(Piece(value, mask, hop) for _, value, mask, hop in rules)
     return made if _are_disjoint(made) else tuple(_resolve_overlaps(made, value=0, mask=0))
 
 
-def shares(parts: Iterable[Piece]) -> Mapping[Destination, Fraction]:
-    """The share of the key space that each destination gets."""
-    found = defaultdict[Destination, Fraction](Fraction)
+def shares(parts: Iterable[Piece]) -> Mapping[NextHop, Fraction]:
+    """The share of the key space that each next hop gets."""
+    found = defaultdict[NextHop, Fraction](Fraction)
     for piece in parts:
-        if piece.destination is not None:
-            found[piece.destination] += piece.size
+        if piece.hop is not None:
+            found[piece.hop] += piece.size
     return dict(found)
 
 
 def moved(before: Iterable[Piece], after: Iterable[Piece]) -> Fraction:
-    """The share of the key space that had a destination and gets another one. Both sets are disjoint."""
-    served = [piece for piece in before if piece.destination is not None]
+    """The share of the key space that had a next hop and gets another one. Both sets are disjoint."""
+    served = [piece for piece in before if piece.hop is not None]
     old, new = _by_mask(served), _by_mask(after)
     stays = (_stays(mine, theirs) for mine in old.values() for theirs in new.values())
     return sum((piece.size for piece in served), Fraction(0)) - sum(stays, Fraction(0))
 
 
 def _stays(old: list[Piece], new: list[Piece]) -> Fraction:
-    """What pieces of one mask and pieces of another have in common, with the same destination."""
+    """What pieces of one mask and pieces of another have in common, with the same next hop."""
     common = old[0].mask & new[0].mask
-    counts = Counter((piece.value & common, piece.destination) for piece in old)
-    pairs = sum(counts[piece.value & common, piece.destination] for piece in new)
+    counts = Counter((piece.value & common, piece.hop) for piece in old)
+    pairs = sum(counts[piece.value & common, piece.hop] for piece in new)
     return Fraction(pairs, 1 << (old[0].mask | new[0].mask).bit_count())
 
 
@@ -144,7 +138,7 @@ def _resolve_overlaps(rules: Sequence[Piece], *, value: int, mask: int) -> Itera
         return
     free = rules[0].mask & ~mask
     if not free:
-        yield Piece(value, mask, rules[0].destination)
+        yield Piece(value, mask, rules[0].hop)
         return
     bit = max(_bits_of(free), key=lambda bit: sum(bool(rule.mask & bit) for rule in rules))
     for side in (0, bit):
@@ -154,17 +148,3 @@ def _resolve_overlaps(rules: Sequence[Piece], *, value: int, mask: int) -> Itera
 
 def _bits_of(mask: int) -> list[int]:
     return [1 << position for position in range(mask.bit_length()) if mask >> position & 1]
-
-
-def destination_of(flow: Flow) -> Destination | None:
-    """Where a flow sends packets; None: it does not say both MAC and port."""
-    mac, port = None, None
-    for action in flow.actions:
-        match action:
-            case SetField(Field.DL_DST, value):
-                mac = value
-            case Output(name):
-                port = name
-            case _:
-                pass
-    return None if mac is None or port is None else Destination(mac, port)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from xenoovs.compile.assign import BlockRule, ServiceAssignment, assign, assign_near, assign_without, parts_held
 from xenoovs.compile.ids import service_ids
 from xenoovs.compile.installed import installed_assignment
-from xenoovs.compile.movement import Destination, blocks_by_service, pieces, planned_by_service
+from xenoovs.compile.movement import blocks_by_service, pieces, planned_by_service
 from xenoovs.compile.stages.balance import block_flows, planned_flows
 from xenoovs.compile.stages.classify import arp_flows, neighbour_discovery_flows, other_flows, service_flows
 from xenoovs.compile.stages.pin import Pin, pin_flows
@@ -32,11 +32,9 @@ class Installed:
 
     def out_of(self, service: Service) -> frozenset[int]:
         """Indices of the backends that these flows remember to be out."""
-        places = {piece.destination for piece in pieces(self.planned)}
+        hops = {piece.hop for piece in pieces(self.planned)}
         return frozenset(
-            index
-            for index, backend in enumerate(service.backends)
-            if backend.weight and Destination(backend.mac.value, backend.egress) in places
+            index for index, backend in enumerate(service.backends) if backend.weight and backend.next_hop in hops
         )
 
 

@@ -10,8 +10,9 @@ from fractions import Fraction
 
 from xenoovs.compile.hardware import hardware_entries, installed_entries, ways_by_service
 from xenoovs.compile.installed import InstalledAssignment, installed_assignment
-from xenoovs.compile.movement import Destination, Piece, blocks_by_service, moved, pieces, shares
+from xenoovs.compile.movement import Piece, blocks_by_service, moved, pieces, shares
 from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.flow import Flow
 from xenoovs.partition.windows import Window, windows
 
@@ -30,7 +31,7 @@ class BackendShare:
     """One backend before and after, as shares of the key space. `wanted`: by weight; None: not in the config."""
 
     name: str
-    destination: Destination
+    hop: NextHop
     wanted: Fraction | None
     before: Fraction
     after: Fraction
@@ -116,10 +117,10 @@ def _held(found: InstalledAssignment, service: ServiceProgram, width: int) -> tu
     held, unserved = [0] * len(service.service.backends), 0
     scale = 1 << (width - found.assignment.width)
     owners = found.same_owners(service.service)
-    for units, owner, place in zip(found.assignment.spaces(), owners, found.destinations, strict=True):
+    for units, owner, hop in zip(found.assignment.spaces(), owners, found.hops, strict=True):
         if owner is not None:
             held[owner] += units * scale
-        elif place is None:
+        elif hop is None:
             unserved += units * scale
     return held, unserved
 
@@ -134,21 +135,21 @@ def _windows(service: ServiceProgram, width: int) -> list[Window]:
     return [Window(min(lo, units), max(hi, units)) for (lo, hi), units in zip(allowed, after, strict=True)]
 
 
-def _desired_shares(service: ServiceProgram) -> dict[Destination, Fraction]:
+def _desired_shares(service: ServiceProgram) -> dict[NextHop, Fraction]:
     backends = zip(service.service.backends, service.assignment.shares, strict=True)
-    return {Destination(backend.mac.value, backend.egress): share for backend, share in backends}
+    return {backend.next_hop: share for backend, share in backends}
 
 
 def _backend_shares(
-    service: ServiceProgram, before: Mapping[Destination, Fraction], after: Mapping[Destination, Fraction]
+    service: ServiceProgram, before: Mapping[NextHop, Fraction], after: Mapping[NextHop, Fraction]
 ) -> tuple[BackendShare, ...]:
     total = sum(service.service.weights, Fraction(0))
-    configured = {Destination(b.mac.value, b.egress): b for b in service.service.backends}
+    configured = {b.next_hop: b for b in service.service.backends}
     rows = [
-        BackendShare(b.name, place, b.weight / total, before.get(place, Fraction(0)), after.get(place, Fraction(0)))
-        for place, b in configured.items()
+        BackendShare(b.name, hop, b.weight / total, before.get(hop, Fraction(0)), after.get(hop, Fraction(0)))
+        for hop, b in configured.items()
     ]
-    strangers = [_stranger(place, share) for place, share in sorted(before.items()) if place not in configured]
+    strangers = [_stranger(hop, share) for hop, share in sorted(before.items()) if hop not in configured]
     return (*rows, *strangers)
 
 
@@ -158,7 +159,7 @@ def _removed(service_id: int, flows: list[Flow], entries: int) -> ServiceChange:
         name=f"id {service_id:#x}",
         service_id=service_id,
         fate=Fate.REMOVED,
-        backends=tuple(_stranger(place, share) for place, share in sorted(shares(before).items())),
+        backends=tuple(_stranger(hop, share) for hop, share in sorted(shares(before).items())),
         moved=Fraction(0),
         blocks_before=len(flows),
         blocks_after=0,
@@ -167,5 +168,5 @@ def _removed(service_id: int, flows: list[Flow], entries: int) -> ServiceChange:
     )
 
 
-def _stranger(place: Destination, share: Fraction) -> BackendShare:
-    return BackendShare("(not in the config)", place, None, share, Fraction(0))
+def _stranger(hop: NextHop, share: Fraction) -> BackendShare:
+    return BackendShare("(not in the config)", hop, None, share, Fraction(0))

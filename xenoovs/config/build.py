@@ -11,9 +11,10 @@ from xenoovs.config.health import health_of
 from xenoovs.config.health_schema import HealthConfig
 from xenoovs.config.schema import BackendConfig, MatchConfig, ServiceConfig, SwitchConfig
 from xenoovs.model.address import Family, Mac, family_of
-from xenoovs.model.backend import UNKNOWN_MAC, Backend
+from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, Uplinks
 from xenoovs.model.block_key import BlockKey
+from xenoovs.model.next_hop import UNKNOWN_MAC, Direct
 from xenoovs.model.service import Claim, Service
 
 
@@ -60,9 +61,8 @@ def _service(service: ServiceConfig, default_egress: str, health: HealthConfig, 
 def _backend(backend: BackendConfig, default_egress: str) -> Backend:
     return Backend(
         backend.name,
-        backend.mac or UNKNOWN_MAC,
+        Direct(backend.mac or UNKNOWN_MAC, backend.egress or default_egress),
         backend.weight,
-        backend.egress or default_egress,
         backend.address,
         follows=backend.mac is None,
     )

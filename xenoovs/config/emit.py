@@ -114,10 +114,11 @@ def _drain(drain: Drain) -> str:
 
 def _backend(backend: Backend) -> str:
     address = "" if backend.address is None else f", address: {_text(str(backend.address))}"
-    mac = "" if backend.follows else f"mac: {backend.mac}, "
+    hop = backend.next_hop
+    mac = "" if backend.follows else f"mac: {hop.mac}, "
     return (
         f"  - {{name: {_text(backend.name)}, {mac}"
-        f"weight: {_decimal(backend.weight)}, egress: {_text(backend.egress)}{address}}}"
+        f"weight: {_decimal(backend.weight)}, egress: {_text(hop.port)}{address}}}"
     )
 
 

@@ -9,6 +9,7 @@ from xenoovs.errors import LabError
 from xenoovs.lab.addresses import server_net
 from xenoovs.lab.names import backend_namespace
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.next_hop import mac_and_port
 from xenoovs.model.service import Claim, PortRange, Protocol, Service
 
 MAX_MACHINES = 100
@@ -49,14 +50,14 @@ def machines_of(name: str, balancer: Balancer, *, gateway_macs: Mapping[str, str
     served: dict[tuple[str, str], list[tuple[str, Service]]] = {}
     for service in balancer.services:
         for backend in service.backends:
-            served.setdefault((backend.egress, str(backend.mac)), []).append((backend.name, service))
+            served.setdefault(mac_and_port(backend.next_hop), []).append((backend.name, service))
     if len(served) > MAX_MACHINES:
         raise LabError(
             f"the config has {len(served)} backends with MACs of their own, the lab has room for {MAX_MACHINES}; "
             "try a config with fewer"
         )
     return tuple(
-        _machine(name, number, key=key, roles=roles, gateway_mac=gateway_macs[key[0]])
+        _machine(name, number, key=key, roles=roles, gateway_mac=gateway_macs[key[1]])
         for number, (key, roles) in enumerate(served.items(), start=1)
     )
 
@@ -88,8 +89,8 @@ def _machine(
         label=f"b{number}",
         namespace=backend_namespace(name, number),
         switch_interface=f"xo-b{number}",
-        egress=key[0],
-        mac=key[1],
+        mac=key[0],
+        egress=key[1],
         names=tuple(dict.fromkeys(role for role, _ in roles)),
         addresses=tuple(dict.fromkeys(str(vip) for claim in claims for vip in claim.vips)),
         nets=tuple(str(server_net(family)) for family in families),

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from xenoovs.lab.load import Trial
 from xenoovs.lab.machines import Machine
+from xenoovs.model.next_hop import mac_and_port
 from xenoovs.model.service import Protocol, Service
 
 MOST_LOST = Fraction(1, 100)
@@ -118,7 +119,7 @@ def _name(service: Service, machines: Sequence[Machine], who: str) -> str:
     own = [
         backend.name
         for backend in service.backends
-        if any((machine.egress, machine.mac) == (backend.egress, str(backend.mac)) for machine in found)
+        if any((machine.mac, machine.egress) == mac_and_port(backend.next_hop) for machine in found)
     ]
     if len(own) == 1:
         return own[0]

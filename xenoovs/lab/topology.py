@@ -19,6 +19,7 @@ from xenoovs.lab.names import (
 from xenoovs.lab.wiring import Link, Site, machine_links, port_links, ports_of, return_links
 from xenoovs.model.address import Family, IPAddress, family_of
 from xenoovs.model.balancer import Balancer, OtherTraffic
+from xenoovs.model.next_hop import mac_of
 
 HOST_PORT = "pf0hpf"
 """The port to the host on a DPU (BlueField names it so); on the bridge even when the config does not name it."""
@@ -126,7 +127,7 @@ def _clients(balancer: Balancer, *, namespace: str, interface: str, gateway_mac:
 
 
 def _own_macs(balancer: Balancer, *, count: int) -> list[str]:
-    taken = {backend.mac for service in balancer.services for backend in service.backends}
+    taken = {mac_of(backend.next_hop) for service in balancer.services for backend in service.backends}
     taken |= {mac for service in balancer.services for mac in (service.vip_mac, service.source_mac) if mac is not None}
     return [str(mac) for mac in islice(own_macs(taken), count)]
 

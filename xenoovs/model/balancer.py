@@ -51,7 +51,8 @@ class Balancer:
     @property
     def egress_ports(self) -> tuple[str, ...]:
         """Every port that leads to a backend, the default first, then by name."""
-        others = {backend.egress for service in self.services for backend in service.backends} - {self.uplinks.egress}
+        hops = (backend.next_hop for service in self.services for backend in service.backends)
+        others = {port for hop in hops for port in hop.ports} - {self.uplinks.egress}
         return (self.uplinks.egress, *sorted(others))
 
     @property

@@ -9,6 +9,7 @@ from fractions import Fraction
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.next_hop import with_mac
 from xenoovs.model.service import Service
 
 
@@ -63,5 +64,5 @@ def _with_macs(service: Service, macs: Macs) -> Service:
         elif mac is None:
             backends.append(replace(backend, weight=Fraction(0)))
         else:
-            backends.append(replace(backend, mac=mac))
+            backends.append(replace(backend, next_hop=with_mac(backend.next_hop, mac)))
     return replace(service, backends=tuple(backends))

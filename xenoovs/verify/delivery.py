@@ -1,4 +1,4 @@
-"""Whether the packets of a megaflow leave as the flow of its block says."""
+"""Whether the packets of a megaflow go to a next hop: the only translation of next hops into datapath actions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.value import MaskedValue
+from xenoovs.model.next_hop import NextHop
 from xenoovs.verify.expected import ExpectedBlock
 
 _DESTINATION = re.compile(r"dst=((?:[0-9a-f]{2}:){5}[0-9a-f]{2})", re.ASCII)
@@ -15,18 +16,18 @@ _UNTOLD = re.compile(r"(?:recirc|slow_path|clone|check_pkt_len)\(")
 
 
 def delivers(megaflow: Megaflow, fields: Mapping[str, MaskedValue], block: ExpectedBlock) -> bool:
-    """Whether packets leave with the block's MAC by the block's port. `fields`: the match of the megaflow."""
-    places = block.others or ((block.dl_dst, block.egress),)
-    return any(_delivers_to(megaflow, fields, mac, port) for mac, port in places)
+    """Whether packets go to a next hop of the block. `fields`: the match of the megaflow."""
+    return any(_delivers_to(megaflow, fields, hop) for hop in block.hops)
 
 
-def _delivers_to(megaflow: Megaflow, fields: Mapping[str, MaskedValue], mac: int | None, port: str | None) -> bool:
-    if len(megaflow.actions) == 1 and "(" not in megaflow.actions[0] and port not in (None, megaflow.actions[0]):
+def _delivers_to(megaflow: Megaflow, fields: Mapping[str, MaskedValue], hop: NextHop) -> bool:
+    mac, port = hop.mac.value, hop.port
+    if len(megaflow.actions) == 1 and "(" not in megaflow.actions[0] and port != megaflow.actions[0]:
         return False
     came_with = fields.get("dl_dst")
     for written in _leaves_with(megaflow.actions, port):
         # A packet that comes with the backend's MAC already is not rewritten.
-        if mac is None or written == mac or (written is None and came_with is not None and came_with.value == mac):
+        if written == mac or (written is None and came_with is not None and came_with.value == mac):
             return True
     return False
 
@@ -44,7 +45,7 @@ def is_untold(actions: tuple[str, ...]) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _leaves_with(actions: tuple[str, ...], egress: str | None) -> tuple[int | None, ...]:
+def _leaves_with(actions: tuple[str, ...], egress: str) -> tuple[int | None, ...]:
     """The MACs that copies leave with by the port; None: the one that they came with. Actions work in their order."""
     # Behind a tunnel the port has a name that Open vSwitch chose.
     is_tunnel = any(action.startswith(("set(tunnel(", "tnl_push(")) for action in actions)
@@ -55,4 +56,4 @@ def _leaves_with(actions: tuple[str, ...], egress: str | None) -> tuple[int | No
             written = int(rewritten[1].replace(":", ""), 16)
         elif action == egress:
             found.append(written)
-    return (*found, written) if is_tunnel or egress is None else tuple(found)
+    return (*found, written) if is_tunnel else tuple(found)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from xenoovs.compile.key import key_of
 from xenoovs.compile.movement import is_pinned
 from xenoovs.compile.program import Program, ServiceProgram
-from xenoovs.openflow.action import Output, SetField
+from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.match import Masked, Match
@@ -18,8 +18,8 @@ from xenoovs.openflow.match import Masked, Match
 class ExpectedBlock:
     """One block of one backend. `eth_type`: 0x0800 or 0x86dd. `key`: the bits that chose it, mask 0 for everybody.
 
-    dl_dst, egress: what its packets leave with, and where; None: the flow does not say.
-    others:  further destinations, MAC and port, that are right while the block moves.
+    hops:      where its packets may go; one, unless the block moves.
+    is_moving: whether a drain keeps its open connections where they are; each has a megaflow of its own then.
     """
 
     service: str
@@ -27,14 +27,8 @@ class ExpectedBlock:
     flow: Flow
     eth_type: int
     key: Masked
-    dl_dst: int | None
-    egress: str | None
-    others: tuple[tuple[int, str], ...] = ()
-
-    @property
-    def is_moving(self) -> bool:
-        """Whether a drain keeps its open connections where they are; each has a megaflow of its own then."""
-        return bool(self.others)
+    hops: tuple[NextHop, ...]
+    is_moving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +60,19 @@ def _expected_service(service: ServiceProgram) -> ExpectedService:
 
 def _blocks(service: ServiceProgram) -> Iterator[ExpectedBlock]:
     # Connections that were opened during a drain may be with any backend that the block was to go to.
-    others = {(backend.mac.value, backend.egress) for backend in service.service.backends}
-    others |= {(pin.old.mac, pin.old.port) for pin in service.pins}
+    backends = {backend.next_hop for backend in service.service.backends}
+    all_hops = tuple(sorted(backends | {pin.old for pin in service.pins}))
     for block in service.blocks:
         eth_type = eth_type_of(block.flow.match)
         is_moving = is_pinned(block.flow)
-        actions = block.flow.actions
         yield ExpectedBlock(
             service=service.service.name,
             backend=block.backend.name,
             flow=block.flow,
             eth_type=eth_type,
             key=key_of(block.flow, service.service.key.field),
-            dl_dst=next((a.value for a in actions if isinstance(a, SetField) and a.field is Field.DL_DST), None),
-            egress=next((a.port for a in actions if isinstance(a, Output)), None),
-            others=tuple(sorted(others)) if is_moving else (),
+            hops=all_hops if is_moving else (block.backend.next_hop,),
+            is_moving=is_moving,
         )
 
 

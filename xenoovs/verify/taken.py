@@ -141,7 +141,7 @@ class TakenCounter:
 def _grouped(blocks: Iterable[ExpectedBlock]) -> _Groups:
     groups: dict[object, list[ExpectedBlock]] = {}
     for block in blocks:
-        groups.setdefault((block.dl_dst, block.egress, block.others), []).append(block)
+        groups.setdefault(block.hops, []).append(block)
     return tuple(map(tuple, groups.values()))
 
 

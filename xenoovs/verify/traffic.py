@@ -9,7 +9,8 @@ from fractions import Fraction
 
 from xenoovs.compile.draining import Draining, drains_of
 from xenoovs.compile.holding import is_in_pin, is_learned
-from xenoovs.compile.movement import Destination, destination_of, is_pinned
+from xenoovs.compile.movement import is_pinned
+from xenoovs.compile.next_hop import hop_of
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.model.backend import Backend
 from xenoovs.openflow.cookie import service_of
@@ -100,9 +101,9 @@ def _counted(
     for backend, flows in installed.items():
         found[backend] += [each for each in flows if not is_pinned(each.flow)]
     if service.pins:
-        places = {Destination(backend.mac.value, backend.egress): backend for backend in service.service.backends}
+        hops = {backend.next_hop: backend for backend in service.service.backends}
         for each in seen.values():
             is_mine = service_of(each.flow.cookie) == service.service_id and is_in_pin(each.flow)
-            if is_mine and (place := destination_of(each.flow)) in places:
-                found[places[place]].append(each)
+            if is_mine and (hop := hop_of(each.flow.actions)) in hops:
+                found[hops[hop]].append(each)
     return found

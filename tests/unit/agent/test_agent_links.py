@@ -14,10 +14,11 @@ from xenoovs.compile.program import Outages
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.next_hop import Direct
 from xenoovs.model.service import Claim, Service
 
 _BACKENDS = tuple(
-    Backend(name, Mac(number), Fraction(weight), egress)
+    Backend(name, Direct(Mac(number), egress), Fraction(weight))
     for number, (name, weight, egress) in enumerate(
         (("a", 1, "p1"), ("b", 1, "p2"), ("c", 1, "p2"), ("unused", 0, "p1")), start=1
     )

@@ -13,7 +13,7 @@ from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit import balancer as small
 from xenoovs.agent.reconcile import Reconciler
-from xenoovs.compile.movement import Destination, blocks_by_service, pieces, shares
+from xenoovs.compile.movement import blocks_by_service, pieces, shares
 from xenoovs.config.load import load_config
 from xenoovs.errors import PortsMissing, SwitchUnreachable
 from xenoovs.model.balancer import Balancer
@@ -22,7 +22,7 @@ from xenoovs.switch.api import BridgeState
 
 ONE = small.balancer(small.service(small.claim(), 3, 1))
 PINNING = replace(ONE, services=tuple(replace(s, drain=Drain(DrainMode.PIN)) for s in ONE.services))
-SECOND = Destination(ONE.services[0].backends[1].mac.value, "p1")
+SECOND = ONE.services[0].backends[1].next_hop
 FIRST_OUT = {"s": frozenset({"b0"})}
 RAMPED = SMALL_CONFIG.replace("    backends:", "    health: {probe: icmp, ramp: 600s}\n    backends:").replace(
     "weight: ", "address: 192.0.2.2, weight: "

@@ -9,18 +9,19 @@ import pytest
 from tests.unit import balancer as small
 from xenoovs.compile.drain import SETTLE_S, Situation, settle_s, with_drains
 from xenoovs.compile.draining import Draining, Rests, drains_of
-from xenoovs.compile.movement import Destination
 from xenoovs.compile.offloadable.cost import Cost, check_cost
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Program, compile_program
+from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.block_key import BlockKey
 from xenoovs.model.drain import AT_ONCE, Drain, DrainMode
+from xenoovs.model.next_hop import Direct, NextHop
 from xenoovs.model.service import Protocol
 from xenoovs.openflow.flow import ObservedFlow
 
 PORTS = {"p0": 1, "p1": 2}
-B0, B1, B2 = (Destination(0x0A0000000000 + number, "p1") for number in range(3))
+B0, B1, B2 = (Direct(Mac(0x0A0000000000 + number), "p1") for number in range(3))
 PIN = Drain(DrainMode.PIN, timeout_ms=60_000, rest_ms=10_000)
 
 
@@ -37,7 +38,7 @@ def moving(before: Program, balancer: Balancer, situation: Situation | None = No
     return with_drains(target, seen(before, age_s=age_s), situation or Situation(PORTS))
 
 
-def pins(program: Program) -> list[tuple[Destination, Destination]]:
+def pins(program: Program) -> list[tuple[NextHop, NextHop]]:
     return [(pin.old, pin.new) for service in program.services for pin in service.pins]
 
 
@@ -97,12 +98,12 @@ def test_when_the_first_backend_dies_the_second_change_keeps_the_second(drained:
     assert pins(moving(drained, pinning(0, 0, 1), dead)) == [(B0, B2), (B0, B2)]
 
 
-def opens(program: Program) -> list[Destination]:
+def opens(program: Program) -> list[NextHop]:
     return [pin.opens for service in program.services for pin in service.pins]
 
 
 @pytest.mark.parametrize(("age_s", "gets_new"), [(SETTLE_S - 0.1, B1), (SETTLE_S, B0)])
-def test_new_connections_stay_until_a_block_has_settled(drained: Program, age_s: float, gets_new: Destination) -> None:
+def test_new_connections_stay_until_a_block_has_settled(drained: Program, age_s: float, gets_new: NextHop) -> None:
     assert opens(moving(drained, pinning(1, 0, 0), age_s=age_s)) == [gets_new]
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from xenoovs.compile.movement import Destination, Piece, blocks_by_service, moved, pieces, shares
+from xenoovs.compile.movement import Piece, blocks_by_service, moved, pieces, shares
+from xenoovs.model.address import Mac
+from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.parse import parse_flow
 
-B1, B2 = Destination(1, "p1"), Destination(2, "p1")
+B1, B2 = Direct(Mac(1), "p1"), Direct(Mac(2), "p1")
 
 
 def block(source: str, mac: int, *, priority: int = 999, family: str = "ip") -> Flow:

@@ -9,6 +9,7 @@ from ipaddress import IPv4Address
 from tests.unit.balancer import backends, claim, program, service
 from xenoovs.compile.summary import Fate, summarise
 from xenoovs.model.address import Mac
+from xenoovs.model.next_hop import with_mac
 
 VIP = IPv4Address("192.0.2.1")
 TWO = service(claim(VIP), 1, 1)
@@ -38,7 +39,7 @@ def test_a_service_that_is_gone() -> None:
 
 def test_a_replaced_server_moves_its_clients() -> None:
     first, second = backends(1, 1)
-    changed = replace(TWO, backends=(first, replace(second, mac=Mac(0x0B0000000001))))
+    changed = replace(TWO, backends=(first, replace(second, next_hop=with_mac(second.next_hop, Mac(0x0B0000000001)))))
     (change,) = summarise(program(changed), program(TWO).flows)
     assert (change.fate, change.moved) == (Fate.CHANGED, HALF)
     assert [(b.name, b.before, b.after) for b in change.backends] == [

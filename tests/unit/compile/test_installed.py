@@ -13,6 +13,7 @@ from xenoovs.compile.program import compile_program
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.next_hop import Direct
 from xenoovs.model.service import Claim, Service
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.parse import parse_flow
@@ -22,7 +23,7 @@ WEIGHTS = (128, 64, 32, 16, 8, 4, 2, 1, 1)
 
 def balancer_of(weights: Sequence[int], *, macs: Sequence[int] = range(100), max_flows: int | None = None) -> Balancer:
     backends = tuple(
-        Backend(f"b{i}", Mac(0x020000000000 + mac), Fraction(weight), "p1")
+        Backend(f"b{i}", Direct(Mac(0x020000000000 + mac), "p1"), Fraction(weight))
         for i, (weight, mac) in enumerate(zip(weights, macs, strict=False))
     )
     service = Service("nine", Claim(frozenset({Family.IPV4})), backends, max_flows=max_flows)

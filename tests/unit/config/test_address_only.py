@@ -10,8 +10,8 @@ from xenoovs.config.emit import render_config
 from xenoovs.config.load import parse_config
 from xenoovs.errors import ConfigError
 from xenoovs.model.address import Mac
-from xenoovs.model.backend import UNKNOWN_MAC
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.next_hop import UNKNOWN_MAC
 from xenoovs.model.resolve import Sought, sought, with_macs
 
 CONFIG = """\
@@ -41,9 +41,9 @@ def test_found_macs_are_put_in_and_nobody_without_one_gets_clients() -> None:
     balancer = parsed()
     (wanted,) = sought(balancer)
     found = with_macs(balancer, {wanted: Mac(7)}).services[0].backends
-    assert [(b.mac, int(b.weight)) for b in found] == [(Mac(7), 1), (Mac(0x020000000002), 2)]
+    assert [(b.next_hop.mac, int(b.weight)) for b in found] == [(Mac(7), 1), (Mac(0x020000000002), 2)]
     lost = with_macs(balancer, {}).services[0].backends
-    assert [(b.mac, int(b.weight)) for b in lost] == [(UNKNOWN_MAC, 0), (Mac(0x020000000002), 2)]
+    assert [(b.next_hop.mac, int(b.weight)) for b in lost] == [(UNKNOWN_MAC, 0), (Mac(0x020000000002), 2)]
 
 
 def test_it_is_written_as_it_was_read() -> None:

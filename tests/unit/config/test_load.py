@@ -15,6 +15,7 @@ from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
 from xenoovs.model.block_key import BlockKey
+from xenoovs.model.next_hop import Direct
 from xenoovs.model.service import Claim, PortRange, Protocol, Service
 
 FULL = """
@@ -63,9 +64,9 @@ def test_everything_said() -> None:
                     (PortRange(53, 53), PortRange(8000, 8003)),
                 ),
                 backends=(
-                    Backend("fips2", parse_mac("10:20:30:40:50:51"), Fraction(70), "p1"),
-                    Backend("fips3", parse_mac("e8:eb:d3:9c:71:ac"), Fraction(3, 10), "pf0hpf"),
-                    Backend("spare", parse_mac("02:00:00:00:00:01"), Fraction(0), "p1"),
+                    Backend("fips2", Direct(parse_mac("10:20:30:40:50:51"), "p1"), Fraction(70)),
+                    Backend("fips3", Direct(parse_mac("e8:eb:d3:9c:71:ac"), "pf0hpf"), Fraction(3, 10)),
+                    Backend("spare", Direct(parse_mac("02:00:00:00:00:01"), "p1"), Fraction(0)),
                 ),
                 key=BlockKey(positions=(4, 0, 1)),
                 tolerance=Fraction(1, 8),

@@ -12,10 +12,11 @@ from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
 from xenoovs.model.block_key import BlockKey
+from xenoovs.model.next_hop import Direct
 from xenoovs.model.service import Claim, PortRange, Protocol, Service
 
 V4, BOTH = frozenset({Family.IPV4}), frozenset(Family)
-BACKENDS = (Backend("a", parse_mac("02:00:5e:10:00:02"), Fraction(1), "p1"),)
+BACKENDS = (Backend("a", Direct(parse_mac("02:00:5e:10:00:02"), "p1"), Fraction(1)),)
 VIP, VIP6 = ip_address("10.3.10.45"), ip_address("2001:db8:10::80")
 
 

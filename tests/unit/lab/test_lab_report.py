@@ -12,6 +12,7 @@ from xenoovs.lab.report import Answer, BackendTraffic, ServiceTraffic, TrafficRe
 from xenoovs.lab.tally import Flight, Tally, parse_round, parse_tally, render_round, render_tally
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.backend import Backend
+from xenoovs.model.next_hop import Direct
 from xenoovs.model.service import Claim, Protocol, Service
 
 MACS = ("02:00:5e:10:00:02", "02:00:5e:10:00:03", "02:00:5e:10:00:04")
@@ -19,7 +20,7 @@ CLIENT, OTHER = "198.18.0.1", "198.18.0.2"
 
 
 def _backend(name: str, mac: str, weight: int, *, egress: str = "p1") -> Backend:
-    return Backend(name, parse_mac(mac), Fraction(weight), egress)
+    return Backend(name, Direct(parse_mac(mac), egress), Fraction(weight))
 
 
 def _machine(label: str, name: str, mac: str, *, egress: str = "p1") -> Machine:

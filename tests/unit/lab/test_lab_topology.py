@@ -12,6 +12,7 @@ from xenoovs.lab.topology import Topology, plan_topology
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.next_hop import Direct
 from xenoovs.model.service import Claim, PortRange, Protocol, Service
 
 BOTH = frozenset(Family)
@@ -19,7 +20,7 @@ VIPS = (ip_address("10.3.10.45"), ip_address("2001:db8:10::80"))
 
 
 def _backend(name: str, number: int, *, egress: str = "p1") -> Backend:
-    return Backend(name, parse_mac(f"02:00:5e:10:{number >> 8:02x}:{number & 255:02x}"), Fraction(1), egress)
+    return Backend(name, Direct(parse_mac(f"02:00:5e:10:{number >> 8:02x}:{number & 255:02x}"), egress), Fraction(1))
 
 
 def _service(name: str, claim: Claim, *backends: Backend) -> Service:
@@ -89,7 +90,7 @@ def test_answers_go_to_where_the_policy_lets_them(other: str, interface: str) ->
 
 def test_a_mac_of_the_config_is_not_used_for_the_labs_own_ends() -> None:
     own = plan_topology("x", _balancer(DNS)).clients.gateway_mac
-    taken = Backend("t", parse_mac(own), Fraction(1), "p1")
+    taken = Backend("t", Direct(parse_mac(own), "p1"), Fraction(1))
     topology = plan_topology("x", _balancer(_service("s", Claim(BOTH, VIPS), taken)))
     macs = [end.mac for link in topology.links for end in (link.near, link.far) if end.mac]
     assert len(macs) == len(set(macs))
@@ -117,7 +118,7 @@ def test_weights_do_not_shape_the_lab() -> None:
     heavier = Service(
         DNS.name,
         DNS.claim,
-        tuple(Backend(b.name, b.mac, Fraction(9), b.egress) for b in DNS.backends),
+        tuple(Backend(b.name, b.next_hop, Fraction(9)) for b in DNS.backends),
         vip_mac=DNS.vip_mac,
     )
     assert plan_topology("x", _balancer(DNS)) == plan_topology("x", _balancer(heavier))

@@ -11,6 +11,7 @@ from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.next_hop import Direct, mac_and_port
 from xenoovs.model.service import Claim, PortRange, Protocol, Service
 from xenoovs.verify.expected import ExpectedBlock, expected_services
 
@@ -23,7 +24,7 @@ def two_services() -> Program:
 
 
 def _backends() -> tuple[Backend, ...]:
-    return tuple(Backend(f"b{i}", Mac(0x020000000000 + i), Fraction(1), "p1") for i in (1, 2))
+    return tuple(Backend(f"b{i}", Direct(Mac(0x020000000000 + i), "p1"), Fraction(1)) for i in (1, 2))
 
 
 def _dns() -> Service:
@@ -43,7 +44,8 @@ def megaflow_of(block: ExpectedBlock, *, where: str = IN_HARDWARE, packets: int 
     """A megaflow of the block, as the kernel datapath prints it."""
     l4 = "dst=10.3.10.45,proto=17,frag=no),udp(dst=53)" if block.service == "dns" else "dst=10.3.10.46,frag=no)"
     source = f"0.0.0.{block.key.value}/0.0.0.{block.key.mask}"
-    deliver = f"set(eth(dst=02:00:00:00:00:{(block.dl_dst or 0) & 255:02x})),{block.egress}"
+    mac, port = mac_and_port(block.hops[0])
+    deliver = f"set(eth(dst={mac})),{port}"
     return parse_megaflow(
         f"ufid:1, recirc_id(0),in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4(src={source},{l4}, "
         f"packets:{packets}, bytes:{packets * 100}, used:0.100s{where}, actions:{actions or deliver}"

@@ -14,7 +14,7 @@ from xenoovs.verify.ignore import Reason, reason_of
 from xenoovs.verify.offload import check_offload
 
 SERVICES = expected_services(two_services())
-BLOCK = next(block for block in blocks(two_services()) if block.dl_dst == 0x02_00_00_00_00_01)
+BLOCK = next(block for block in blocks(two_services()) if block.backend == "b1")
 GOOD, BAD = "set(eth(dst=02:00:00:00:00:01))", "set(eth(src=02:00:00:00:00:55,dst=02:00:00:00:00:77))"
 HEAD = "recirc_id(0),in_port(p0),eth(dst={dst}),eth_type(0x0800),ipv4(dst=10.3.10.45,proto=17,frag=no)"
 

@@ -52,8 +52,7 @@ def test_a_finer_mask_than_the_block_still_belongs_to_it() -> None:
     block = BLOCKS[0]
     line = f"src=198.51.100.{0x50 | block.key.value}/0.0.0.255,dst=10.3.10.45/255.255.255.255,proto=17"
     keys = f"in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4({line}),udp(src=4000/0,dst=53)"
-    mac = f"02:00:00:00:00:{(block.dl_dst or 0) & 255:02x}"
-    text = f"{keys}, packets:4, bytes:400, used:never, dp:ovs, actions:set(eth(dst={mac})),p1"
+    text = f"{keys}, packets:4, bytes:400, used:never, dp:ovs, actions:set(eth(dst={block.hops[0].mac})),p1"
     findings = check_offload(SERVICES, [parse_megaflow(text)])
     assert (findings.blocks[0].packets, findings.blocks[0].misdelivered) == (4, 0)
 
@@ -67,14 +66,14 @@ def test_another_mac_or_port_than_wanted_is_misdelivered(actions: str) -> None:
 
 def test_a_packet_that_has_the_backends_mac_already_is_delivered() -> None:
     line = "in_port(p0),eth(dst=02:00:00:00:00:01),eth_type(0x0800),ipv4(src=0.0.0.{}/0.0.0.1,dst=10.3.10.46)"
-    block = next(b for b in BLOCKS if b.service == "web" and b.dl_dst == 0x020000000001)
+    block = next(b for b in BLOCKS if b.service == "web" and b.backend == "b1")
     text = f"{line.format(block.key.value)}, packets:1, bytes:1, used:never{IN_HARDWARE}, actions:p1"
     assert check_offload(SERVICES, [parse_megaflow(text)]).conclusion is Conclusion.IN_HARDWARE
 
 
 def test_a_packet_that_had_the_backends_mac_and_loses_it_is_misdelivered() -> None:
     line = "in_port(p0),eth(dst=02:00:00:00:00:01),eth_type(0x0800),ipv4(src=0.0.0.{}/0.0.0.1,dst=10.3.10.46)"
-    block = next(b for b in BLOCKS if b.service == "web" and b.dl_dst == 0x020000000001)
+    block = next(b for b in BLOCKS if b.service == "web" and b.backend == "b1")
     to_b2 = "set(eth(dst=02:00:00:00:00:02)),p1"
     text = f"{line.format(block.key.value)}, packets:1, bytes:1, used:never{IN_HARDWARE}, actions:{to_b2}"
     assert check_offload(SERVICES, [parse_megaflow(text)]).conclusion is Conclusion.NOT_ALL_IN_HARDWARE

@@ -84,7 +84,7 @@ def test_no_packet_of_a_block_or_no_telling(keys: str, actions: str) -> None:
 def test_the_same_backend_is_harmless() -> None:
     (odd,) = (block for block in SERVICES[0].blocks if block.key.value == 1)
     keys = "in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1,proto=17),udp(dst=53)"
-    deliver = f"set(eth(dst=02:00:00:00:00:{(odd.dl_dst or 0) & 255:02x})),p1"
+    deliver = f"set(eth(dst={odd.hops[0].mac})),p1"
     only_dns = check_offload(SERVICES[:1], [_megaflow(keys, deliver)])
     assert only_dns.taken == ()
 

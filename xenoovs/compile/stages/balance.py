@@ -8,11 +8,9 @@ from dataclasses import replace
 from xenoovs.compile.assign import BlockRule, ServiceAssignment
 from xenoovs.compile.key import key_match
 from xenoovs.compile.matching import family_is
+from xenoovs.compile.next_hop import deliver
 from xenoovs.compile.pipeline import SERVICE_ID, Stage, block_priority, cookie_of
-from xenoovs.model.backend import Backend
 from xenoovs.model.service import Service
-from xenoovs.openflow.action import Action, Output, SetField
-from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow, FlowKey
 from xenoovs.openflow.match import exact, match_of
 
@@ -22,7 +20,7 @@ def block_flows(
 ) -> Iterator[tuple[Flow, BlockRule]]:
     """One flow for each rule and IP family of the service, beside the rule that it stands for."""
     cookie, table = cookie_of(Stage.BALANCE, service_id), Stage.BALANCE.table
-    actions = [_actions(service, backend) for backend in service.backends]
+    actions = [deliver(backend.next_hop, service.source_mac) for backend in service.backends]
     mine = exact(SERVICE_ID, service_id)
     for family in service.claim.served_families:
         condition = family_is(family)
@@ -39,13 +37,3 @@ def planned_flows(
     remembered = replace(plan, rules=tuple(rule for rule in plan.rules if rule.owner in out))
     for flow, _ in block_flows(service, remembered, service_id=service_id):
         yield replace(flow, key=replace(flow.key, table=table), cookie=cookie)
-
-
-def rewrites(service: Service, mac: int) -> tuple[SetField, ...]:
-    """The Ethernet addresses with which packets leave for the server `mac`."""
-    target = SetField(Field.DL_DST, mac)
-    return (target,) if service.source_mac is None else (SetField(Field.DL_SRC, service.source_mac.value), target)
-
-
-def _actions(service: Service, backend: Backend) -> tuple[Action, ...]:
-    return (*rewrites(service, backend.mac.value), Output(backend.egress))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from xenoovs.compile.assign import BlockRule
 from xenoovs.compile.key import key_match
 from xenoovs.compile.matching import family_is
-from xenoovs.compile.movement import Destination
+from xenoovs.compile.next_hop import deliver, rewrites
 from xenoovs.compile.pipeline import (
     OUTPUT_PORT,
     SERVICE_ID,
@@ -24,10 +24,10 @@ from xenoovs.compile.pipeline import (
     cookie_of,
     pin_priority,
 )
-from xenoovs.compile.stages.balance import rewrites
 from xenoovs.model.address import Family
+from xenoovs.model.next_hop import NextHop
 from xenoovs.model.service import Protocol, Service
-from xenoovs.openflow.action import Action, Learn, Move, Output, SetField
+from xenoovs.openflow.action import Action, Learn, Move, SetField
 from xenoovs.openflow.field import TCP, TCP_ACK, TCP_SYN, Field
 from xenoovs.openflow.flow import Flow, FlowKey
 from xenoovs.openflow.match import Masked, exact, match_of
@@ -52,13 +52,13 @@ class Pin:
     """
 
     rule: BlockRule
-    old: Destination
-    new: Destination
+    old: NextHop
+    new: NextHop
     port_number: int
     is_settling: bool = False
 
     @property
-    def opens(self) -> Destination:
+    def opens(self) -> NextHop:
         """Who gets new connections now."""
         return self.old if self.is_settling else self.new
 
@@ -69,7 +69,7 @@ def pin_flows(service: Service, pin: Pin, *, service_id: int) -> Iterator[Flow]:
         clients = key_match(service.key.field, family, pin.rule.value, pin.rule.mask)
         block = (exact(SERVICE_ID, service_id), family_is(family), clients)
         key = FlowKey(Stage.NEXT.table, block_priority(pin.rule.depth), match_of(block))
-        yield Flow(key, cookie_of(Stage.NEXT, service_id), _deliver(service, pin.new))
+        yield Flow(key, cookie_of(Stage.NEXT, service_id), deliver(pin.new, service.source_mac))
         for kind, conditions, actions in _kinds(service, pin, family, service_id):
             key = FlowKey(Stage.PIN.table, pin_priority(kind, pin.rule.depth), match_of((*block, *conditions)))
             yield Flow(key, cookie_of(Stage.PIN, service_id), actions)
@@ -79,12 +79,12 @@ _Kind = tuple[PinPriority, tuple[Masked, ...], tuple[Action, ...]]
 
 
 def _kinds(service: Service, pin: Pin, family: Family, service_id: int) -> Iterator[_Kind]:
-    stays = _deliver(service, pin.old)
+    stays = deliver(pin.old, service.source_mac)
     if service.claim.protocol in (None, Protocol.TCP):
         tcp = exact(Field.NW_PROTO, TCP)
         number = SetField(OUTPUT_PORT, pin.port_number)
         learn = _learn(service, pin, family, service_id)
-        yield PinPriority.NEW_CONNECTION, (tcp, _OPENS), (number, learn, *_deliver(service, pin.opens))
+        yield PinPriority.NEW_CONNECTION, (tcp, _OPENS), (number, learn, *deliver(pin.opens, service.source_mac))
         # Without the copies one wide megaflow would take the first packets of new connections too, until Open vSwitch
         # sees that their flows were learned: a field that an action reads is matched as a whole.
         copies = (Move(field, field) for field in _connection(family))
@@ -103,7 +103,7 @@ def _learn(service: Service, pin: Pin, family: Family, service_id: int) -> Learn
         dl_type=family_is(family).value,
         nw_proto=TCP,
         same=(SERVICE_ID, *_connection(family)),
-        writes=rewrites(service, pin.opens.mac),
+        writes=rewrites(pin.opens, service.source_mac),
         output=OUTPUT_PORT,
     )
 
@@ -112,7 +112,3 @@ def _connection(family: Family) -> tuple[Field, ...]:
     is_ipv4 = family is Family.IPV4
     addresses = (Field.NW_SRC, Field.NW_DST) if is_ipv4 else (Field.IPV6_SRC, Field.IPV6_DST)
     return *addresses, Field.TP_SRC, Field.TP_DST
-
-
-def _deliver(service: Service, place: Destination) -> tuple[Action, ...]:
-    return (*rewrites(service, place.mac), Output(place.port))

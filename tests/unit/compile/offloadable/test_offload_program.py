@@ -12,6 +12,7 @@ from xenoovs.compile.program import compile_program
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.next_hop import Direct
 from xenoovs.model.service import Claim, PortRange, Protocol, Service
 from xenoovs.openflow.parse import parse_flow
 
@@ -22,7 +23,7 @@ def _judged(*, other: OtherTraffic, profile: Profile = Profile.TC, both: bool = 
     vips = (VIP4, VIP6) if both else (VIP4,)
     families = frozenset(Family) if both else frozenset({Family.IPV4})
     claim = Claim(families, vips, Protocol.UDP, (PortRange(8000, 8001),))
-    backends = tuple(Backend(f"b{n}", Mac(0x020000000000 + n), Fraction(1), "p1") for n in (1, 2))
+    backends = tuple(Backend(f"b{n}", Direct(Mac(0x020000000000 + n), "p1"), Fraction(1)) for n in (1, 2))
     service = Service("web", claim, backends, vip_mac=Mac(0x020000000099))
     uplinks = Uplinks("ovsbr1", ("p0",), "p1", other)
     return check_program(compile_program(Balancer(uplinks, (service,))), profile=profile, version=(3, 1))

@@ -1,0 +1,42 @@
+"""Next hops in OpenFlow's actions, there and back."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.compile.next_hop import arrives, deliver, hop_of, redirect
+from xenoovs.model.address import Mac
+from xenoovs.model.next_hop import Direct
+from xenoovs.openflow.action import Action
+from xenoovs.openflow.parse import parse_flow
+
+HOP, OTHER = Direct(Mac(2), "p1"), Direct(Mac(7), "pf0hpf")
+
+
+def actions_of(text: str) -> tuple[Action, ...]:
+    return parse_flow(f"actions={text}").actions
+
+
+@pytest.mark.parametrize("source_mac", [None, Mac(9)])
+def test_where_actions_deliver_is_read_out_of_them(source_mac: Mac | None) -> None:
+    actions = deliver(HOP, source_mac)
+    assert hop_of(actions) == HOP
+    assert redirect(actions, OTHER) == deliver(OTHER, source_mac)
+
+
+@pytest.mark.parametrize("text", ["drop", "NORMAL", "output:p1", "mod_dl_dst:00:00:00:00:00:02", "resubmit(,2)"])
+def test_other_actions_deliver_to_no_next_hop(text: str) -> None:
+    assert hop_of(actions_of(text)) is None
+
+
+def test_what_else_a_flow_does_stays() -> None:
+    flow = parse_flow("actions=load:0x5->NXM_NX_REG1[],mod_dl_dst:00:00:00:00:00:02,output:p1")
+    assert redirect(flow.actions, OTHER) == actions_of(
+        "load:0x5->NXM_NX_REG1[],mod_dl_dst:00:00:00:00:00:07,output:pf0hpf"
+    )
+
+
+@pytest.mark.parametrize(("dl_dst", "port"), [(2, "p9"), (3, "p1"), (2, None)])
+def test_a_packet_arrives_with_the_mac_by_the_port(dl_dst: int, port: str | None) -> None:
+    assert arrives(HOP, dl_dst=2, port="p1")
+    assert not arrives(HOP, dl_dst=dl_dst, port=port)

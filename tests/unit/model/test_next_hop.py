@@ -1,0 +1,55 @@
+"""How packets reach a backend, and who may take that apart."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from xenoovs.model.address import Mac
+from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, mac_and_port, parse_next_hop, with_mac
+
+PACKAGE = Path(__file__).parents[3] / "xenoovs"
+HOP = Direct(Mac(0x02005E100002), "p1")
+
+TRANSLATORS = {
+    "model/next_hop.py",
+    "config/build.py",
+    "config/emit.py",
+    "compile/next_hop.py",
+    "verify/delivery.py",
+}
+"""A new kind of next hop is written here and nowhere else."""
+
+APART = re.compile(r"\bDirect\b|\b(\w*hops?(\[\w+\])?|old|new|opens)\.(mac|port)\b")
+
+
+@pytest.mark.parametrize("port", ["p1", "0", "pf0hpf", "en3f0pf0sf0.5@p0"])
+def test_it_is_read_back_from_its_text(port: str) -> None:
+    hop = Direct(HOP.mac, port)
+    assert str(hop) == f"02:00:5e:10:00:02@{port}"
+    assert parse_next_hop(str(hop)) == hop
+
+
+@pytest.mark.parametrize("text", ["", "p1", "@p1", "02:00:5e:10:00:02", "02:00:5e:10:00:02@", "2:0:5e:10:0:2@p1"])
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a"):
+        parse_next_hop(text)
+
+
+def test_next_hops_are_in_the_order_of_their_macs() -> None:
+    first, second, third = (Direct(Mac(mac), port) for mac, port in ((1, "p1"), (1, "p2"), (2, "p0")))
+    assert sorted([third, second, first]) == [first, second, third]
+
+
+def test_a_mac_that_is_found_changes_nothing_else() -> None:
+    assert with_mac(Direct(UNKNOWN_MAC, "p1"), HOP.mac) == HOP
+    assert (HOP.ports, mac_and_port(HOP)) == (("p1",), ("02:00:5e:10:00:02", "p1"))
+
+
+def test_nobody_else_takes_a_next_hop_apart() -> None:
+    """By the names that next hops go by; mypy tells the rest as soon as there is a second kind."""
+    modules = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
+    found = {name for name, text in modules.items() if APART.search(text)}
+    assert found == TRANSLATORS

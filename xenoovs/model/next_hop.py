@@ -1,0 +1,62 @@
+"""How packets reach a backend. Nobody but this module and the translators takes a next hop apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xenoovs.model.address import Mac, parse_mac
+
+UNKNOWN_MAC = Mac(0)
+"""What stands in an ARP request where the MAC is asked for; no machine has it (docs/adr/0012)."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Direct:
+    """A server on the Ethernet behind a port of the bridge.
+
+    Attributes:
+        mac: Its address there; UNKNOWN_MAC until it is found.
+        port: The name of the port.
+    """
+
+    mac: Mac
+    port: str
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """The ports of the bridge that packets to it leave by."""
+        return (self.port,)
+
+    def __str__(self) -> str:
+        return f"{self.mac}@{self.port}"
+
+
+NextHop = Direct
+"""All kinds of next hops: a closed union."""
+
+
+def parse_next_hop(text: str) -> NextHop:
+    """Return the next hop of which `text` is the `str()`.
+
+    Raises:
+        ValueError: It is the text of none.
+    """
+    mac, _, port = text.partition("@")
+    if not port:
+        raise ValueError(f"{text!r} is not a next hop; write MAC@PORT, such as 02:00:5e:10:00:02@p1")
+    return Direct(parse_mac(mac), port)
+
+
+def mac_of(hop: NextHop) -> Mac:
+    """Return the Ethernet address of the server, at which ARP finds it."""
+    return hop.mac
+
+
+def with_mac(hop: NextHop, mac: Mac) -> NextHop:
+    """Return the same next hop for a server that was found at `mac`."""
+    return Direct(mac, hop.port)
+
+
+def mac_and_port(hop: NextHop) -> tuple[str, str]:
+    """Return what the columns MAC and PORT show."""
+    return str(hop.mac), hop.port
