@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from xenoovs.agent.snapshot import BlockView
-from xenoovs.compile.assign import ServiceAssignment
 from xenoovs.compile.key import block_of, key_match
-from xenoovs.compile.program import ServiceProgram
-from xenoovs.model.service import Service
+from xenoovs.compile.program import BlockFlow, ServiceProgram
 from xenoovs.verify.findings import BlockOffload
 from xenoovs.verify.verdict import Verdict
 
 
 def block_views(program: ServiceProgram, found: Iterable[BlockOffload]) -> tuple[BlockView, ...]:
     """In the order of the key space. `found`: of this service, empty while nobody has looked."""
-    worst = _worst(found)
-    names = [backend.name for backend in program.service.backends]
-    parts = 1 << program.assignment.width
-    return tuple(
-        BlockView(value, mask, start / parts, -size / parts, names[owner], worst.get((value, mask)))
-        for start, size, value, mask, owner in sorted(_places(program.service, program.assignment))
-    )
+    worst, service = _worst(found), program.service
+    parts = 1 << max((block.rule.depth for block in program.blocks), default=0)
+    views = []
+    for block in {block.rule: block for block in program.blocks}.values():
+        start, size = _interval(block, program, parts)
+        own = key_match(service.key.field, service.claim.served_families[0], block.rule.value, block.rule.mask)
+        verdict = worst.get((own.value, own.mask))
+        views.append(BlockView(own.value, own.mask, start / parts, size / parts, block.backend.name, verdict))
+    return tuple(sorted(views, key=lambda view: view.start))
+
+
+def _interval(block: BlockFlow, program: ServiceProgram, parts: int) -> tuple[int, int]:
+    """Start and size in the smallest parts of the key space that there are."""
+    found, width = block_of(block.rule.value, block.rule.mask, program.service.key), parts.bit_length() - 1
+    return found.start(width), found.size(width)
 
 
 def _worst(found: Iterable[BlockOffload]) -> dict[tuple[int, int], Verdict]:
@@ -32,15 +38,3 @@ def _worst(found: Iterable[BlockOffload]) -> dict[tuple[int, int], Verdict]:
         if place not in worst or seen.verdict.badness > worst[place].badness:
             worst[place] = seen.verdict
     return worst
-
-
-def _places(service: Service, assignment: ServiceAssignment) -> Iterator[tuple[int, int, int, int, int]]:
-    """Start, negative size (so that a block sorts before those within it), value, mask and owner of each rule.
-
-    Start and size in the smallest parts of the key space that there are.
-    """
-    for rule in assignment.rules:
-        block = block_of(rule.value, rule.mask, service.key)
-        size = 1 << assignment.width - block.depth
-        own = key_match(service.key.field, service.claim.served_families[0], rule.value, rule.mask)
-        yield block.start(assignment.width), -size, own.value, own.mask, rule.owner

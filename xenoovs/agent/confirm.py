@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from xenoovs.compile.learned import split_learned
-from xenoovs.compile.movement import stage_number
-from xenoovs.compile.pipeline import Stage
+from xenoovs.compile.pipeline import LEARNED, PROGRAM, Stage
 from xenoovs.compile.plan import bundle_of, plan
+from xenoovs.compile.read import stage_number
 from xenoovs.errors import ReadBackDiffers
 from xenoovs.openflow.cookie import service_of
 from xenoovs.openflow.flow import Flow
@@ -29,8 +28,7 @@ class Before:
 
 def take_flows(switch: Switch, bridge: str) -> Before:
     """What to go back to. Raises SwitchError."""
-    dump, _ = split_learned(switch.dump_flow_text(bridge))
-    return Before(bridge, _flows(dump))
+    return Before(bridge, _flows(switch.dump_flow_text(bridge, only=PROGRAM)))
 
 
 def touched(before: Before, after: Before) -> frozenset[int]:
@@ -43,11 +41,12 @@ def roll_back(switch: Switch, before: Before, *, services: Collection[int]) -> i
 
     What others have done to other services meanwhile, a drain for instance, goes on. Raises SwitchError, FlowTaken.
     """
-    dump, learned = split_learned(switch.dump_flow_text(before.bridge))
+    dump = switch.dump_flow_text(before.bridge, only=PROGRAM)
+    learned = switch.dump_flow_text(before.bridge, only=LEARNED)
     foreign = (seen.flow for seen in switch.dump_foreign_flows(before.bridge))
     wanted = _of(services, before.flows)
     now = _of(services, (*_flows(dump), *_unwanted(_flows(learned), before)))
-    difference = plan(wanted, (*now, *foreign))
+    difference = plan(wanted, (*now, *foreign)).require_free()
     if difference.is_empty:
         return 0
     switch.apply(before.bridge, bundle_of(difference))

@@ -70,12 +70,12 @@ def found_of(findings: OffloadFindings) -> Found:
 
 
 def _installed(made: ServiceProgram) -> Installed:
-    backends, parts = made.service.backends, 1 << made.assignment.width
+    backends = made.service.backends
     return Installed(
         service_id=made.service_id,
-        shares={one.name: units / parts for one, units in zip(backends, made.assignment.units, strict=True)},
+        shares={one.name: float(share) for one, share in zip(backends, made.shares, strict=True)},
         flows=Counter(block.backend.name for block in made.blocks),
         macs={backend.name: mac_and_port(backend.next_hop)[0] for backend in backends},
         megaflows=hardware_entries(made),
-        draining=len(made.pins),
+        draining=len(made.moves),
     )

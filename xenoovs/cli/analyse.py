@@ -70,16 +70,16 @@ def _read(path: Path) -> Clients:
 
 
 def _spreads(balancer: Balancer, clients: Clients, *, only: str | None) -> Iterator[Spread]:
-    from xenoovs.compile.program import compile_program
+    from xenoovs.compile.of_config import compile_config
     from xenoovs.compile.spread import check_spread
 
-    for compiled in compile_program(balancer).services:
+    for compiled in compile_config(balancer).services:
         if only is not None and compiled.service.name != only:
             continue
         for family in compiled.service.claim.served_families:
             sent = clients.of(family)
             if sum(sent.values()):
-                yield check_spread(compiled.service, compiled.assignment, family, sent)
+                yield check_spread(compiled, family, sent)
 
 
 def _show(clients: Clients, spreads: tuple[Spread, ...]) -> None:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, duration, load_resolved, reach, rebalance_option
+from xenoovs.cli.options import Output, bridge_command, duration, load_resolved, partial_option, reach, rebalance_option
 from xenoovs.cli.output import print_json
 from xenoovs.cli.plan import FLOWS_SHOWN
 from xenoovs.errors.words import counted
 
 if TYPE_CHECKING:
-    from xenoovs.cli.planning import PlannedChange
     from xenoovs.cli.show_drains import Steps
+    from xenoovs.engine.change import Change
+    from xenoovs.engine.engine import Engine
     from xenoovs.model.balancer import Balancer
-    from xenoovs.switch.api import Switch
     from xenoovs.switch.live import LiveSwitch
 
 
@@ -33,6 +33,7 @@ class Options:
     yes: bool
     dry_run: bool
     rebalance: bool
+    partial: bool
     no_drain: bool
     all_flows: bool
     output: Output
@@ -50,6 +51,7 @@ class Options:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @rebalance_option
+@partial_option
 @click.option("--no-drain", is_flag=True, help="Move all clients at once, whatever `drain` of the config says.")
 @click.option("--force", is_flag=True, help="Also beside a running agent, which will take the change back.")
 @click.option("--all-flows", is_flag=True, help=f"Show every flow, not {FLOWS_SHOWN} of each kind.")
@@ -91,25 +93,21 @@ def command(**given: Any) -> None:
     and sends two more bundles: after two seconds new connections go to the new backend, at the end all clients do.
     Interrupted, it can be called again and goes on; a running `xenoovs agent` does it too.
     """
-    from xenoovs.agent.drains import Drains
-    from xenoovs.cli.planning import plan_change
     from xenoovs.cli.show_drains import Steps
     from xenoovs.cli.show_plan import plan_document, show_plan
+    from xenoovs.engine.engine import Engine
+    from xenoovs.engine.step import Options as How
 
     options = Options(**given)
     balancer, switch = load_resolved(options.config), reach(options.db, options.lab)
-    drains = None if options.no_drain else Drains(switch)
-    change = plan_change(balancer, switch, rebalance=options.rebalance, drains=drains, now_s=time.monotonic())
+    engine, how = Engine(switch), How(drain=not options.no_drain, partial=options.partial)
+    change = engine.plan(balancer, replace(how, rebalance=options.rebalance), now_s=time.monotonic())
     if options.output is Output.TEXT:
         show_plan(change, flows_shown=None if options.all_flows else FLOWS_SHOWN)
-    steps = Steps(
-        change,
-        plan_again=lambda: plan_change(balancer, switch, drains=drains, now_s=time.monotonic()),
-        apply=lambda again: _apply(again, switch),
-    )
+    steps = Steps(engine, change, plan_again=lambda: engine.plan(balancer, how, now_s=time.monotonic()))
     applied = not options.dry_run and not change.difference.is_empty
     if applied:
-        _send(_Sending(balancer, change, switch, steps), options)
+        _send(_Sending(balancer, change, switch, engine, steps), options)
     waited_s = _wait(steps, options) if change.drains and not options.dry_run else 0.0
     if options.output is Output.JSON:
         print_json({**plan_document(change), "applied": applied, "drained_s": round(waited_s, 3)})
@@ -130,8 +128,9 @@ class _Sending:
     """A change to be made. `steps`: what its drains need afterwards."""
 
     balancer: Balancer
-    change: PlannedChange
+    change: Change
     switch: LiveSwitch
+    engine: Engine
     steps: Steps
 
 
@@ -147,7 +146,7 @@ def _send(sending: _Sending, options: Options) -> None:
     if options.has_way_back:
         _apply_with_way_back(sending, options)
     else:
-        _apply(change, sending.switch)
+        sending.engine.apply(change)
     if options.output is Output.TEXT:
         click.echo(f"done: {counted(change.difference.flow_mods, 'flow-mod')} in one bundle, read back and found right")
 
@@ -168,7 +167,7 @@ def _apply_with_way_back(sending: _Sending, options: Options) -> None:
     with bound_socket(places.waiting(change.bridge)) as sock:
         guard = Guard(lambda: roll_back(switch, before, services=change.touched))
         with with_way_back(guard):
-            _apply(change, switch)
+            sending.engine.apply(change)
             if options.must_offload:
                 click.echo(require_offload(sending.balancer, switch, guard, within_s=options.within_s), err=True)
             if options.confirm_s is not None:
@@ -177,19 +176,9 @@ def _apply_with_way_back(sending: _Sending, options: Options) -> None:
                 raise NotConfirmed(after_s=options.within_s)
 
 
-def _confirm(change: PlannedChange, *, yes: bool) -> None:
+def _confirm(change: Change, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError("Nobody can be asked here: add --yes to apply, or --dry-run to look.")
     click.confirm(f"Change {change.bridge}?", abort=True)
-
-
-def _apply(change: PlannedChange, switch: Switch) -> None:
-    from xenoovs.cli.planning import read_back
-    from xenoovs.errors import ReadBackDiffers
-
-    switch.apply(change.bridge, change.bundle)
-    wrong = read_back(change, switch)
-    if wrong:
-        raise ReadBackDiffers(bridge=change.bridge, flows=wrong)

@@ -22,10 +22,11 @@ def command(config: Path, output: Output) -> None:
 
     The text is what `ovs-ofctl -O OpenFlow14 --bundle add-flows` takes. No switch is needed or asked.
     """
-    from xenoovs.compile.program import compile_program, sorted_flows
+    from xenoovs.compile.of_config import compile_config
+    from xenoovs.compile.program import sorted_flows
     from xenoovs.openflow.render import render_flow_to_send
 
-    program = compile_program(load_resolved(config))
+    program = compile_config(load_resolved(config))
     if output is Output.JSON:
         print_json(_document(program))
     else:
@@ -41,7 +42,7 @@ def _document(program: Program) -> dict[str, object]:
             {
                 "name": service.service.name,
                 "id": service.service_id,
-                "source_bits": service.assignment.width,
+                "source_bits": service.decision.active.depth,
                 "blocks": [
                     {"backend": block.backend.name, "depth": block.rule.depth, "flow": render_flow(block.flow)}
                     for block in service.blocks

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xenoovs.cli.planning import compile_near
+from xenoovs.compile.of_config import compile_onto
 from xenoovs.compile.hardware import hardware_entries
 from xenoovs.datapath.host import NOT_ASKED, BackendFacts, Daemon, Seen, Silent, Unknown
 from xenoovs.errors import ParseError, SimulateError, SwitchError
@@ -70,11 +70,11 @@ class Question:
         try:
             if isinstance(daemon, Silent):
                 raise SwitchError(daemon.reason)
-            program = compile_near(balancer, self.switch.dump_flows(uplinks.bridge))
+            program = compile_onto(balancer, self.switch.dump_flows(uplinks.bridge))
             others = self.switch.dump_foreign_flows(uplinks.bridge)
             foreign = foreign_flows(balancer, program, (seen.flow for seen in others))
         except (SwitchError, ParseError) as error:
-            program, foreign = compile_near(balancer, ()), Unknown(str(error))
+            program, foreign = compile_onto(balancer, ()), Unknown(str(error))
         return Wanted(
             bridge=uplinks.bridge,
             ingress=uplinks.ingress,

@@ -183,7 +183,7 @@ def traffic_command(
     answered, or twice, or some could not be sent, 1: nothing could be sent.
     """
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
-    from xenoovs.cli.planning import compile_near
+    from xenoovs.compile.of_config import compile_onto
     from xenoovs.cli.show_traffic import show_traffic, traffic_document
     from xenoovs.lab.lab import CONFIG, open_lab
     from xenoovs.lab.load import Load
@@ -194,7 +194,7 @@ def traffic_command(
     wanted = Load(protocol=Protocol(protocol) if protocol else None, **load)
     with progress_bar("sending") as progress:
         report = send(lab, balancer, load=wanted, progress=progress)
-    program = compile_near(balancer, connect(db=None, lab=name).dump_flows(balancer.uplinks.bridge))
+    program = compile_onto(balancer, connect(db=None, lab=name).dump_flows(balancer.uplinks.bridge))
     if output is Output.JSON:
         print_json(traffic_document(report, program))
     else:

@@ -12,7 +12,8 @@ from xenoovs.compile.offloadable.cost import Cost, CostFinding, check_cost, prog
 from xenoovs.compile.offloadable.groups import parse_groups
 from xenoovs.compile.offloadable.program import ProgramOffload, check_flows, check_program
 from xenoovs.compile.offloadable.row import Profile, Version
-from xenoovs.compile.program import Program, compile_program
+from xenoovs.compile.of_config import compile_config
+from xenoovs.compile.program import Program
 from xenoovs.errors.words import counted
 from xenoovs.openflow.cookie import is_foreign
 from xenoovs.openflow.parse import parse_dump
@@ -46,7 +47,7 @@ def look(config: Path | None, *, profile: Profile, version: Version, **options: 
         dump = check_flows(dumped, profile=profile, version=version, groups=groups)
         return Lint(profile, version, None, dump, (), None)
     balancer = load(config)
-    program = compile_program(balancer)
+    program = compile_config(balancer)
     others = None if dumped is None else tuple(flow for flow in dumped if is_foreign(flow.cookie))
     costs = check_cost(program, client_macs=options["client_macs"], table_size=options["table_size"])
     return Lint(

@@ -34,6 +34,7 @@ COMMANDS = {
     "compile": "Print the OpenFlow flows of a config.",
     "lint": "Say whether the NIC can take flows, and what they cost.",
     "analyse": "Say how evenly real clients would spread over the backends.",
+    "decision": "Show which backend has which clients; compare two decisions.",
     "plan": "Show what apply would change, and how many clients move.",
     "apply": "Make the bridge do what the config says, atomically.",
     "status": "Show backends with their shares, packets and rates.",

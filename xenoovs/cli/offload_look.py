@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xenoovs.cli.planning import compile_near
+from xenoovs.compile.of_config import compile_onto
 from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.compile.program import Program
 from xenoovs.datapath.match import match_of
@@ -128,7 +128,7 @@ def looker_of(balancer: Balancer, switch: LiveSwitch) -> Looker:
     """Reads the flows and compiles. Raises SwitchError, CompileError."""
     bridge = balancer.uplinks.bridge
     observed = switch.dump_flows(bridge)
-    program = compile_near(balancer, observed)
+    program = compile_onto(balancer, observed)
     return Looker(switch, bridge, program, switch.bridges(), missing_remarks(program, observed))
 
 
@@ -147,7 +147,7 @@ def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
     Raises OSError, ParseError for `flows`, CompileError.
     """
     observed = read_flows(flows) if flows is not None else ()
-    program = compile_near(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
+    program = compile_onto(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
     around = Surroundings(own_mask=own_mask_of(program))
     hints = Hints()
     with open_dump(dump) as lines, uncollected():

@@ -119,6 +119,16 @@ def rebalance_option(command: Command) -> Command:
     return option(command)
 
 
+def partial_option(command: Command) -> Command:
+    """--partial."""
+    option = click.option(
+        "--partial",
+        is_flag=True,
+        help="Go on without what cannot be made right: backends behind missing ports, flows that others block.",
+    )
+    return option(command)
+
+
 def load(config: Path) -> Balancer:
     """The balancer of a config file, or of standard input. Raises ConfigError."""
     from xenoovs.config.load import load_config, parse_config

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, load_resolved, reach, rebalance_option
+from xenoovs.cli.options import Output, bridge_command, load_resolved, partial_option, reach, rebalance_option
 from xenoovs.cli.output import print_json
 
 FLOWS_SHOWN = 20
@@ -22,12 +22,14 @@ class Options:
     db: str | None
     lab: str | None
     rebalance: bool
+    partial: bool
     all_flows: bool
     output: Output
 
 
 @bridge_command("plan")
 @rebalance_option
+@partial_option
 @click.option("--all-flows", is_flag=True, help=f"Show every flow, not {FLOWS_SHOWN} of each kind.")
 @click.pass_context
 def command(context: click.Context, /, **given: Any) -> None:
@@ -38,14 +40,14 @@ def command(context: click.Context, /, **given: Any) -> None:
     will hold; with `drain: {mode: pin}` what is done first, for which connections and for how long. Exit status 0:
     nothing to do, 2: something differs.
     """
-    from xenoovs.agent.drains import Drains
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-    from xenoovs.cli.planning import plan_change
     from xenoovs.cli.show_plan import plan_document, show_plan
+    from xenoovs.engine.engine import Engine
+    from xenoovs.engine.step import Options as How
 
     options = Options(**given)
     balancer, switch = load_resolved(options.config), reach(options.db, options.lab)
-    change = plan_change(balancer, switch, rebalance=options.rebalance, drains=Drains(switch))
+    change = Engine(switch).plan(balancer, How(rebalance=options.rebalance, partial=options.partial))
     if options.output is Output.JSON:
         print_json(plan_document(change))
     else:

@@ -9,8 +9,9 @@ from math import ceil
 
 import click
 
-from xenoovs.cli.planning import PlannedChange
-from xenoovs.compile.draining import Draining
+from xenoovs.compile.drains import Draining
+from xenoovs.engine.change import Change
+from xenoovs.engine.engine import Engine
 from xenoovs.errors.words import counted
 
 
@@ -62,10 +63,8 @@ def drain_document(drain: Draining) -> dict[str, object]:
 class Steps:
     """A change and all that its drains need after it: planned again, and sent, until none is left."""
 
-    def __init__(
-        self, change: PlannedChange, *, plan_again: Callable[[], PlannedChange], apply: Callable[[PlannedChange], None]
-    ) -> None:
-        self._change, self._plan_again, self._apply = change, plan_again, apply
+    def __init__(self, engine: Engine, change: Change, *, plan_again: Callable[[], Change]) -> None:
+        self._engine, self._change, self._plan_again = engine, change, plan_again
 
     @property
     def drains(self) -> tuple[Draining, ...]:
@@ -74,13 +73,14 @@ class Steps:
     @property
     def look_s(self) -> float | None:
         """After how long to go on; None: there is nothing left to do."""
-        return (self._change.look_again_s or 1.0) if self.drains else None
+        return (self._change.next_s or 1.0) if self.drains else None
 
     def go_on(self) -> None:
         """Raises what planning and applying do."""
+        self._engine.look(now_s=time.monotonic())
         self._change = self._plan_again()
         if not self._change.difference.is_empty:
-            self._apply(self._change)
+            self._engine.apply(self._change)
 
 
 def wait_for_drains(steps: Steps) -> float:

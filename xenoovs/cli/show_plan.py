@@ -9,12 +9,12 @@ from itertools import islice
 import click
 
 from xenoovs.cli.output import percent, print_table
-from xenoovs.cli.planning import PlannedChange
 from xenoovs.cli.show_drains import drain_document, drain_line, entries_line
 from xenoovs.compile.plan import Plan
 from xenoovs.compile.summary import BackendShare, Fate, ServiceChange
 from xenoovs.errors.words import counted, worded
 from xenoovs.model.next_hop import mac_and_port
+from xenoovs.engine.change import Change
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.render import render_actions, render_flow
 
@@ -22,7 +22,7 @@ _COLOUR = {"+": "green", "~": "yellow", "-": "red"}
 _SERVICES_SHOWN = 20
 
 
-def show_plan(change: PlannedChange, *, flows_shown: int | None) -> None:
+def show_plan(change: Change, *, flows_shown: int | None) -> None:
     """Print the plan; at most `flows_shown` flows of each kind, None: all."""
     difference = change.difference
     if difference.is_empty:
@@ -42,14 +42,14 @@ def show_plan(change: PlannedChange, *, flows_shown: int | None) -> None:
     click.echo(f"\n{headline(change)}")
 
 
-def _show_drains(change: PlannedChange) -> None:
+def _show_drains(change: Change) -> None:
     for drain in change.drains:
         click.echo(f"\n{drain_line(drain)}")
         if drain.entries:
             click.echo(entries_line(drain))
 
 
-def headline(change: PlannedChange) -> str:
+def headline(change: Change) -> str:
     """The plan in one line."""
     difference = change.difference
     return (
@@ -58,7 +58,7 @@ def headline(change: PlannedChange) -> str:
     )
 
 
-def plan_document(change: PlannedChange) -> dict[str, object]:
+def plan_document(change: Change) -> dict[str, object]:
     """The plan for programs. Shares are fractions of 1."""
     difference = change.difference
     flow_mods = difference.flow_mods_by_service()

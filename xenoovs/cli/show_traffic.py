@@ -47,7 +47,7 @@ def traffic_document(report: TrafficReport, program: Program) -> dict[str, objec
 def _spaces(program: Program, name: str) -> Mapping[str, Fraction]:
     found = next(service for service in program.services if service.service.name == name)
     names = (backend.name for backend in found.service.backends)
-    return dict(zip(names, found.assignment.shares, strict=True))
+    return dict(zip(names, found.shares, strict=True))
 
 
 def _rows(service: ServiceTraffic, spaces: Mapping[str, Fraction]) -> list[list[str]]:

@@ -142,12 +142,12 @@ def _dead_ports(switch: Switch, balancer: Balancer) -> tuple[str, ...]:
 def _looks(
     balancer: Balancer, switch: Switch, *, interval_s: float
 ) -> Iterator[tuple[TrafficReport, TrafficReport | None]]:
-    from xenoovs.cli.planning import compile_near
+    from xenoovs.compile.of_config import compile_onto
     from xenoovs.verify.traffic import traffic_report
 
     bridge = balancer.uplinks.bridge
     observed = switch.dump_flows(bridge)
-    program = compile_near(balancer, observed)
+    program = compile_onto(balancer, observed)
     before = traffic_report(program, observed)
     if interval_s == 0:
         yield before, None
@@ -156,7 +156,7 @@ def _looks(
         time.sleep(interval_s)
         observed = switch.dump_flows(bridge)
         if before.drains or any(service.drain.mode is DrainMode.PIN for service in balancer.services):
-            program = compile_near(balancer, observed)
+            program = compile_onto(balancer, observed)
         now = traffic_report(program, observed)
         yield now, before
         before = now

@@ -50,7 +50,7 @@ def command(
     exit status 2 says that it answered otherwise.
     """
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-    from xenoovs.cli.planning import compile_near
+    from xenoovs.compile.of_config import compile_onto
     from xenoovs.simulate.table import tables_of
 
     balancer = load_resolved(config)
@@ -60,7 +60,7 @@ def command(
     switch = None if offline else _reach(balancer, db=db, lab=lab)
     if isinstance(switch, _Reached) and asked.in_port:
         _check_port(asked.in_port, switch.switch.describe(balancer.uplinks.bridge))
-    program = compile_near(balancer, switch.observed if isinstance(switch, _Reached) else ())
+    program = compile_onto(balancer, switch.observed if isinstance(switch, _Reached) else ())
     outcome = tables_of(program.flows).run(packet)
     check = _ask(balancer, packet, outcome, switch) if isinstance(switch, _Reached) else switch
     _show(balancer, packet, outcome, check, output=output)

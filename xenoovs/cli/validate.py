@@ -27,9 +27,9 @@ def command(config: Path, output: Output) -> None:
     from xenoovs.compile.offloadable.program import check_program
     from xenoovs.compile.offloadable.row import DEFAULT_VERSION, Profile, render_version
     from xenoovs.compile.offloadable.summary import describe
-    from xenoovs.compile.program import compile_program
+    from xenoovs.compile.of_config import compile_config
 
-    program = compile_program(load(config))
+    program = compile_config(load(config))
     services = [_facts(service) for service in program.services]
     profile, version = Profile.TC, render_version(DEFAULT_VERSION)
     offload = describe(check_program(program, profile=profile, version=DEFAULT_VERSION))
@@ -49,12 +49,13 @@ def command(config: Path, output: Output) -> None:
 def _facts(compiled: ServiceProgram) -> dict[str, Any]:
     """In the order of the columns."""
     from xenoovs.compile.hardware import hardware_entries
+    from xenoovs.decision.decide import tolerance_of
 
     return {
         "service": compiled.service.name,
         "backends": len(compiled.service.backends),
-        "source_bits": compiled.assignment.width,
-        "tolerance": float(compiled.assignment.tolerance),
+        "source_bits": compiled.decision.active.depth,
+        "tolerance": float(tolerance_of(compiled.service)),
         "blocks": len(compiled.blocks),
         "hardware_entries": hardware_entries(compiled),
     }

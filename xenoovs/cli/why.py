@@ -157,14 +157,14 @@ def _ask(balancer: Balancer, question: Question, *, config: Path, options: Mappi
 
 def _asked(balancer: Balancer, switch: LiveSwitch, question: Question) -> _Asked:
     from xenoovs.cli.offload_look import missing_remarks, own_mask_of
-    from xenoovs.cli.planning import compile_near
+    from xenoovs.compile.of_config import compile_onto
     from xenoovs.verify.blame import Blame
     from xenoovs.verify.expected import expected_services
     from xenoovs.verify.join import index_blocks
 
     bridge = balancer.uplinks.bridge
     observed = switch.dump_flows(bridge)
-    program = compile_near(balancer, observed)
+    program = compile_onto(balancer, observed)
     index = index_blocks(expected_services(program))
 
     def foreign() -> tuple[Flow, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xenoovs.cli.offload_look import own_mask_of, read_flows
-from xenoovs.cli.planning import compile_near
+from xenoovs.compile.of_config import compile_onto
 from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.cli.why_witnesses import WhyFindings
 from xenoovs.datapath.host import Daemon, HostFacts, Seen, Unknown
@@ -39,7 +39,7 @@ _LOG = "what ovs-vswitchd said itself was not heard: its log can be given with -
 def find_recorded(balancer: Balancer, question: Question, recorded: Recorded, *, config: Path) -> WhyFindings:
     """Judge the files. Raises OSError, CompileError, ParseError for the flows and for a dump that has no megaflow."""
     observed = read_flows(recorded.flows) if recorded.flows is not None else ()
-    program = compile_near(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
+    program = compile_onto(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
     index = index_blocks(expected_services(program))
     torn = TornLines()
     with open_dump(recorded.dump) as lines:

@@ -19,7 +19,7 @@ def hardware_entries(service: ServiceProgram) -> int:
     MAC (`rewrite_source_mac` needs as many again for each further one) and, where neighbour discovery has to be told
     from a service that takes any IPv6 protocol, for one IP protocol.
     """
-    return len(service.classify) * len(service.assignment.rules)
+    return len(service.classify) * len({block.rule for block in service.blocks})
 
 
 def installed_entries(ways: Counter[int | None], blocks: Sequence[Flow]) -> int:

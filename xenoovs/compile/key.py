@@ -7,7 +7,8 @@ A new key field is a row in `_COLUMNS`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from xenoovs.model.address import Family
@@ -30,6 +31,33 @@ class _Column(NamedTuple):
 _COLUMNS = {
     KeyField.SOURCE_ADDRESS: _Column(0, {Family.IPV4: Field.NW_SRC, Family.IPV6: Field.IPV6_SRC}),
 }
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BlockRule:
+    """Packets whose key bits under `mask` equal `value`. `depth`: how many bits that are."""
+
+    depth: int
+    value: int
+    mask: int
+
+
+def rule_of(block: Block, key: BlockKey) -> BlockRule:
+    """Return the masked match of a block."""
+    return BlockRule(block.depth, *bits_of(block, key))
+
+
+def infer_key(masks: Iterable[int]) -> BlockKey:
+    """Return a key that nested masks of key bits fit, for a service that no config describes."""
+    positions = dict[int, None]()
+    for mask in sorted(set(masks), key=lambda mask: (mask.bit_count(), mask)):
+        positions |= dict.fromkeys(bit for bit in range(mask.bit_length()) if mask >> bit & 1)
+    field = max(
+        (field for field, column in _COLUMNS.items() if all(bit >= column.first for bit in positions)),
+        key=lambda field: _COLUMNS[field].first,
+    )
+    first = _COLUMNS[field].first
+    return BlockKey(field, tuple(bit - first for bit in positions))
 
 
 def key_field(key: KeyField, family: Family) -> Field:

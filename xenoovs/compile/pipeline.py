@@ -11,7 +11,8 @@ from __future__ import annotations
 from enum import Enum
 
 from xenoovs.model.service import Claim
-from xenoovs.openflow.cookie import Cookie
+from xenoovs.openflow.action import Resubmit
+from xenoovs.openflow.cookie import OURS, Cookie, CookieMask, Cookies, all_but
 from xenoovs.openflow.field import Field
 
 GENERATION = 1
@@ -46,6 +47,15 @@ class Stage(Enum):
     def table(self) -> int:
         return Stage.PIN.value if self is Stage.LEARNED else self.value
 
+
+_OURS, _STAGE_BITS = OURS[0], 0b111
+"""Three bits tell all stages apart, of any generation. Each bit more would be a request more in every dump."""
+
+LEARNED: Cookies = (CookieMask(_OURS.value | Stage.LEARNED.value << 32, _OURS.mask | _STAGE_BITS << 32),)
+"""The flows that Open vSwitch has learned for drains. There may be thousands of them."""
+
+PROGRAM: Cookies = all_but(LEARNED[0], among=_OURS)
+"""All other flows of ours."""
 
 NEIGHBOUR_DISCOVERY_PRIORITY = 2000
 """Above all services: none may swallow it."""
@@ -99,3 +109,7 @@ def pin_priority(kind: PinPriority, depth: int = 0) -> int:
 def cookie_of(stage: Stage, service_id: int = 0) -> int:
     """The cookie of a flow of this stage; service id 0: of no service."""
     return Cookie(GENERATION, stage.value, service_id).encode()
+
+
+TO_PIN = (Resubmit(Stage.PIN.table),)
+"""What the flow of a moving block does."""

@@ -25,12 +25,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Flows to add, change and remove, all of them ours; `unchanged`: how many stay as they are."""
+    """Flows to add, change and remove, all of them ours; `unchanged`: how many stay as they are.
+
+    blocked: flows of others that have the key of a desired flow, which therefore cannot be there.
+    """
 
     added: tuple[Flow, ...]
     changed: tuple[Change, ...]
     removed: tuple[Flow, ...]
     unchanged: int
+    blocked: tuple[Flow, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -40,6 +44,12 @@ class Plan:
     def flow_mods(self) -> int:
         return len(self.added) + len(self.changed) + len(self.removed)
 
+    def require_free(self) -> Plan:
+        """Return the plan. Raises FlowTaken where a flow of others is in the place of a desired one."""
+        if self.blocked:
+            raise FlowTaken(flow=render_flow(self.blocked[0]))
+        return self
+
     def flow_mods_by_service(self) -> Counter[int]:
         """By service id; 0: of no service."""
         flows = chain(self.added, (change.after for change in self.changed), self.removed)
@@ -47,14 +57,15 @@ class Plan:
 
 
 def plan(desired: Iterable[Flow], observed: Iterable[Flow], *, untouched: int = 0) -> Plan:
-    """The difference, in the order of `desired`. Both hold each flow key at most once.
+    """Return the difference, in the order of `desired`. Both hold each flow key at most once.
 
-    `untouched`: how many flows besides these are known to be as they should.
+    Flows of others among `observed` stay as they are; a desired flow with the key of one of them is blocked.
 
-    Flows of others among `observed` are left alone; FlowTaken is raised for one that has the key of a desired flow.
+    Args:
+        untouched: How many flows besides these are known to be as they should.
     """
     have = {flow.key: flow for flow in observed}
-    added, changed, unchanged = list[Flow](), list[Change](), untouched
+    added, changed, blocked, unchanged = list[Flow](), list[Change](), list[Flow](), untouched
     for flow in desired:
         before = have.pop(flow.key, None)
         if before is None:
@@ -62,11 +73,11 @@ def plan(desired: Iterable[Flow], observed: Iterable[Flow], *, untouched: int = 
         elif before == flow:
             unchanged += 1
         elif not is_ours(before.cookie):
-            raise FlowTaken(flow=render_flow(before))
+            blocked.append(before)
         else:
             changed.append(Change(before, flow))
     removed = sorted((flow for flow in have.values() if is_ours(flow.cookie)), key=_order)
-    return Plan(tuple(added), tuple(changed), tuple(removed), unchanged)
+    return Plan(tuple(added), tuple(changed), tuple(removed), unchanged, tuple(blocked))
 
 
 def bundle_of(difference: Plan) -> Bundle:

@@ -1,4 +1,4 @@
-"""The program: every flow that a balancer wants on its bridge, and what each of them stands for."""
+"""The program: every flow that a decision needs on its bridge, and what each of them stands for."""
 
 from __future__ import annotations
 
@@ -6,79 +6,78 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from xenoovs.compile.assign import BlockRule, ServiceAssignment, assign, assign_near, assign_without, parts_held
-from xenoovs.compile.ids import service_ids
-from xenoovs.compile.installed import installed_assignment
-from xenoovs.compile.movement import blocks_by_service, pieces, planned_by_service
-from xenoovs.compile.stages.balance import block_flows, planned_flows
+from xenoovs.compile.key import BlockRule, rule_of
+from xenoovs.compile.next_hop import deliver, output_port
+from xenoovs.compile.pipeline import TO_PIN, Stage
+from xenoovs.compile.stages.balance import BlockActions, block_flows
 from xenoovs.compile.stages.classify import arp_flows, neighbour_discovery_flows, other_flows, service_flows
 from xenoovs.compile.stages.pin import Pin, pin_flows
+from xenoovs.decision.blocks import Owner
+from xenoovs.decision.decision import Decision, ServiceDecision
+from xenoovs.decision.owners import next_hop_of, next_hops
+from xenoovs.decision.transition import Move, Phase, Transition, split
+from xenoovs.errors import CompileError
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.ids import service_ids
+from xenoovs.model.next_hop import NextHop
 from xenoovs.model.service import Service
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.render import render_flow
 
-Outages = Mapping[str, frozenset[str]]
-"""The names of the backends that get no clients, by the name of their service."""
-
-
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """The flows of one service on a switch: those that balance, and those that remember blocks of backends out."""
-
-    blocks: tuple[Flow, ...]
-    planned: tuple[Flow, ...]
-
-    def out_of(self, service: Service) -> frozenset[int]:
-        """Indices of the backends that these flows remember to be out."""
-        hops = {piece.hop for piece in pieces(self.planned)}
-        return frozenset(
-            index for index, backend in enumerate(service.backends) if backend.weight and backend.next_hop in hops
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class BlockFlow:
-    """The flow of one block and the backend that it leads to."""
+    """The flow of one block and the backend that owns it. `move`: None unless the block is on its way there."""
 
     flow: Flow
     rule: BlockRule
     backend: Backend
+    move: Move | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceProgram:
-    """The flows of one service: `classify` finds its packets, `blocks` split them.
+    """The flows of one service.
 
-    out:     indices of the backends that are out.
-    planned: what remembers the blocks that they, and those that start slowly, get back; no packet meets these flows.
-    pins:    which of the blocks are on their way (`xenoovs.compile.drain`).
+    Attributes:
+        decision: What the flows encode; `moves`: blocks on their way.
+        classify: Flows that find the packets of the service.
+        blocks: Flows that split them.
+        planned: Memory of the home blocks of backends that do not serve all of theirs; no packet meets these flows.
+        pins: Flows for packets of moving blocks, and the memory of where those blocks go.
     """
 
     service: Service
     service_id: int
-    assignment: ServiceAssignment
+    decision: ServiceDecision
+    moves: tuple[Move, ...]
     classify: tuple[Flow, ...]
     blocks: tuple[BlockFlow, ...]
-    out: frozenset[int] = frozenset()
     planned: tuple[Flow, ...] = ()
-    pins: tuple[Pin, ...] = ()
+    pins: tuple[Flow, ...] = ()
 
     @property
     def flows(self) -> tuple[Flow, ...]:
-        return (*self.classify, *(block.flow for block in self.blocks), *self.planned, *self.pin_flows)
+        return (*self.classify, *(block.flow for block in self.blocks), *self.planned, *self.pins)
 
     @property
-    def pin_flows(self) -> tuple[Flow, ...]:
-        """The flows of blocks that are on their way, and what remembers where they go."""
-        pins = (pin_flows(self.service, pin, service_id=self.service_id) for pin in self.pins)
-        return tuple(flow for flows in pins for flow in flows)
+    def shares(self) -> tuple[Fraction, ...]:
+        """Each backend's share of the clients, in the order of the config."""
+        shares = self.decision.active.shares()
+        return tuple(shares.get(backend.name, Fraction(0)) for backend in self.service.backends)
+
+    def hop(self, owner: str) -> NextHop:
+        """Return the next hop of an owner of blocks. Raises CompileError for a name that the config lacks."""
+        found = next_hop_of(owner, next_hops(self.service))
+        if found is None:
+            raise CompileError(service=self.service.name, reason=f"no backend {owner} with a MAC, but clients for it")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """All flows of a balancer, no two with one key. `shared`: those that belong to no service."""
+    """All flows of a decision, no two with one key. `shared`: those that belong to no service."""
 
     services: tuple[ServiceProgram, ...]
     shared: tuple[Flow, ...]
@@ -88,102 +87,86 @@ class Program:
         """In the order of the config."""
         return (*self.shared, *(flow for service in self.services for flow in service.flows))
 
+    @property
+    def decision(self) -> Decision:
+        return Decision.of({made.service_id: made.decision for made in self.services})
 
-def compile_program(balancer: Balancer, *, installed: Iterable[Flow] = (), out: Outages | None = None) -> Program:
-    """Balancer to flows. With the flows that a switch has, blocks stay with their backends as far as the weights allow.
 
-    `out`: as in `keep_installed`.
+def compile_program(
+    balancer: Balancer,
+    decision: Decision,
+    transition: Transition | None = None,
+    *,
+    ofports: Mapping[str, int] | None = None,
+    before: Program | None = None,
+) -> Program:
+    """Return the flows that encode a decision and a transition on the bridge of a config.
 
-    Raises ToleranceUnreachable, BudgetUnreachable, CompileError.
+    Args:
+        balancer: The next hops of the backends, and what else the bridge does.
+        decision: What to compile, with every service of the config.
+        transition: Blocks on their way; None: there are none.
+        ofports: OpenFlow port numbers by name, which connections of moving blocks learn.
+        before: A program; services that are the same in it are taken from there.
+
+    Raises:
+        CompileError: An owner of blocks has no next hop, or two services answer ARP for one VIP with two MACs.
     """
     ids = service_ids(service.claim for service in balancer.services)
-    ingress = balancer.uplinks.ingress
-    services = tuple(
-        _compile_service(service, service_id=ids[service.claim], ingress=ingress) for service in balancer.services
-    )
+    decided, moving = dict(decision.services), dict((transition or Transition()).services)
+    known = {} if before is None else {made.service_id: made for made in before.services}
+    services = []
+    for service in balancer.services:
+        service_id = ids[service.claim]
+        decided_now, moves, made = decided[service_id], moving.get(service_id, ()), known.get(service_id)
+        if made is None or (made.service, made.decision, made.moves) != (service, decided_now, moves):
+            classify = tuple(service_flows(service, service_id=service_id, ingress=balancer.uplinks.ingress))
+            bare = ServiceProgram(service, service_id, decided_now, moves, classify, ())
+            made = _with_blocks(bare, ofports or {})
+        services.append(made)
     shared = (*arp_flows(balancer), *neighbour_discovery_flows(balancer), *other_flows(balancer))
-    return keep_installed(Program(services, shared), installed, out=out)
-
-
-def keep_installed(program: Program, installed: Iterable[Flow], *, out: Outages | None = None) -> Program:
-    """The program with blocks near those of `installed`; services of which it has no flow stay as they are.
-
-    `out`: which backends get no clients, and all others do; None: those that the switch remembers to be out.
-    """
-    flows = tuple(installed)
-    blocks, planned = blocks_by_service(flows), planned_by_service(flows)
-    if not blocks and not planned and not out and not _is_easing(program):
-        return program
-    services = (
-        _keep_blocks(
-            service,
-            Installed(tuple(blocks.get(service.service_id, ())), tuple(planned.get(service.service_id, ()))),
-            None if out is None else out.get(service.service.name, frozenset()),
-        )
-        for service in program.services
-    )
-    return replace(program, services=tuple(services))
+    return Program(tuple(services), shared)
 
 
 def sorted_flows(flows: Iterable[Flow]) -> tuple[Flow, ...]:
-    """As a person reads them and as packets meet them: by table, then by falling priority, then by text."""
+    """Return flows as a person reads them and as packets meet them: by table, then falling priority, then text."""
     return tuple(sorted(flows, key=lambda flow: (flow.table, -flow.priority, render_flow(flow))))
 
 
-def _compile_service(service: Service, *, service_id: int, ingress: tuple[str, ...]) -> ServiceProgram:
-    assignment = assign(service)
-    return ServiceProgram(
-        service=service,
-        service_id=service_id,
-        assignment=assignment,
-        classify=tuple(service_flows(service, service_id=service_id, ingress=ingress)),
-        blocks=_blocks(service, assignment, service_id),
+def _with_blocks(bare: ServiceProgram, ofports: Mapping[str, int]) -> ServiceProgram:
+    """Return the program of a service with the flows of its blocks."""
+    service, service_id, decided = bare.service, bare.service_id, bare.decision
+    backends = {backend.name: backend for backend in service.backends}
+    delivered = {
+        owner: deliver(bare.hop(owner), service.source_mac) for owner in decided.active.owners | decided.home.owners
+    }
+    cut = split(decided.active, bare.moves)
+    rows = sorted(((rule_of(block, service.key), owner, move) for block, owner, move in cut), key=lambda row: row[0])
+    rules: list[BlockActions] = [(rule, delivered[owner] if move is None else TO_PIN) for rule, owner, move in rows]
+    flows = block_flows(service, rules, service_id=service_id)
+    targets = [
+        (rule, backends.get(owner) or _unnamed(bare, owner), move)
+        for _ in service.claim.served_families
+        for rule, owner, move in rows
+    ]
+    displaced = decided.displaced
+    away = ((rule_of(b, service.key), delivered[owner]) for b, owner in decided.home.rows if owner in displaced)
+    home = sorted(away, key=lambda row: row[0])
+    pins = [_pin(bare, rule, owner, move, ofports) for rule, owner, move in rows if move is not None]
+    return replace(
+        bare,
+        blocks=tuple(BlockFlow(flow, *target) for flow, target in zip(flows, targets, strict=True)),
+        planned=tuple(block_flows(service, home, service_id=service_id, stage=Stage.PLANNED)),
+        pins=tuple(flow for pin in pins for flow in pin_flows(service, pin, service_id=service_id)),
     )
 
 
-def _keep_blocks(program: ServiceProgram, installed: Installed, names: frozenset[str] | None) -> ServiceProgram:
-    service = program.service
-    waiting = installed.out_of(service) if names is None else _indices(service, names)
-    is_as_compiled = {block.flow for block in program.blocks} == set(installed.blocks) and not installed.planned
-    plan = program.assignment if is_as_compiled else _plan(program, installed)
-    in_use = installed_assignment(installed.blocks, service.key)
-    parts = _ramps(service, but=waiting)
-    if names is None and in_use is not None:
-        parts |= parts_held(service, plan, in_use, out=waiting)
-    live = assign_without(service, plan, live=in_use, out=waiting - parts.keys(), parts=parts)
-    if live is program.assignment:
-        return program
-    service_id = program.service_id
-    planned = tuple(planned_flows(service, plan, service_id=service_id, out=waiting | parts.keys()))
-    blocks = _blocks(service, live, service_id)
-    return replace(program, assignment=live, blocks=blocks, out=waiting - parts.keys(), planned=planned)
+def _pin(program: ServiceProgram, rule: BlockRule, owner: Owner, move: Move, ofports: Mapping[str, int]) -> Pin:
+    old, new, is_settling = program.hop(move.old), program.hop(owner), move.phase is Phase.SETTLING
+    opens = output_port(old if is_settling else new)
+    return Pin(rule, old, new, ofports.get(opens, 0), is_settling)
 
 
-def _plan(program: ServiceProgram, installed: Installed) -> ServiceAssignment:
-    """The assignment for all backends."""
-    service = program.service
-    found = installed_assignment(installed.blocks, service.key, planned=installed.planned)
-    kept = assign_near(service, found) if found else None
-    return kept or program.assignment
-
-
-def _is_easing(program: Program) -> bool:
-    return any(backend.ramp < 1 for service in program.services for backend in service.service.backends)
-
-
-def _ramps(service: Service, *, but: frozenset[int]) -> dict[int, Fraction]:
-    """The parts of backends that start slowly, by index; none when nobody could have the rest. `but`: who is out."""
-    serving = [i for i, backend in enumerate(service.backends) if backend.weight and i not in but]
-    parts = {i: service.backends[i].ramp for i in serving if service.backends[i].ramp < 1}
-    return parts if len(parts) < len(serving) else {}
-
-
-def _indices(service: Service, names: frozenset[str]) -> frozenset[int]:
-    return frozenset(
-        index for index, backend in enumerate(service.backends) if backend.weight and backend.name in names
-    )
-
-
-def _blocks(service: Service, assignment: ServiceAssignment, service_id: int) -> tuple[BlockFlow, ...]:
-    flows = block_flows(service, assignment, service_id=service_id)
-    return tuple(BlockFlow(flow, rule, service.backends[rule.owner]) for flow, rule in flows)
+def _unnamed(program: ServiceProgram, owner: Owner) -> Backend:
+    """Return a backend that the config lacks, with the name of its next hop."""
+    return Backend(owner, program.hop(owner), Fraction(0))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from xenoovs.compile.assign import ServiceAssignment
+from xenoovs.compile.program import ServiceProgram
 from xenoovs.model.address import Family
-from xenoovs.model.service import Service
 from xenoovs.partition.analyse import BitReport, analyse
 from xenoovs.partition.suggest import Suggestion, suggest
 
@@ -51,10 +51,10 @@ class Spread:
         return not self.bits.depths or self.bits.depths[-1].selected <= _BY_CHANCE * self.bits.depths[-1].ideal
 
 
-def check_spread(service: Service, assignment: ServiceAssignment, family: Family, load: Mapping[int, int]) -> Spread:
+def check_spread(made: ServiceProgram, family: Family, load: Mapping[int, int]) -> Spread:
     """`load`: what each client has sent, of which some must be. Raises ValueError where there is none."""
-    chosen = service.key.positions
-    positions = (chosen or tuple(range(assignment.width)))[: assignment.width]
+    service, width = made.service, made.decision.active.depth
+    positions = (service.key.positions or tuple(range(width)))[:width]
     found = analyse(load, positions)
     unusable = IPV6_NOT_USABLE if family is Family.IPV6 else ()
     candidates = (position for position in range(family.bits) if position not in unusable)
@@ -64,24 +64,24 @@ def check_spread(service: Service, assignment: ServiceAssignment, family: Family
         len(load),
         sum(load.values()),
         positions,
-        _backends(service, assignment, load),
+        _backends(made, load),
         found,
         None,
     )
     return spread if spread.is_by_chance else replace(spread, suggestion=suggest(load, positions, candidates))
 
 
-def _backends(service: Service, assignment: ServiceAssignment, load: Mapping[int, int]) -> tuple[BackendSpread, ...]:
-    sums = [0] * len(service.backends)
-    by_mask: dict[int, dict[int, int]] = {}
-    for rule in assignment.rules:
-        by_mask.setdefault(rule.mask, {})[rule.value] = rule.owner
+def _backends(made: ServiceProgram, load: Mapping[int, int]) -> tuple[BackendSpread, ...]:
+    sums = Counter[str]()
+    by_mask = defaultdict[int, dict[int, str]](dict)
+    for block in made.blocks:
+        by_mask[block.rule.mask][block.rule.value] = block.backend.name
     for address, count in load.items():
         owner = next((o for mask, owners in by_mask.items() if (o := owners.get(address & mask)) is not None), None)
         if owner is not None:
             sums[owner] += count
-    total, weight = sum(load.values()), sum(service.weights)
+    total, weight = sum(load.values()), sum(made.service.weights)
     return tuple(
-        BackendSpread(backend.name, backend.weight / weight, space, Fraction(count, total))
-        for backend, space, count in zip(service.backends, assignment.shares, sums, strict=True)
+        BackendSpread(backend.name, backend.weight / weight, space, Fraction(sums[backend.name], total))
+        for backend, space in zip(made.service.backends, made.shares, strict=True)
     )

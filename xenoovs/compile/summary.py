@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
 from xenoovs.compile.hardware import hardware_entries, installed_entries, ways_by_service
-from xenoovs.compile.installed import InstalledAssignment, installed_assignment
-from xenoovs.compile.movement import Piece, blocks_by_service, moved, pieces, shares
+from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.compile.read import stage_number
+from xenoovs.decision.decide import tolerance_of
+from xenoovs.decision.decision import Decision, ServiceDecision
+from xenoovs.decision.difference import moved
+from xenoovs.decision.owners import next_hop_of
 from xenoovs.model.next_hop import NextHop
+from xenoovs.openflow.cookie import service_of
 from xenoovs.openflow.flow import Flow
 from xenoovs.partition.windows import Window, windows
 
@@ -28,10 +33,10 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BackendShare:
-    """One backend before and after, as shares of the key space. `wanted`: by weight; None: not in the config."""
+    """One backend before and after, as shares of the clients. `wanted`: by weight; None: not in the config."""
 
     name: str
-    hop: NextHop
+    hop: NextHop | None
     wanted: Fraction | None
     before: Fraction
     after: Fraction
@@ -58,115 +63,115 @@ class ServiceChange:
     out: tuple[str, ...] = ()
 
 
-def summarise(program: Program, observed: Iterable[Flow], *, same: Collection[int] = ()) -> Iterator[ServiceChange]:
-    """The services of the config in its order, then those that disappear; each when it is asked for.
+def summarise(
+    program: Program, before: Decision, observed: Iterable[Flow], *, same: Collection[int] = ()
+) -> Iterator[ServiceChange]:
+    """Yield the services of the config in its order, then those that disappear; each when it is asked for.
 
-    `same`: ids of services that are known to be as they should be; they are left out.
+    Args:
+        program: What the bridge is to have.
+        before: What `observed` says.
+        observed: The flows that the bridge has, of all services but `same`.
+        same: Ids of services that are known to be as they should be; they are left out.
     """
     seen = tuple(observed)
-    installed, ways = blocks_by_service(seen), ways_by_service(seen)
-    for service in program.services:
-        if service.service_id not in same:
-            blocks = installed.get(service.service_id, [])
-            yield _of_config(service, blocks, _entries(ways, service.service_id, blocks))
-    wanted = {service.service_id for service in program.services}
-    for service_id, flows in sorted(installed.items()):
-        if service_id not in wanted:
-            yield _removed(service_id, flows, _entries(ways, service_id, flows))
+    balance = defaultdict[int, list[Flow]](list)
+    for flow in seen:
+        if stage_number(flow) == Stage.BALANCE.value:
+            balance[service_of(flow.cookie)].append(flow)
+    ways, decided = ways_by_service(seen), dict(before.services)
+
+    def found(service_id: int) -> _Before:
+        flows = balance[service_id]
+        entries = installed_entries(ways.get(service_id, Counter()), flows)
+        return _Before(decided.get(service_id), len(flows), entries)
+
+    for made in program.services:
+        if made.service_id not in same:
+            yield _of_config(made, found(made.service_id))
+    for service_id in sorted(decided.keys() - {made.service_id for made in program.services}):
+        yield _removed(service_id, found(service_id))
 
 
-def _entries(ways: Mapping[int, Counter[int | None]], service_id: int, blocks: list[Flow]) -> int:
-    return installed_entries(ways[service_id], blocks) if blocks and service_id in ways else 0
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """One service on the bridge. blocks: how many flows balance it; entries: hardware entries predicted for them."""
+
+    decision: ServiceDecision | None
+    blocks: int
+    entries: int
+
+    @property
+    def shares(self) -> dict[str, Fraction]:
+        return {} if self.decision is None else self.decision.active.shares()
 
 
-def _of_config(service: ServiceProgram, installed: list[Flow], entries: int) -> ServiceChange:
-    desired = blocks_by_service(service.flows).get(service.service_id, [])
-    same = set(desired) == set(installed)
-    before = pieces(installed)
+def _of_config(made: ServiceProgram, before: _Before) -> ServiceChange:
+    was, blocks = before.decision, len(made.blocks)
+    same = was is not None and was.active == made.decision.active and before.blocks == blocks
+    is_served = was is not None and was.active.rows and not same
     return ServiceChange(
-        name=service.service.name,
-        service_id=service.service_id,
-        fate=Fate.SAME if same else Fate.CHANGED if installed else Fate.NEW,
-        backends=_backend_shares(service, shares(before), _desired_shares(service)),
-        moved=moved(before, pieces(desired)) if before and not same else Fraction(0),
-        blocks_before=len(installed),
-        blocks_after=len(desired),
-        hardware_entries_before=entries,
-        hardware_entries=hardware_entries(service),
-        least_moved=_least_moved(service, installed) if before and not same else Fraction(0),
-        out=tuple(service.service.backends[index].name for index in sorted(service.out)),
+        name=made.service.name,
+        service_id=made.service_id,
+        fate=Fate.SAME if same else Fate.NEW if was is None else Fate.CHANGED,
+        backends=_backend_shares(made, before.shares),
+        moved=moved(was, made.decision) if was is not None and is_served else Fraction(0),
+        blocks_before=before.blocks,
+        blocks_after=blocks,
+        hardware_entries_before=before.entries,
+        hardware_entries=hardware_entries(made),
+        least_moved=_least_moved(made, was) if was is not None and is_served else Fraction(0),
+        out=tuple(sorted(made.decision.ejected)),
     )
 
 
-def _least_moved(service: ServiceProgram, installed: list[Flow]) -> Fraction:
-    """Lower bound: what some have too much has to go, and what others miss has to come, less what nobody has."""
-    found = installed_assignment(installed, service.service.key)
-    if found is None:
-        return Fraction(0)
-    width = max(found.assignment.width, service.assignment.width)
-    held, unserved = _held(found, service, width)
-    bounds = list(zip(held, _windows(service, width), strict=True))
+def _least_moved(made: ServiceProgram, was: ServiceDecision) -> Fraction:
+    """Return the lower bound: surplus has to go, and what is missing has to come, less what nobody has."""
+    shares, width = was.active.shares(), max(was.active.depth, made.decision.active.depth)
+    held = [int(shares.get(backend.name, Fraction(0)) * (1 << width)) for backend in made.service.backends]
+    unserved = (1 << width) - int(sum(shares.values(), Fraction(0)) * (1 << width))
+    bounds = list(zip(held, _windows(made, width), strict=True))
     gone = (1 << width) - sum(held) - unserved
     over = gone + sum(max(0, units - hi) for units, (_, hi) in bounds)
     missing = sum(max(0, lo - units) for units, (lo, _) in bounds) - unserved
     return Fraction(max(over, missing, 0), 1 << width)
 
 
-def _held(found: InstalledAssignment, service: ServiceProgram, width: int) -> tuple[list[int], int]:
-    """Units of each backend of the config, and units that go nowhere."""
-    held, unserved = [0] * len(service.service.backends), 0
-    scale = 1 << (width - found.assignment.width)
-    owners = found.same_owners(service.service)
-    for units, owner, hop in zip(found.assignment.spaces(), owners, found.hops, strict=True):
-        if owner is not None:
-            held[owner] += units * scale
-        elif hop is None:
-            unserved += units * scale
-    return held, unserved
-
-
-def _windows(service: ServiceProgram, width: int) -> list[Window]:
-    """The units that each backend may have; what it has after the change is among them, whatever it took."""
-    weights = [0 if index in service.out else weight for index, weight in enumerate(service.service.weights)]
-    after = [units << (width - service.assignment.width) for units in service.assignment.units]
+def _windows(made: ServiceProgram, width: int) -> list[Window]:
+    """Return the units that each backend may have; what it has after the change is among them, whatever it took."""
+    ejected = made.decision.ejected
+    weights = [0 if backend.name in ejected else backend.weight for backend in made.service.backends]
     if not any(weights):
         return [Window(0, 0) for _ in weights]
-    allowed = windows(weights, width, service.assignment.tolerance)
+    allowed = windows(weights, width, tolerance_of(made.service))
+    after = [int(share * (1 << width)) for share in made.shares]
     return [Window(min(lo, units), max(hi, units)) for (lo, hi), units in zip(allowed, after, strict=True)]
 
 
-def _desired_shares(service: ServiceProgram) -> dict[NextHop, Fraction]:
-    backends = zip(service.service.backends, service.assignment.shares, strict=True)
-    return {backend.next_hop: share for backend, share in backends}
-
-
-def _backend_shares(
-    service: ServiceProgram, before: Mapping[NextHop, Fraction], after: Mapping[NextHop, Fraction]
-) -> tuple[BackendShare, ...]:
-    total = sum(service.service.weights, Fraction(0))
-    configured = {b.next_hop: b for b in service.service.backends}
+def _backend_shares(made: ServiceProgram, before: dict[str, Fraction]) -> tuple[BackendShare, ...]:
+    backends, total = made.service.backends, sum(made.service.weights, Fraction(0))
     rows = [
-        BackendShare(b.name, hop, b.weight / total, before.get(hop, Fraction(0)), after.get(hop, Fraction(0)))
-        for hop, b in configured.items()
+        BackendShare(one.name, one.next_hop, one.weight / total, before.get(one.name, Fraction(0)), share)
+        for one, share in zip(backends, made.shares, strict=True)
     ]
-    strangers = [_stranger(hop, share) for hop, share in sorted(before.items()) if hop not in configured]
-    return (*rows, *strangers)
+    others = before.keys() - {one.name for one in backends}
+    return (*rows, *(_not_configured(owner, before[owner]) for owner in sorted(others)))
 
 
-def _removed(service_id: int, flows: list[Flow], entries: int) -> ServiceChange:
-    before: tuple[Piece, ...] = pieces(flows)
+def _removed(service_id: int, before: _Before) -> ServiceChange:
     return ServiceChange(
         name=f"id {service_id:#x}",
         service_id=service_id,
         fate=Fate.REMOVED,
-        backends=tuple(_stranger(hop, share) for hop, share in sorted(shares(before).items())),
+        backends=tuple(_not_configured(owner, share) for owner, share in sorted(before.shares.items())),
         moved=Fraction(0),
-        blocks_before=len(flows),
+        blocks_before=before.blocks,
         blocks_after=0,
-        hardware_entries_before=entries,
+        hardware_entries_before=before.entries,
         hardware_entries=0,
     )
 
 
-def _stranger(hop: NextHop, share: Fraction) -> BackendShare:
-    return BackendShare("(not in the config)", hop, None, share, Fraction(0))
+def _not_configured(owner: str, share: Fraction) -> BackendShare:
+    hop = next_hop_of(owner, {})
+    return BackendShare(owner if hop is None else "(not in the config)", hop, None, share, Fraction(0))

@@ -14,7 +14,14 @@ from xenoovs.errors.agent import (
     TakenBack,
 )
 from xenoovs.errors.base import XenoovsError
-from xenoovs.errors.compiling import BudgetUnreachable, CompileError, FlowTaken, SimulateError, ToleranceUnreachable
+from xenoovs.errors.compiling import (
+    BudgetUnreachable,
+    CompileError,
+    DecisionMalformed,
+    FlowTaken,
+    SimulateError,
+    ToleranceUnreachable,
+)
 from xenoovs.errors.config import ConfigError, ConfigUnreadable, Finding
 from xenoovs.errors.controller import (
     CannotListen,
@@ -62,6 +69,7 @@ __all__ = [
     "CommandMissing",
     "CommandTimeout",
     "CompileError",
+    "DecisionMalformed",
     "ConfigError",
     "ConfigUnreadable",
     "ControllerTaken",

@@ -67,3 +67,11 @@ class SimulateError(XenoovsError):
     def __init__(self, *, flow: str, unknown: str) -> None:
         self.flow, self.unknown, self.commands = flow, unknown, ("ovs-appctl ofproto/trace",)
         super().__init__(f"{flow}: {unknown} cannot be simulated; ask the switch with `{self.commands[0]}`")
+
+
+class DecisionMalformed(XenoovsError):
+    """A document that is no decision. `path`: the key that is wrong."""
+
+    def __init__(self, *, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"not a decision: {path or 'document'}: {reason}; write one with `xenoovs decision -o json`")

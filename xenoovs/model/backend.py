@@ -15,7 +15,6 @@ class Backend:
 
     address: its own, at which health probes ask; no packet of a client is sent there.
     follows: it was given by its address alone: its MAC is found on its network; the next hop has none until then.
-    ramp:    0 < ramp <= 1, the part of its clients that it has by now, while it starts slowly; no config says this.
     """
 
     name: str
@@ -23,4 +22,3 @@ class Backend:
     weight: Fraction
     address: IPAddress | None = None
     follows: bool = False
-    ramp: Fraction = Fraction(1)

@@ -35,6 +35,10 @@ class BlockKey:
         listed = MAX_KEY_BITS if self.positions is None else len(self.positions)
         return listed if self.width is None else min(self.width, listed)
 
+    def agrees(self, other: BlockKey) -> bool:
+        """Return whether a block of either key is the same clients under both."""
+        return (self.field, self.positions) == (other.field, other.positions)
+
 
 LOW_SOURCE_BITS = BlockKey()
 """The key of a service that names none."""

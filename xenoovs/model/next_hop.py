@@ -27,6 +27,11 @@ class Direct:
         """The ports of the bridge that packets to it leave by."""
         return (self.port,)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether packets can be sent there: its address was configured, or found."""
+        return self.mac != UNKNOWN_MAC
+
     def __str__(self) -> str:
         return f"{self.mac}@{self.port}"
 
@@ -57,6 +62,6 @@ def with_mac(hop: NextHop, mac: Mac) -> NextHop:
     return Direct(mac, hop.port)
 
 
-def mac_and_port(hop: NextHop) -> tuple[str, str]:
-    """Return what the columns MAC and PORT show."""
-    return str(hop.mac), hop.port
+def mac_and_port(hop: NextHop | None) -> tuple[str, str]:
+    """Return what the columns MAC and PORT show; `-` for a hop that is not known."""
+    return ("-", "-") if hop is None else (str(hop.mac), hop.port)

@@ -9,12 +9,13 @@ OWNER = 0x786F
 
 OWNER_MASK = 0xFFFF << 48
 
+_SERVICE_MASK = 0xFFFFFFFF
+
 LEASE_OWNER, ANSWER_OWNER = 0x786C, 0x786E
 """ASCII "xl" and "xn": flows that a controller of xenoovs keeps beside the program while it runs (controller/keeper.py,
 controller/answers.py). No program has them; nothing of theirs touches the packets of a service."""
 
-
-FAMILY, FAMILY_MASK = 0x786C << 48, 0xFFFC << 48
+_FAMILY, _FAMILY_MASK = 0x786C << 48, 0xFFFC << 48
 """All owners that are xenoovs: ASCII "xl" to "xo"."""
 
 
@@ -30,6 +31,45 @@ class Cookie:
         return OWNER << 48 | self.generation << 40 | self.stage << 32 | self.service
 
 
+@dataclass(frozen=True, slots=True)
+class CookieMask:
+    """The cookies that have `value` in the bits of `mask`: a switch selects flows so (OpenFlow 1.4.0, 7.3.5.2)."""
+
+    value: int
+    mask: int
+
+    def __contains__(self, cookie: int) -> bool:
+        return cookie & self.mask == self.value
+
+
+Cookies = tuple[CookieMask, ...]
+"""Disjoint masks, so that no flow is listed twice."""
+
+OURS: Cookies = (CookieMask(OWNER << 48, OWNER_MASK),)
+
+
+def all_but(excluded: CookieMask, *, among: CookieMask) -> Cookies:
+    """Return the cookies of `among` without those of `excluded`, which is a part of it.
+
+    OpenFlow has no negated filter: there is one mask for each bit by which a cookie can differ from `excluded`.
+    """
+    found, mask = [], among.mask
+    for bit in (1 << position for position in reversed(range(64))):
+        if excluded.mask & ~among.mask & bit:
+            mask |= bit
+            found.append(CookieMask(excluded.value & mask ^ bit, mask))
+    return tuple(found)
+
+
+FOREIGN = all_but(CookieMask(_FAMILY, _FAMILY_MASK), among=CookieMask(0, 0))
+"""The cookies of others, as `is_foreign` tells them."""
+
+
+def of_service(service_id: int, *, among: Cookies = OURS) -> Cookies:
+    """Return the cookies of one service among others."""
+    return tuple(CookieMask(each.value | service_id, each.mask | _SERVICE_MASK) for each in among)
+
+
 def is_ours(value: int) -> bool:
     """Whether a cookie is of xenoovs."""
     return value & OWNER_MASK == OWNER << 48
@@ -37,16 +77,16 @@ def is_ours(value: int) -> bool:
 
 def is_foreign(value: int) -> bool:
     """Whether a cookie is of somebody else: neither of the program nor of what a controller keeps beside it."""
-    return value & FAMILY_MASK != FAMILY
+    return value & _FAMILY_MASK != _FAMILY
 
 
 def decode_cookie(value: int) -> Cookie | None:
     """The parts of a cookie of ours; None for a cookie of somebody else."""
     if not is_ours(value):
         return None
-    return Cookie(value >> 40 & 0xFF, value >> 32 & 0xFF, value & 0xFFFFFFFF)
+    return Cookie(value >> 40 & 0xFF, value >> 32 & 0xFF, service_of(value))
 
 
 def service_of(value: int) -> int:
     """The service id in a cookie of ours; 0: of no service."""
-    return value & 0xFFFFFFFF
+    return value & _SERVICE_MASK

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -108,11 +108,44 @@ class Switch(Protocol):
         """The text of `ofproto/trace`; `flow`: as ovs-ofctl(8) writes a match. Raises BridgeMissing."""
 
 
-def require_ports(switch: Switch, bridge: str, ports: Iterable[str], *, datapath_id: int | None = None) -> BridgeState:
-    """The state of a bridge that has all `ports`, each of which a flow can name.
+@dataclass(frozen=True, slots=True)
+class PortCheck:
+    """Ports that a config needs, compared with a bridge.
 
-    `datapath_id`: the one that it has to have; None: any. Raises BridgeMissing, OtherDatapath, PortsMissing (which
-    tells the bridges where the ports are), UnusablePorts.
+    Attributes:
+        state: The bridge.
+        missing: Ports that it lacks, each with the bridge that has it, or None.
+        unusable: Ports that no flow can name, with the reason.
+    """
+
+    state: BridgeState
+    missing: Mapping[str, str | None]
+    unusable: Mapping[str, str]
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Every port that cannot be used, with the reason."""
+        return {name: "is not on the bridge" for name in self.missing} | dict(self.unusable)
+
+    def require(self) -> BridgeState:
+        """Return the bridge. Raises PortsMissing, which names the bridges that have the ports, or UnusablePorts."""
+        bridge = self.state.name
+        if self.missing:
+            raise PortsMissing(bridge=bridge, elsewhere=dict(self.missing))
+        if self.unusable:
+            commands = tuple(command for name in self.unusable if (command := _look(name)) in self.unusable[name])
+            raise UnusablePorts(bridge=bridge, reasons=dict(self.unusable), commands=commands)
+        return self.state
+
+
+def check_ports(switch: Switch, bridge: str, ports: Iterable[str], *, datapath_id: int | None = None) -> PortCheck:
+    """Compare the ports that flows will name with a bridge.
+
+    Args:
+        datapath_id: The one that the bridge has to have; None: any.
+
+    Raises:
+        BridgeMissing, OtherDatapath, SwitchError.
     """
     states = switch.bridges()
     state = next((candidate for candidate in states if candidate.name == bridge), None)
@@ -121,14 +154,14 @@ def require_ports(switch: Switch, bridge: str, ports: Iterable[str], *, datapath
     if datapath_id is not None and state.datapath_id != f"{datapath_id:016x}":
         raise OtherDatapath(bridge=bridge, wanted=f"{datapath_id:016x}", found=state.datapath_id)
     wanted = sorted(set(ports) - {LOCAL})
-    missing = [name for name in wanted if state.port(name) is None]
-    if missing:
-        raise PortsMissing(bridge=bridge, elsewhere={name: _home(states, name) for name in missing})
-    reasons = {name: reason for name in wanted if (reason := _unusable(state, name)) is not None}
-    if reasons:
-        commands = tuple(command for name in reasons if (command := _look(name)) in reasons[name])
-        raise UnusablePorts(bridge=bridge, reasons=reasons, commands=commands)
-    return state
+    missing = {name: _home(states, name) for name in wanted if state.port(name) is None}
+    unusable = {name: why for name in wanted if name not in missing and (why := _unusable(state, name)) is not None}
+    return PortCheck(state, missing, unusable)
+
+
+def require_ports(switch: Switch, bridge: str, ports: Iterable[str], *, datapath_id: int | None = None) -> BridgeState:
+    """Return a bridge that has all `ports`, each of which a flow can name. Raises as `check_ports` and `require`."""
+    return check_ports(switch, bridge, ports, datapath_id=datapath_id).require()
 
 
 def _home(states: Iterable[BridgeState], port: str) -> str | None:

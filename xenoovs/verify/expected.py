@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xenoovs.compile.key import key_of
-from xenoovs.compile.movement import is_pinned
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.field import Field
@@ -61,18 +60,17 @@ def _expected_service(service: ServiceProgram) -> ExpectedService:
 def _blocks(service: ServiceProgram) -> Iterator[ExpectedBlock]:
     # Connections that were opened during a drain may be with any backend that the block was to go to.
     backends = {backend.next_hop for backend in service.service.backends}
-    all_hops = tuple(sorted(backends | {pin.old for pin in service.pins}))
+    all_hops = tuple(sorted(backends | {service.hop(move.old) for move in service.moves}))
     for block in service.blocks:
         eth_type = eth_type_of(block.flow.match)
-        is_moving = is_pinned(block.flow)
         yield ExpectedBlock(
             service=service.service.name,
             backend=block.backend.name,
             flow=block.flow,
             eth_type=eth_type,
             key=key_of(block.flow, service.service.key.field),
-            hops=all_hops if is_moving else (block.backend.next_hop,),
-            is_moving=is_moving,
+            hops=all_hops if block.move is not None else (block.backend.next_hop,),
+            is_moving=block.move is not None,
         )
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from xenoovs.compile.draining import Draining, drains_of
-from xenoovs.compile.holding import is_in_pin, is_learned
-from xenoovs.compile.movement import is_pinned
+from xenoovs.compile.drains import Draining, Times, drains_of
 from xenoovs.compile.next_hop import hop_of
+from xenoovs.compile.pipeline import TO_PIN
 from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.compile.read import is_in_pin, is_learned
 from xenoovs.model.backend import Backend
 from xenoovs.openflow.cookie import service_of
 from xenoovs.openflow.flow import FlowKey, ObservedFlow
@@ -60,7 +60,7 @@ def traffic_report(program: Program, observed: Iterable[ObservedFlow]) -> Traffi
     missing = missing_flows(program, each_seen)
     foreign = sum(key not in wanted and not is_learned(each.flow) for key, each in seen.items())
     rows = tuple(row for service in program.services for row in _service_rows(service, seen))
-    return TrafficReport(rows, missing, foreign, drains_of(program, each_seen))
+    return TrafficReport(rows, missing, foreign, drains_of(program, each_seen, Times()))
 
 
 def missing_flows(program: Program, observed: Iterable[ObservedFlow]) -> int:
@@ -89,7 +89,7 @@ def _service_rows(service: ServiceProgram, seen: dict[FlowKey, ObservedFlow]) ->
             bytes=sum(flow.bytes for flow in counted[backend]),
             seen=Fraction(sum(flow.packets for flow in counted[backend]), packets) if packets else None,
         )
-        for backend, share in zip(service.service.backends, service.assignment.shares, strict=True)
+        for backend, share in zip(service.service.backends, service.shares, strict=True)
     ]
 
 
@@ -99,8 +99,8 @@ def _counted(
     """The flows that tell what each backend gets: of a block that moves those behind it, by where they lead."""
     found = defaultdict[Backend, list[ObservedFlow]](list)
     for backend, flows in installed.items():
-        found[backend] += [each for each in flows if not is_pinned(each.flow)]
-    if service.pins:
+        found[backend] += [each for each in flows if each.flow.actions != TO_PIN]
+    if service.moves:
         hops = {backend.next_hop: backend for backend in service.service.backends}
         for each in seen.values():
             is_mine = service_of(each.flow.cookie) == service.service_id and is_in_pin(each.flow)

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xenoovs.compile.assign import BlockRule
-from xenoovs.compile.key import key_match
+from xenoovs.compile.key import BlockRule, key_match
 from xenoovs.compile.matching import family_is
 from xenoovs.compile.next_hop import deliver, rewrites
 from xenoovs.compile.pipeline import (

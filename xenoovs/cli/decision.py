@@ -1,0 +1,142 @@
+"""`xenoovs decision`: which backend has which clients, as a value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from xenoovs.cli.options import Output, bridge_command, load_resolved, reach
+from xenoovs.cli.output import percent, print_json, print_table
+from xenoovs.errors.words import counted
+
+if TYPE_CHECKING:
+    from xenoovs.decision.decision import Decision
+    from xenoovs.decision.difference import ServiceDifference
+    from xenoovs.decision.transition import Transition
+    from xenoovs.model.balancer import Balancer
+
+INSTALLED = "installed"
+_SHIFTS_SHOWN = 20
+
+
+@bridge_command("decision")
+@click.option("--installed", is_flag=True, help="Read the decision from the flows of the bridge.")
+@click.option("--offline", is_flag=True, help="Ask no switch: the decision for a bridge without flows.")
+@click.option(
+    "--diff",
+    "other",
+    metavar="OTHER",
+    help="Compare with OTHER: `installed`, or a file that -o json has written; `-` reads standard input.",
+)
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    config: Path,
+    *,
+    db: str | None,
+    lab: str | None,
+    installed: bool,
+    offline: bool,
+    other: str | None,
+    output: Output,
+) -> None:
+    """Show which backend has which clients by the config FILE, and who serves them now.
+
+    HOME is the share of the clients that the weights give a backend, ACTIVE the share that it serves now: clients of an
+    ejected backend are with others. Two bridges with the same decision send every client to the same backend.
+
+    With --diff the exit status is 2 where some client has another backend.
+    """
+    from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
+    from xenoovs.compile.of_config import compile_config
+    from xenoovs.decision.difference import compare
+    from xenoovs.decision.document import decision_document
+    from xenoovs.decision.transition import Transition
+    from xenoovs.engine.engine import Engine
+    from xenoovs.engine.step import Options as How
+    from xenoovs.model.ids import service_ids
+
+    if offline and (installed or other == INSTALLED):
+        raise click.UsageError("--offline reads no bridge: leave it out to see what is installed.")
+    balancer = load_resolved(config)
+    ids = service_ids(service.claim for service in balancer.services)
+    names = {ids[service.claim]: service.name for service in balancer.services}
+    engine = None if offline else Engine(reach(db, lab))
+    if engine is None:
+        decision, transition = compile_config(balancer).decision, Transition()
+    elif installed:
+        decision, transition = engine.decision(balancer)
+    else:
+        target = engine.plan(balancer, How(partial=True)).target
+        decision, transition = target.decision, target.transition
+    if other is None:
+        if output is Output.JSON:
+            print_json(decision_document(decision, names))
+        else:
+            _show(balancer, names, decision, transition)
+        return
+    before = engine.decision(balancer)[0] if engine is not None and other == INSTALLED else _load(other)
+    differences = compare(before, decision)
+    if output is Output.JSON:
+        print_json({"services": [_document(each, names) for each in differences]})
+    else:
+        _show_differences(differences, names)
+    context.exit(EXIT_DIFFERS if any(each.share for each in differences) else EXIT_OK)
+
+
+def _load(path: str) -> Decision:
+    """Raises DecisionMalformed, OSError."""
+    from xenoovs.cli.recorded import read_text
+    from xenoovs.decision.document import parse_decision
+    from xenoovs.errors import DecisionMalformed
+
+    try:
+        return parse_decision(json.loads(read_text(Path(path))))
+    except (ValueError, RecursionError) as error:
+        raise DecisionMalformed(path=path, reason=f"no JSON: {error}") from None
+
+
+def _show(balancer: Balancer, names: dict[int, str], decision: Decision, transition: Transition) -> None:
+    moving = dict(transition.services)
+    rows = []
+    for service_id, service in decision.services:
+        home, active = service.home.shares(), service.active.shares()
+        configured = [b.name for s in balancer.services if s.name == names.get(service_id) for b in s.backends]
+        others = sorted((home.keys() | active.keys()) - set(configured))
+        for owner in (*configured, *others):
+            blocks = sum(name == owner for _, name in service.active.rows)
+            leaving = sum(move.old == owner for move in moving.get(service_id, ()))
+            row = [percent(home.get(owner, 0.0)), percent(active.get(owner, 0.0)), str(blocks), str(leaving)]
+            rows.append([names.get(service_id, f"id {service_id:#x}"), owner, *row])
+    print_table(["SERVICE", "BACKEND", "HOME", "ACTIVE", "BLOCKS", "DRAINING"], rows, right=range(2, 6))
+
+
+def _show_differences(differences: Iterable[ServiceDifference], names: dict[int, str]) -> None:
+    found = [each for each in differences if each.share]
+    if not found:
+        click.echo("the decisions agree on every client")
+        return
+    for each in found:
+        click.echo(f"service {_name(each, names)}: {percent(each.share)} of its clients have another backend")
+        rows = [[f"  {s.old or 'none'}", s.new or "none", percent(s.share)] for s in each.shifts[:_SHIFTS_SHOWN]]
+        print_table(["  FROM", "TO", "CLIENTS"], rows, right=(2,))
+        if (left := len(each.shifts) - _SHIFTS_SHOWN) > 0:
+            click.echo(f"  ... and {counted(left, 'more pair')}; -o json has them all")
+
+
+def _document(difference: ServiceDifference, names: dict[int, str]) -> dict[str, object]:
+    return {
+        "id": f"{difference.service_id:#010x}",
+        "name": names.get(difference.service_id),
+        "clients": float(difference.share),
+        "shifts": [{"from": s.old, "to": s.new, "clients": float(s.share)} for s in difference.shifts],
+    }
+
+
+def _name(difference: ServiceDifference, names: dict[int, str]) -> str:
+    return names.get(difference.service_id, f"id {difference.service_id:#x}")

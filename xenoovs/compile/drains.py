@@ -1,0 +1,181 @@
+"""Drains as the counters of a switch show them: how far they are, which blocks are quiet, and what they cost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+from xenoovs.compile.key import block_of, key_bits
+from xenoovs.compile.next_hop import hop_of
+from xenoovs.compile.pipeline import Stage
+from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
+from xenoovs.compile.read import is_learned, learns, stage_number
+from xenoovs.datapath.megaflow import MAX_IDLE_S
+from xenoovs.decision.advance import SETTLE_S, BlockId
+from xenoovs.decision.blocks import Space
+from xenoovs.decision.transition import Phase
+from xenoovs.model.next_hop import NextHop
+from xenoovs.model.service import Protocol
+from xenoovs.openflow.cookie import service_of
+from xenoovs.openflow.flow import Flow, ObservedFlow
+from xenoovs.partition.block import MAX_WIDTH
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """The moving blocks of one service.
+
+    Attributes:
+        ways: Pairs of old and new owner, sorted. Both are the same for blocks that came back before they had moved:
+            some connections were opened elsewhere meanwhile.
+        left_s: Until the last of them has moved, at the latest.
+        is_settling: Whether new connections of some of them still go to the old backend.
+        settles_s: Until all new connections go to the new backends; no longer than `left_s`.
+        connections: How many connections were opened to new backends since.
+        entries: Estimate of the hardware entries that connections take beside one for each block.
+    """
+
+    service: str
+    ways: tuple[tuple[str, str], ...]
+    blocks: int
+    left_s: float
+    is_settling: bool = False
+    settles_s: float = 0.0
+    connections: int = 0
+    entries: int = 0
+
+    @property
+    def old(self) -> tuple[str, ...]:
+        """Who has open connections, sorted."""
+        return tuple(sorted({old for old, _ in self.ways}))
+
+    @property
+    def new(self) -> tuple[str, ...]:
+        """Who gets the clients, sorted."""
+        return tuple(sorted({new for _, new in self.ways}))
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The clock of the moves, and two settings of Open vSwitch.
+
+    Attributes:
+        settle_s: How long blocks settle there.
+        idle_s: How long a megaflow stays after its last packet.
+    """
+
+    now_s: float = 0.0
+    settle_s: float = SETTLE_S
+    idle_s: float = MAX_IDLE_S
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """Since when the old backend of each moving block has had no packets. since: packets until then, and the time."""
+
+    since: Mapping[BlockId, tuple[int, float]] = field(default_factory=dict)
+
+    def after(self, packets: Mapping[BlockId, int], *, now_s: float) -> Quiet:
+        """Return what is known after `packets` (of `old_packets`) were counted."""
+        found = {}
+        for block, count in packets.items():
+            before, since_s = self.since.get(block, (-1, now_s))
+            found[block] = (count, since_s if count == before else now_s)
+        return Quiet(found)
+
+    def blocks(self, program: Program, *, now_s: float) -> frozenset[BlockId]:
+        """Return the blocks that have been quiet for as long as their service asks."""
+        rest_s = {made.service_id: made.service.drain.rest_ms / 1000 for made in program.services}
+        known = ((block, since_s) for block, (_, since_s) in self.since.items() if block[0] in rest_s)
+        return frozenset(block for block, since_s in known if now_s - since_s >= rest_s[block[0]])
+
+
+def drains_of(program: Program, observed: Iterable[ObservedFlow], times: Times) -> tuple[Draining, ...]:
+    """Return the drains of a program, in the order of its services. `observed`: flows of the switch with counters."""
+    if not any(made.moves for made in program.services):
+        return ()
+    seen = tuple(observed)
+    return tuple(_draining(made, seen, times) for made in program.services if made.moves)
+
+
+def old_packets(program: Program, observed: Iterable[ObservedFlow]) -> dict[BlockId, int]:
+    """Return how many packets of each moving block others than its new backend got since the move began."""
+    found = dict[BlockId, int]()
+    seen = tuple(observed)
+    for made in program.services:
+        moving = _Moving(made)
+        for each in seen if made.moves else ():
+            stage = stage_number(each.flow)
+            if service_of(each.flow.cookie) != made.service_id or stage not in (Stage.PIN.value, Stage.LEARNED.value):
+                continue
+            block = moving.at(each.flow)
+            if block is not None and block.move is not None:
+                key = made.service_id, block.move.block
+                is_old = not learns(each.flow) if stage == Stage.PIN.value else not moving.is_to_new(each.flow, block)
+                found[key] = found.get(key, 0) + each.packets * is_old
+    return found
+
+
+def leftover(program: Program, learned: Iterable[Flow], dead: Mapping[int, frozenset[NextHop]]) -> tuple[Flow, ...]:
+    """Return the learned flows that have to go: of services without a drain, and to next hops that are `dead`."""
+    draining = {made.service_id for made in program.services if made.moves}
+    found = ((service_of(flow.cookie), flow) for flow in learned)
+    return tuple(flow for i, flow in found if i not in draining or hop_of(flow.actions) in dead.get(i, frozenset()))
+
+
+class _Moving:
+    """The moving blocks of one service, found by the flows of their packets."""
+
+    def __init__(self, made: ServiceProgram) -> None:
+        self._made = made
+        self._by_mask = defaultdict[int, dict[int, BlockFlow]](dict)
+        for block in made.blocks:
+            if block.move is not None:
+                self._by_mask[block.rule.mask][block.rule.value] = block
+
+    def at(self, flow: Flow) -> BlockFlow | None:
+        """Return the block whose packets a flow is for."""
+        value, mask = key_bits(flow)
+        found = (at.get(value & known) for known, at in self._by_mask.items() if not known & ~mask)
+        return next((block for block in found if block is not None), None)
+
+    def is_to_new(self, flow: Flow, block: BlockFlow) -> bool:
+        return hop_of(flow.actions) == self._made.hop(block.backend.name)
+
+
+def _draining(made: ServiceProgram, seen: tuple[ObservedFlow, ...], times: Times) -> Draining:
+    begun = [times.now_s - move.since_s for move in made.moves]
+    settling = [times.now_s - move.since_s for move in made.moves if move.phase is Phase.SETTLING]
+    left_s = max(0.0, made.service.drain.timeout_ms / 1000 - min(begun))
+    moving = _Moving(made)
+    learned = (each.flow for each in seen if is_learned(each.flow))
+    mine = ((flow, moving.at(flow)) for flow in learned if service_of(flow.cookie) == made.service_id)
+    return Draining(
+        made.service.name,
+        ways=tuple(sorted({(b.move.old, b.backend.name) for b in made.blocks if b.move is not None})),
+        blocks=len(made.moves),
+        left_s=left_s,
+        is_settling=bool(settling),
+        settles_s=min(left_s, max(0.0, times.settle_s - min(settling, default=times.settle_s))),
+        connections=sum(block is not None and moving.is_to_new(flow, block) for flow, block in mine),
+        entries=ceil(sum(_rates(made, seen)) * times.idle_s),
+    )
+
+
+def _rates(made: ServiceProgram, seen: Iterable[ObservedFlow]) -> Iterator[float]:
+    """Yield packets per second of the blocks that meet moving ones: each connection with an entry has sent one."""
+    if made.service.claim.protocol not in (None, Protocol.TCP):
+        return
+    moving = Space(MAX_WIDTH, ((move.block, "moving") for move in made.moves))
+    for each in seen:
+        is_block = stage_number(each.flow) == Stage.BALANCE.value and service_of(each.flow.cookie) == made.service_id
+        if not is_block or not each.duration_s:
+            continue
+        try:
+            block = block_of(*key_bits(each.flow), made.service.key)
+        except ValueError:
+            continue
+        if any(owner for _, _, owner in moving.parts(block.start(MAX_WIDTH), block.size(MAX_WIDTH))):
+            yield each.packets / each.duration_s

@@ -1,0 +1,174 @@
+"""The way back from flows to the decision that they encode: the one place that reads meaning out of flows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from xenoovs.compile.key import block_of, infer_key, key_bits
+from xenoovs.compile.next_hop import hop_of
+from xenoovs.compile.pipeline import OUTPUT_PORT, TO_PIN, Stage
+from xenoovs.decision.blocks import Blocks, Owner, Row
+from xenoovs.decision.decision import Decision, ServiceDecision
+from xenoovs.decision.owners import next_hops, owner_of
+from xenoovs.decision.transition import Move, Phase, Transition
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.ids import service_ids
+from xenoovs.model.next_hop import NextHop
+from xenoovs.model.service import Protocol, Service
+from xenoovs.openflow.action import Learn, Output, SetField
+from xenoovs.openflow.cookie import decode_cookie
+from xenoovs.openflow.field import Field
+from xenoovs.openflow.flow import Flow, ObservedFlow
+from xenoovs.partition.block import MAX_WIDTH, Block
+
+_STAGES = (Stage.BALANCE, Stage.PIN, Stage.PLANNED, Stage.NEXT)
+
+
+def read(observed: Iterable[ObservedFlow], balancer: Balancer, *, now_s: float = 0.0) -> tuple[Decision, Transition]:
+    """Return what the flows of a switch say: `read(compile(decision, transition)) == (decision, transition)`.
+
+    Flows that others changed or deleted leave clients without an owner; flows that are no blocks are passed over. A
+    service that the config lacks is read with next hops as owners.
+
+    Args:
+        observed: Flows with their ages; those of others are passed over.
+        balancer: The config whose backends are the owners.
+        now_s: The time that ages are counted from, on the clock of the transition.
+    """
+    ids = service_ids(service.claim for service in balancer.services)
+    services = {ids[service.claim]: service for service in balancer.services}
+    decided, moving = dict[int, ServiceDecision](), dict[int, tuple[Move, ...]]()
+    for service_id, stages in _by_service(observed).items():
+        reader = _Reader(stages, services.get(service_id), now_s)
+        found = reader.decision()
+        if found is not None:
+            decided[service_id], moving[service_id] = found, tuple(reader.moves())
+    return Decision.of(decided), Transition.of(moving)
+
+
+def stage_number(flow: Flow) -> int | None:
+    """Return the stage in the cookie; None for a flow of others."""
+    cookie = decode_cookie(flow.cookie)
+    return None if cookie is None else cookie.stage
+
+
+def is_learned(flow: Flow) -> bool:
+    """Return whether Open vSwitch added the flow itself for a connection."""
+    return stage_number(flow) == Stage.LEARNED.value
+
+
+def is_in_pin(flow: Flow) -> bool:
+    """Return whether packets of moving blocks meet the flow."""
+    return stage_number(flow) in (Stage.PIN.value, Stage.LEARNED.value)
+
+
+def is_of_drain(flow: Flow) -> bool:
+    """Return whether the flow is there because blocks move."""
+    return stage_number(flow) in (Stage.PIN.value, Stage.NEXT.value, Stage.LEARNED.value)
+
+
+def learns(flow: Flow) -> bool:
+    """Return whether packets of a flow make Open vSwitch add one for their connection."""
+    return any(isinstance(action, Learn) for action in flow.actions)
+
+
+def drain_ports(observed: Iterable[ObservedFlow]) -> Mapping[str, int]:
+    """Return the ports that flows of drains name, with their OpenFlow numbers; 0 where no flow has the number."""
+    found: dict[str, int] = {}
+    for each in observed:
+        if stage_number(each.flow) in (Stage.PIN.value, Stage.NEXT.value):
+            actions = each.flow.actions
+            numbers = [a.value for a in actions if isinstance(a, SetField) and a.field is OUTPUT_PORT]
+            for name in (action.port for action in actions if isinstance(action, Output)):
+                found[name] = numbers[0] if numbers else found.get(name, 0)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _BlockFlow:
+    block: Block
+    seen: ObservedFlow
+
+    @property
+    def hop(self) -> NextHop | None:
+        return hop_of(self.seen.flow.actions)
+
+
+class _Reader:
+    """The flows of one service."""
+
+    def __init__(self, stages: Mapping[Stage, list[ObservedFlow]], service: Service | None, now_s: float) -> None:
+        self._now_s = now_s
+        self._learns = service is None or service.claim.protocol in (None, Protocol.TCP)
+        masks = (key_bits(each.flow)[1] for stage in stages.values() for each in stage)
+        self._key = infer_key(masks) if service is None else service.key
+        hops = {} if service is None else next_hops(service)
+        self._owners: Mapping[NextHop, Owner] = {hop: name for name, hop in hops.items()}
+        self._stages = {stage: list(self._blocks(stages.get(stage, ()))) for stage in _STAGES}
+        self._later = {each.block: each for each in self._stages[Stage.NEXT]}
+
+    def decision(self) -> ServiceDecision | None:
+        """Return None where no flow is a block of the key."""
+        rows = [row for each in self._stages[Stage.BALANCE] if (row := self._row(each.block, self._new(each)))]
+        planned = [row for each in self._stages[Stage.PLANNED] if (row := self._row(each.block, each.hop))]
+        if not self._stages[Stage.BALANCE] and not planned:
+            return None
+        active = Blocks.of(rows)
+        return ServiceDecision(self._key, Blocks.of(planned).over(active), active)
+
+    def moves(self) -> Iterator[Move]:
+        """Yield the blocks on their way whose old owner is known."""
+        opens = {each.block: each for each in self._stages[Stage.PIN] if learns(each.seen.flow)}
+        stays = {each.block: each for each in self._stages[Stage.PIN] if not learns(each.seen.flow)}
+        for each in self._stages[Stage.BALANCE]:
+            later, stay = self._later.get(each.block), stays.get(each.block)
+            if each.seen.flow.actions != TO_PIN or later is None or stay is None or stay.hop is None:
+                continue
+            new_connections = opens.get(each.block)
+            is_open = not self._learns if new_connections is None else new_connections.hop == later.hop
+            since_s = self._now_s - later.seen.duration_s
+            phase = Phase.OPEN if is_open else Phase.SETTLING
+            yield Move(each.block, owner_of(stay.hop, self._owners), since_s, phase)
+
+    def _new(self, each: _BlockFlow) -> NextHop | None:
+        if each.seen.flow.actions != TO_PIN:
+            return each.hop
+        later = self._later.get(each.block)
+        return None if later is None else later.hop
+
+    def _row(self, block: Block, hop: NextHop | None) -> Row | None:
+        return None if hop is None else (block, owner_of(hop, self._owners))
+
+    def _blocks(self, flows: Iterable[ObservedFlow]) -> Iterator[_BlockFlow]:
+        """Yield the flows that are blocks of the key, those that win last. Of two IP families, the first counts."""
+        found = sorted(flows, key=lambda each: each.flow.priority)
+        first = min((_family(each.flow) for each in found), default=0)
+        for each in found:
+            if _family(each.flow) == first and (block := self._block(each.flow)) is not None:
+                yield _BlockFlow(block, each)
+
+    def _block(self, flow: Flow) -> Block | None:
+        value, mask = key_bits(flow)
+        if mask.bit_count() > MAX_WIDTH:
+            return None
+        try:
+            return block_of(value, mask, self._key)
+        except ValueError:
+            return None
+
+
+def _by_service(observed: Iterable[ObservedFlow]) -> dict[int, dict[Stage, list[ObservedFlow]]]:
+    stages = {stage.value: stage for stage in _STAGES}
+    found = defaultdict[int, dict[Stage, list[ObservedFlow]]](lambda: defaultdict(list))
+    for each in observed:
+        cookie = decode_cookie(each.flow.cookie)
+        if cookie is not None and cookie.service and (stage := stages.get(cookie.stage)) is not None:
+            found[cookie.service][stage].append(each)
+    return found
+
+
+def _family(flow: Flow) -> int:
+    dl_type = flow.match.get(Field.DL_TYPE)
+    return 0 if dl_type is None else dl_type.value

@@ -1,0 +1,153 @@
+"""Drains from one moment to the next: which blocks keep their open connections with the old backend, and how long.
+
+A block begins to move when its owner in the active assignment changes. It settles first: new connections stay with the
+old backend until Open vSwitch has revalidated all megaflows. Then it is open: new connections go to the new backend. It
+has moved when its time is over, or when the old backend has no traffic of it left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from xenoovs.decision.blocks import Blocks, Owner, Space, block_at
+from xenoovs.decision.decision import Decision
+from xenoovs.decision.desired import DesiredState
+from xenoovs.decision.owners import next_hop_of, next_hops
+from xenoovs.decision.transition import Move, Phase, Transition, split
+from xenoovs.model.drain import DrainMode
+from xenoovs.model.ids import service_ids
+from xenoovs.model.service import Protocol, Service
+from xenoovs.partition.block import Block
+
+BlockId = tuple[int, Block]
+"""A service id and one of its blocks."""
+
+SETTLE_S = 2.0
+"""Until Open vSwitch has revalidated all megaflows: four times max-revalidator, which is 500 ms unless it is set
+(ovs-vswitchd.conf.db(5))."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What drains depend on besides the decision.
+
+    Attributes:
+        now_s: The time, on the clock of the transition.
+        ports: Names of the ports that the bridge has. No connection is left at a port that is gone.
+        quiet: Blocks whose old backend gets no packets any more.
+        settle_s: How long a block settles; None: drains do not go on, and new connections go where they go now.
+    """
+
+    now_s: float
+    ports: Collection[str]
+    quiet: Collection[BlockId] = field(default_factory=frozenset)
+    settle_s: float | None = SETTLE_S
+
+
+def settle_s(max_revalidator_ms: int | None) -> float:
+    """Return how long blocks settle with this max-revalidator; None: it is not set, or not known."""
+    return max(SETTLE_S, SETTLE_S * (max_revalidator_ms or 0) / 500)
+
+
+def advance(
+    before: tuple[Decision, Transition], decision: Decision, desired: DesiredState, progress: Progress
+) -> Transition:
+    """Return the moves on the way from what a switch has to `decision`.
+
+    Args:
+        before: What the switch has: the decision whose active blocks it serves, and the moves that go on.
+        decision: What it is to serve.
+        desired: What `decision` was made for: which services drain, and which backends serve.
+    """
+    old, transition = before
+    served, moving = dict(old.services), dict(transition.services)
+    ids = service_ids(service.claim for service in desired.balancer.services)
+    found = dict[int, tuple[Move, ...]]()
+    for service in desired.balancer.services:
+        service_id = ids[service.claim]
+        was, target = served.get(service_id), dict(decision.services)[service_id]
+        if service.drain.mode is DrainMode.PIN and was is not None and was.key.agrees(target.key):
+            drain = _Drain(service, service_id, desired, progress)
+            found[service_id] = tuple(drain.moves(was.active, moving.get(service_id, ()), target.active))
+    return Transition.of(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A block that a switch serves: who has its open connections, and who owns it. `move`: None where it is settled."""
+
+    block: Block
+    old: Owner
+    new: Owner
+    move: Move | None
+
+
+class _Drain:
+    """The moves of one service."""
+
+    def __init__(self, service: Service, service_id: int, desired: DesiredState, progress: Progress) -> None:
+        self._drain, self._id, self._progress = service.drain, service_id, progress
+        self._learns = service.claim.protocol in (None, Protocol.TCP)
+        self._ejected = desired.ejected.get(service.name, frozenset())
+        self._hops = next_hops(service)
+
+    def moves(self, served: Blocks, moving: Iterable[Move], target: Blocks) -> Iterator[Move]:
+        """Yield the moves of a switch that serves `served` and is to serve `target`."""
+        held = [
+            _Held(block, owner if move is None else move.old, owner, move)
+            for block, owner, move in split(served, moving)
+        ]
+        width = max((each.block.depth for each in held), default=0)
+        width = max(width, target.depth)
+        space = Space(width, ((each.block, str(number)) for number, each in enumerate(held)))
+        for block, new in target.rows:
+            if self._is_usable(new):
+                for start, size, number in space.parts(block.start(width), block.size(width)):
+                    if number is not None:
+                        yield from self._move(block_at(start, size, width), held[int(number)], new)
+
+    def _move(self, part: Block, held: _Held, new: Owner) -> Iterator[Move]:
+        """Yield the move of a part of a block to `new`, unless it has none to make."""
+        old = self._old(held, new)
+        if old is None:
+            return
+        goes_on = held.move is not None and (held.block, held.new) == (part, new)
+        since_s = held.move.since_s if held.move is not None and goes_on else self._progress.now_s
+        # A block that came back has nobody to settle for: new connections go where they went.
+        is_open = old == new or self._is_open(held)
+        yield Move(part, old, since_s, Phase.OPEN if is_open else Phase.SETTLING)
+
+    def _old(self, held: _Held, new: Owner) -> Owner | None:
+        """Return who keeps the open connections of a block that goes to `new`; None: it moves at once."""
+        old = self._serving(held.old)
+        if held.move is None:
+            return None if old == new else old
+        is_over = self._age_s(held.move) >= self._drain.timeout_ms / 1000 or self._is_quiet(held)
+        if held.new == new:
+            return None if is_over else old
+        # It moves again before it has moved. Connections to where it was going are known one by one.
+        second = self._serving(held.new)
+        return (None if second == new else second) if is_over or old is None else old
+
+    def _is_open(self, held: _Held) -> bool:
+        if not self._learns:
+            return True
+        move, settle_s = held.move, self._progress.settle_s
+        if move is None:
+            return False
+        return move.phase is Phase.OPEN or (settle_s is not None and self._age_s(move) >= settle_s)
+
+    def _is_quiet(self, held: _Held) -> bool:
+        return (self._id, held.block) in self._progress.quiet
+
+    def _age_s(self, move: Move) -> float:
+        return self._progress.now_s - move.since_s
+
+    def _serving(self, owner: Owner) -> Owner | None:
+        return owner if self._is_usable(owner) and owner not in self._ejected else None
+
+    def _is_usable(self, owner: Owner) -> bool:
+        """Return whether the switch has the ports that lead to an owner."""
+        hop = next_hop_of(owner, self._hops)
+        return hop is not None and all(port in self._progress.ports for port in hop.ports)

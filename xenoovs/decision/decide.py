@@ -1,0 +1,207 @@
+"""Weights, health and slow starts to a decision, with the least movement of clients from the decision before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from xenoovs.decision.blocks import Blocks, Owner
+from xenoovs.decision.decision import Decision, ServiceDecision
+from xenoovs.decision.desired import DesiredState
+from xenoovs.model.ids import service_ids
+from xenoovs.model.service import Churn, Service
+from xenoovs.partition.block import MAX_WIDTH, Assignment
+from xenoovs.partition.choose import Partition, partition
+from xenoovs.partition.ease import STEPS, ease, part_of
+from xenoovs.partition.overlay import overlay
+from xenoovs.partition.update import Goal, start, update
+
+_BLOCK_PRICE = {Churn.LEAST: Fraction(0), Churn.BALANCED: None, Churn.COMPACT: Fraction(1 << MAX_WIDTH)}
+"""Units that one block less is worth (docs/adr/0006): nothing, the default of `Goal`, or all there are."""
+
+
+def decide(previous: Decision, desired: DesiredState, *, met: DesiredState | None = None) -> Decision:
+    """Return who gets which clients. Services without a previous decision get the fewest blocks.
+
+    Args:
+        previous: What was decided before; the result moves as few clients from it as the churn of a service allows.
+        desired: What is to be met now.
+        met: What `previous` was decided for, where that is known: services for which nothing differs stay untouched.
+
+    Raises:
+        ToleranceUnreachable: The bits of a key are too few for the weights.
+        BudgetUnreachable: `max_flows` is below the number of backends with a weight.
+    """
+    before = dict(previous.services)
+    ids = service_ids(service.claim for service in desired.balancer.services)
+    same = set() if met is None else _unchanged(met, desired)
+    services = {
+        (i := ids[service.claim]): before[i]
+        if service.name in same and i in before
+        else _decide_service(service, before.get(i), desired)
+        for service in desired.balancer.services
+    }
+    return Decision.of(services, version=previous.version)
+
+
+def undisturbed(previous: Decision, desired: DesiredState) -> DesiredState:
+    """Return `desired` with the ejections and slow starts that `previous` shows.
+
+    For callers without health checks: what an agent has ejected stays so until the agent decides otherwise.
+    """
+    before = dict(previous.services)
+    ids = service_ids(service.claim for service in desired.balancer.services)
+    ejected, ramps = dict[str, frozenset[str]](), dict[tuple[str, str], Fraction]()
+    for service in desired.balancer.services:
+        found = before.get(ids[service.claim])
+        if found is None:
+            continue
+        parts = parts_served(found)
+        displaced = {name: part for name, part in parts.items() if part < 1 and name in _weighted(service)}
+        ejected[service.name] = frozenset(name for name, part in displaced.items() if not part)
+        ramps |= {(service.name, name): part for name, part in displaced.items() if part}
+    return replace(desired, ejected=ejected, ramps=ramps)
+
+
+def parts_served(found: ServiceDecision) -> dict[Owner, Fraction]:
+    """Return which part (0..1) of its home blocks each owner serves, in whole steps of a slow start."""
+    whole = dict.fromkeys(found.home.owners | found.active.owners, Fraction(1))
+    displaced = found.displaced
+    return whole | {owner: _part(found, owner) for owner in displaced}
+
+
+def tolerance_of(service: Service) -> Fraction:
+    """Return the tolerance asked for, or the one that the budget of flows needs."""
+    return service.tolerance if service.max_flows is None else _fewest(service).tolerance
+
+
+def goal_of(service: Service) -> Goal:
+    """Return what a change of the service's blocks aims at."""
+    return Goal(service.weights, tolerance_of(service), service.key.max_width, _BLOCK_PRICE[service.churn])
+
+
+def _unchanged(met: DesiredState, desired: DesiredState) -> set[str]:
+    """Return the names of the services for which both states want the same."""
+    before = {service.name: service for service in met.balancer.services}
+    easing = {names[0] for names, _ in {*met.ramps.items()} ^ {*desired.ramps.items()}}
+    return {
+        service.name
+        for service in desired.balancer.services
+        if service.name not in easing
+        and before.get(service.name) == service
+        and met.ejected.get(service.name, frozenset()) == desired.ejected.get(service.name, frozenset())
+    }
+
+
+def _decide_service(service: Service, before: ServiceDecision | None, desired: DesiredState) -> ServiceDecision:
+    if before is not None and not before.key.agrees(service.key):
+        before = None
+    home = _home(service, None if before is None else before.home)
+    ejected = desired.ejected.get(service.name, frozenset()) & _weighted(service)
+    active = _active(service, home, before, ejected, _ramps(service, desired, ejected))
+    return ServiceDecision(service.key, home, active)
+
+
+def _home(service: Service, before: Blocks | None) -> Blocks:
+    """Return the blocks that the weights give, near those of before."""
+    names = tuple(backend.name for backend in service.backends)
+    near = None if before is None or not before.rows else _near(service, before)
+    return Blocks.of_assignment(near or _fewest(service).assignment, names)
+
+
+def _near(service: Service, before: Blocks) -> Assignment | None:
+    """None where the key is too short for the blocks of before, or what comes out exceeds the budget of flows."""
+    goal = goal_of(service)
+    if before.depth > goal.max_width:
+        return None
+    old, names = before.assignment()
+    owners = _heirs(service, old, names)
+    begin = start(old, goal, owners=owners)
+    near = begin.table.assignment(len(service.backends)) if not begin.least_moved else update(old, goal, owners=owners)
+    return None if service.max_flows is not None and len(near.blocks) > service.max_flows else near
+
+
+def _heirs(service: Service, old: Assignment, names: tuple[Owner | None, ...]) -> list[int | None]:
+    """Return the backend index of each old owner; None: it is gone.
+
+    Where owners are gone and backends have nothing yet, the largest take over from each other: a backend with another
+    next hop, or another name, keeps its blocks.
+    """
+    found = _indices(service, names)
+    spaces = old.spaces()
+    gone = [i for i, owner in enumerate(found) if owner is None and names[i] is not None]
+    idle = [i for i, weight in enumerate(service.weights) if weight and i not in found]
+    gone.sort(key=lambda i: -spaces[i])
+    idle.sort(key=lambda i: -service.weights[i])
+    for left, heir in zip(gone, idle, strict=False):
+        found[left] = heir
+    return found
+
+
+def _active(
+    service: Service,
+    home: Blocks,
+    before: ServiceDecision | None,
+    ejected: frozenset[str],
+    ramps: Mapping[str, Fraction],
+) -> Blocks:
+    """Return who serves while `ejected` serve nobody and `ramps` serve a part; nobody else's clients move."""
+    if not _weighted(service) - ejected:
+        return Blocks()
+    if not ejected and not ramps:
+        return home
+    names = tuple(backend.name for backend in service.backends)
+    numbers = {name: number for number, name in enumerate(names)}
+    planned = _numbered(home, names)
+    goal = goal_of(service)
+    down = {numbers[name] for name in (*ejected, *ramps)}
+    if before is None or before.active.depth > goal.max_width or not before.active.rows:
+        lent = overlay(planned, planned, goal=goal, down=down)
+    else:
+        live, owners = before.active.assignment()
+        lent = overlay(planned, live, goal=goal, down=down, owners=_indices(service, owners))
+    if ramps:
+        parts = {numbers[name]: part for name, part in ramps.items()}
+        lent = ease(planned, lent, parts=parts, max_width=goal.max_width)
+    return Blocks.of_assignment(lent, names)
+
+
+def _ramps(service: Service, desired: DesiredState, ejected: frozenset[str]) -> dict[str, Fraction]:
+    """Return the slow starts of a service; none where no other backend could have the rest."""
+    serving = _weighted(service) - ejected
+    parts = {name: part for name in sorted(serving) if (part := desired.ramps.get((service.name, name), 1)) < 1}
+    return {name: Fraction(part) for name, part in parts.items()} if len(parts) < len(serving) else {}
+
+
+def _part(found: ServiceDecision, owner: Owner) -> Fraction:
+    """Return the part of its home blocks that an owner serves: 0 for none, at least one step for some."""
+    if owner not in found.active.owners:
+        return Fraction(0)
+    home, owners = found.home.assignment()
+    live, serving = found.active.assignment()
+    part = part_of(home, live, owners.index(owner), live_owner=serving.index(owner))
+    return max(part, Fraction(1, STEPS))
+
+
+def _numbered(blocks: Blocks, names: tuple[str, ...]) -> Assignment:
+    numbers = {name: number for number, name in enumerate(names)}
+    return Assignment.of(blocks.depth, ((block, numbers[owner]) for block, owner in blocks.rows), len(names))
+
+
+def _indices(service: Service, owners: tuple[Owner | None, ...]) -> list[int | None]:
+    numbers = {backend.name: number for number, backend in enumerate(service.backends)}
+    return [None if owner is None else numbers.get(owner) for owner in owners]
+
+
+def _weighted(service: Service) -> frozenset[str]:
+    return frozenset(backend.name for backend in service.backends if backend.weight)
+
+
+def _fewest(service: Service) -> Partition:
+    return partition(
+        service.weights,
+        tolerance=service.tolerance,
+        max_width=service.key.max_width,
+        max_flows=service.max_flows,
+    )

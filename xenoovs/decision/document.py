@@ -1,0 +1,124 @@
+"""A decision as JSON, both ways: what `xenoovs decision -o json` prints, and what a store of decisions holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from xenoovs.decision.blocks import Blocks
+from xenoovs.decision.decision import Decision, ServiceDecision
+from xenoovs.errors import DecisionMalformed
+from xenoovs.model.block_key import BlockKey, KeyField
+from xenoovs.partition.block import MAX_WIDTH, Block
+
+_Text = Annotated[str, Field(pattern=r"^0x[0-9a-f]{1,4}/([0-9]|1[0-6])$")]
+_Rows = dict[Annotated[str, Field(min_length=1, max_length=128)], list[_Text]]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _Key(_Strict):
+    field: Literal["source_address", "source_port"]
+    positions: list[Annotated[int, Field(ge=0, lt=128)]] | None = None
+    width: Annotated[int, Field(ge=0, le=MAX_WIDTH)] | None = None
+
+    @model_validator(mode="after")
+    def _has_each_bit_once(self) -> _Key:
+        if self.positions is not None and len(set(self.positions)) < len(self.positions):
+            raise ValueError("a position stands twice")
+        return self
+
+
+class _Service(_Strict):
+    """Blocks stand under their owner as VALUE/DEPTH: clients whose first DEPTH selected bits are VALUE."""
+
+    id: Annotated[str, Field(pattern=r"^0x[0-9a-f]{8}$")]
+    name: str | None = None
+    key: _Key
+    home: _Rows
+    active: _Rows | None = None
+
+
+class _Document(_Strict):
+    format: Literal[1] = 1
+    version: Annotated[int, Field(ge=0)]
+    services: list[_Service]
+
+
+def decision_document(decision: Decision, names: Mapping[int, str] | None = None) -> dict[str, Any]:
+    """Return the document of a decision: `format` (1), `version` and `services`.
+
+    A service has `id`, `key`, `home` and, where it differs from `home`, `active`.
+
+    Args:
+        names: Of services by id, for people; a name is no part of the value.
+    """
+    services = [_of_service(i, service, (names or {}).get(i)) for i, service in decision.services]
+    return _Document(version=decision.version, services=services).model_dump(exclude_none=True)
+
+
+def parse_decision(document: object) -> Decision:
+    """Return the decision of a document.
+
+    Raises:
+        DecisionMalformed: The document has another form, a service twice, or blocks that overlap; it names the key.
+    """
+    try:
+        parsed = _Document.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise DecisionMalformed(path=".".join(map(str, first["loc"])), reason=first["msg"]) from None
+    services = dict[int, ServiceDecision]()
+    for number, service in enumerate(parsed.services):
+        service_id = int(service.id, 16)
+        if service_id in services:
+            raise DecisionMalformed(path=f"services.{number}.id", reason=f"{service.id} stands twice")
+        try:
+            services[service_id] = _to_service(service)
+        except ValueError as error:
+            raise DecisionMalformed(path=f"services.{number}", reason=str(error)) from None
+    return Decision.of(services, version=parsed.version)
+
+
+def _of_service(service_id: int, service: ServiceDecision, name: str | None) -> _Service:
+    positions = service.key.positions
+    key = _Key(
+        field=service.key.field.value,
+        positions=None if positions is None else list(positions),
+        width=service.key.width,
+    )
+    active = None if service.active == service.home else _of_blocks(service.active)
+    return _Service(id=f"{service_id:#010x}", name=name, key=key, home=_of_blocks(service.home), active=active)
+
+
+def _of_blocks(blocks: Blocks) -> _Rows:
+    made: _Rows = {owner: [] for owner in sorted(blocks.owners)}
+    for block, owner in blocks.rows:
+        made[owner].append(f"{block.value:#x}/{block.depth}")
+    return made
+
+
+def _to_service(service: _Service) -> ServiceDecision:
+    positions = service.key.positions
+    key = BlockKey(KeyField(service.key.field), None if positions is None else tuple(positions), service.key.width)
+    home = _to_blocks(service.home)
+    active = home if service.active is None else _to_blocks(service.active)
+    if max(home.depth, active.depth) > key.max_width:
+        raise ValueError(f"blocks are deeper than the {key.max_width} bits of the key")
+    return ServiceDecision(key, home, active)
+
+
+def _to_blocks(rows: _Rows) -> Blocks:
+    found = [
+        (Block(int(value, 16), int(depth)), owner)
+        for owner, texts in rows.items()
+        for value, depth in (text.split("/") for text in texts)
+    ]
+    made = Blocks.of(found)
+    if sum(block.size(MAX_WIDTH) for block, _ in found) > sum(block.size(MAX_WIDTH) for block, _ in made.rows):
+        raise ValueError("blocks overlap")
+    return made

@@ -1,0 +1,336 @@
+"""The engine: observe -> decide -> advance -> compile -> plan -> apply -> read back, for one bridge.
+
+`xenoovs plan` and `apply` run it once, an agent runs it round by round. It is level-triggered: it acts because flows
+differ, never because something happened, so a round that was missed or made twice does no harm. What follows from what
+is in `step`; here the switch is read and changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from threading import Lock
+
+from xenoovs.compile.drains import Quiet, Times, drains_of, leftover, old_packets
+from xenoovs.compile.plan import Plan, bundle_of, plan
+from xenoovs.compile.program import Program
+from xenoovs.compile.read import is_of_drain, read
+from xenoovs.datapath.megaflow import MAX_IDLE_S
+from xenoovs.decision.advance import BlockId, settle_s
+from xenoovs.decision.decide import parts_served
+from xenoovs.decision.decision import Decision
+from xenoovs.decision.desired import BackendName, DesiredState
+from xenoovs.decision.owners import next_hops
+from xenoovs.decision.transition import Transition
+from xenoovs.engine.change import Change, Problem, Target, blocked, flattened
+from xenoovs.engine.ports import Ports
+from xenoovs.engine.step import Circumstances, Found, Options, beside, compare, fresh, step
+from xenoovs.errors import BundleRejected, ChangesHeld, ReadBackDiffers
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.ids import service_ids
+from xenoovs.model.next_hop import NextHop
+from xenoovs.compile.pipeline import LEARNED, PROGRAM
+from xenoovs.openflow.cookie import FOREIGN, of_service, service_of
+from xenoovs.openflow.flow import ObservedFlow
+from xenoovs.openflow.recognise import recognise
+from xenoovs.switch.api import PortCheck, Switch
+
+_DRAIN_S = 1.0
+"""Between two rounds of a drain; Open vSwitch brings its counters up to date about twice a second."""
+_CHECK_S = 1.0
+"""After an urgent round, until all flows are compared."""
+_DUMPS_BY_SERVICE = 8
+"""Up to so many services are read back one by one; for more, all flows at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the last round left on a bridge.
+
+    Attributes:
+        asked: What it was to meet.
+        dump: The text of all flows; empty where only those of some services were read.
+        problems: What could not be made right.
+    """
+
+    asked: DesiredState
+    target: Target
+    dump: str
+    incarnation: str | None
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def bridge(self) -> str:
+        return self.asked.balancer.uplinks.bridge
+
+    def is_met(self, desired: DesiredState, dump: str) -> bool:
+        """Return whether a bridge with these flows needs nothing but what it has."""
+        is_settled = not (self.problems or self.target.transition.services)
+        return is_settled and bool(dump) and (self.dump, self.asked) == (dump, desired)
+
+
+class Engine:
+    """Keeps one bridge as a desired state says. Its calls block, and wait for each other.
+
+    Attributes:
+        is_held: Whether changes are only counted: a round that would make one raises ChangesHeld.
+        timed: Called with `plan` or `apply` and its seconds, in the thread of the round.
+    """
+
+    def __init__(
+        self,
+        switch: Switch,
+        *,
+        resolve: Callable[[Balancer], Balancer] | None = None,
+        follow: Callable[[Balancer], None] | None = None,
+    ) -> None:
+        """Bind the engine to a switch.
+
+        Args:
+            resolve: Puts in the MACs of backends that the config gives by their address alone.
+            follow: Called with the balancer of each round.
+        """
+        self.switch = switch
+        self.is_held = False
+        self.timed: list[Callable[[str, float], None]] = []
+        self._resolve = resolve or (lambda balancer: balancer)
+        self._follow = follow or (lambda _balancer: None)
+        self._memory: Memory | None = None
+        self._quiet, self._learned = Quiet(), tuple[ObservedFlow, ...]()
+        self._ports = Ports(switch)
+        self._lock = Lock()
+
+    @property
+    def program(self) -> Program | None:
+        """What the last round left on the bridge."""
+        return None if self._memory is None else self._memory.target.program
+
+    def forget(self) -> None:
+        """Believe the flows of the bridge at the next round, as after a restart."""
+        self._memory = None
+
+    def is_lost(self, bridge: str) -> bool:
+        """Return whether the bridge is not the one of the last round. Costs microseconds. Raises BridgeMissing."""
+        memory = self._memory_of(bridge)
+        return memory is not None and self.switch.incarnation(bridge) != memory.incarnation
+
+    def decision(self, balancer: Balancer) -> tuple[Decision, Transition]:
+        """Return what the flows of the bridge say now. Raises SwitchError."""
+        balancer = self._resolve(balancer)
+        return read(self.switch.dump_flows(balancer.uplinks.bridge, only=PROGRAM), balancer)
+
+    def known(self, balancer: Balancer) -> dict[BackendName, Fraction]:
+        """Return which part (0..1) of its clients each backend has; 0 for one that is ejected. Raises SwitchError."""
+        balancer = self._resolve(balancer)
+        decided = dict(self.decision(balancer)[0].services)
+        ids = service_ids(service.claim for service in balancer.services)
+        return {
+            (service.name, owner): part
+            for service in balancer.services
+            if (found := decided.get(ids[service.claim])) is not None
+            for owner, part in parts_served(found).items()
+            if owner in next_hops(service)
+        }
+
+    def plan(self, balancer: Balancer, options: Options, *, now_s: float = 0.0) -> Change:
+        """Compare a bridge with a config; backends that the bridge shows as ejected stay so.
+
+        Raises:
+            SwitchError: PortsMissing and UnusablePorts before all else, unless the change may be partial.
+            FlowTaken: A flow of others is in the place of one of ours, and the change may not be partial.
+            CompileError, ToleranceUnreachable: No flows can do that.
+        """
+        with self._lock:
+            desired = DesiredState(self._resolve(balancer))
+            return self._planned(desired, replace(options, as_found=True), now_s, counted=True)
+
+    def apply(self, change: Change) -> None:
+        """Send a change and read it back. Raises SwitchError, ReadBackDiffers."""
+        with self._lock:
+            self._apply(change)
+
+    def round(self, desired: DesiredState, *, now_s: float, urgent: bool = False) -> Change:
+        """Make the bridge right, as far as that is possible; what is not stands in the change's problems.
+
+        Args:
+            desired: What to meet.
+            now_s: The time on a clock that never goes back.
+            urgent: Clients wait: the flows of the last round are taken for those that the bridge has.
+
+        Raises:
+            SwitchError, CompileError, ToleranceUnreachable, ChangesHeld.
+        """
+        with self._lock:
+            desired = replace(desired, balancer=self._resolve(desired.balancer))
+            self._follow(desired.balancer)
+            change = self._planned(desired, Options(partial=True), now_s, urgent=urgent)
+            if self.is_held and not change.difference.is_empty:
+                raise ChangesHeld(flow_mods=change.difference.flow_mods)
+            try:
+                self._apply(change)
+            except BundleRejected:
+                # The database knows by now of a port that has gone meanwhile.
+                self._ports.forget()
+                change = self._planned(desired, Options(partial=True), now_s)
+                self._apply(change)
+            return change
+
+    def look(self, *, now_s: float) -> None:
+        """Count what drains depend on: the packets of old backends. Delete learned flows that have to go.
+
+        With many connections this takes seconds; no round waits for it. Raises SwitchError.
+        """
+        memory = self._memory
+        if memory is None or not memory.target.transition.services:
+            return
+        program, bridge = memory.target.program, memory.bridge
+        learned = self.switch.dump_flows(bridge, only=LEARNED)
+        seen = (*self.switch.dump_flows(bridge, only=PROGRAM), *learned)
+        self._learned, self._quiet = learned, self._quiet.after(old_packets(program, seen), now_s=now_s)
+        left = leftover(program, (each.flow for each in learned), _dead(memory.target.desired))
+        if left:
+            self.switch.apply(bridge, bundle_of(Plan((), (), left, 0)))
+
+    def _planned(
+        self, desired: DesiredState, options: Options, now_s: float, *, urgent: bool = False, counted: bool = False
+    ) -> Change:
+        """Return the change to make. `counted`: read the counters that estimate what drains cost."""
+        with self._timing("plan"):
+            bridge = desired.balancer.uplinks.bridge
+            memory, incarnation = self._memory_of(bridge), self.switch.incarnation(bridge)
+            lost = memory is not None and memory.incarnation != incarnation
+            believed = self._ports.remembered(desired.balancer) if urgent and memory and not lost else None
+            if believed is not None and memory is not None:
+                dump, found, ports = "", Found(memory.target), believed
+            else:
+                dump, guess, ports = self._observe(desired, memory, options)
+                if memory is not None and not lost and memory.is_met(desired, dump):
+                    return _unchanged(memory)
+                found = self._aged(compare(dump, guess), bridge) if memory is None else compare(dump, guess)
+            quiet = self._quiet.blocks(memory.target.program, now_s=now_s) if memory else frozenset[BlockId]()
+            at = Circumstances(now_s, ports, quiet, remembers=memory is not None, lost=lost)
+            change = replace(step(desired, found, options, at), dump=dump, incarnation=incarnation)
+            return self._with_drains(self._beside_others(change, options), at, urgent=urgent, counted=counted)
+
+    def _observe(self, desired: DesiredState, memory: Memory | None, options: Options) -> tuple[str, Target, PortCheck]:
+        """Return the flows of the bridge as text, those that are expected, and its ports."""
+        balancer = desired.balancer
+        if memory is not None and options.partial:
+            dump = self.switch.dump_flow_text(memory.bridge, only=PROGRAM)
+            remembered = self._ports.remembered(balancer) if memory.is_met(desired, dump) else None
+            return dump, memory.target, remembered or self._ports.check(balancer)
+
+        def read_switch() -> tuple[str, PortCheck]:
+            ports = self._ports.check(balancer)
+            if not options.partial:
+                ports.require()
+            return self.switch.dump_flow_text(balancer.uplinks.bridge, only=PROGRAM), ports
+
+        with ThreadPoolExecutor(max_workers=1) as reader:
+            # The switch answers while the config is compiled.
+            reading = reader.submit(read_switch)
+            try:
+                guess = fresh(desired) if memory is None else memory.target
+            finally:
+                dump, ports = reading.result()
+        return dump, guess, ports
+
+    def _aged(self, found: Found, bridge: str) -> Found:
+        """Return what was found with the ages of its flows, if drains are under way."""
+        if not any(map(is_of_drain, found.flows)):
+            return found
+        aged = self.switch.dump_flows(bridge, only=PROGRAM)
+        return replace(found, aged=tuple(seen for seen in aged if service_of(seen.flow.cookie) in found.touched))
+
+    def _beside_others(self, change: Change, options: Options) -> Change:
+        """Return the change with what flows of others keep from being made. Raises FlowTaken."""
+        if change.difference.added and self.switch.count_flows(change.bridge, only=FOREIGN):
+            change = beside(change, (seen.flow for seen in self.switch.dump_foreign_flows(change.bridge)))
+        found = change.difference.blocked
+        if found and not options.partial:
+            change.difference.require_free()
+        return replace(
+            change, problems=(*change.problems, *blocked(found)), foreign=max(0, change.foreign - len(found))
+        )
+
+    def _with_drains(self, change: Change, at: Circumstances, *, urgent: bool, counted: bool) -> Change:
+        if not change.target.transition.services:
+            return replace(change, next_s=_CHECK_S) if urgent else change
+        state = at.ports.state
+        idle_s = MAX_IDLE_S if state.max_idle_ms is None else state.max_idle_ms / 1000
+        times = Times(at.now_s, settle_s(state.max_revalidator_ms), idle_s)
+        seen = self.switch.dump_flows(change.bridge, only=PROGRAM) if counted else ()
+        drains = drains_of(change.program, (*seen, *self._learned), times)
+        waits = (_DRAIN_S, *(each.left_s for each in drains), *(each.settles_s or _DRAIN_S for each in drains))
+        return replace(change, drains=drains, next_s=min(waits))
+
+    def _apply(self, change: Change) -> None:
+        dump = change.dump
+        if not change.difference.is_empty:
+            with self._timing("apply"):
+                self.switch.apply(change.bridge, change.bundle)
+                dump = self._read_back(change)
+        self._memory = Memory(change.asked, change.target, dump, change.incarnation, change.problems)
+        if not change.target.transition.services:
+            self._quiet, self._learned = Quiet(), ()
+
+    def _read_back(self, change: Change) -> str:
+        """Compare the services that were changed; return the text of all flows if all were read. Raises."""
+        bridge, texts = change.bridge, change.target.texts
+        if len(change.touched) > _DUMPS_BY_SERVICE:
+            dump = self.switch.dump_flow_text(bridge, only=PROGRAM)
+            seen = recognise(dump, flattened(texts))
+        else:
+            dump = ""
+            of_services = (
+                self.switch.dump_flow_text(bridge, only=of_service(i, among=PROGRAM)) for i in sorted(change.touched)
+            )
+            seen = recognise("\n".join(of_services), flattened({i: texts.get(i, {}) for i in change.touched}))
+        blocked_keys = {flow.key for flow in change.difference.blocked}
+        wrong = plan((flow for flow in seen.missing.values() if flow.key not in blocked_keys), seen.others)
+        if not wrong.is_empty:
+            raise ReadBackDiffers(bridge=bridge, flows=wrong.flow_mods)
+        return dump
+
+    def _memory_of(self, bridge: str) -> Memory | None:
+        """Return what the last round left, if it was on this bridge."""
+        memory = self._memory
+        return memory if memory is not None and memory.bridge == bridge else None
+
+    @contextmanager
+    def _timing(self, what: str) -> Iterator[None]:
+        begun_s = time.perf_counter()
+        yield
+        for listener in self.timed:
+            listener(what, time.perf_counter() - begun_s)
+
+
+def _unchanged(memory: Memory) -> Change:
+    flows = sum(map(len, memory.target.texts.values()))
+    nothing = Plan((), (), (), flows)
+    return Change(
+        memory.bridge,
+        memory.asked,
+        memory.target,
+        nothing,
+        frozenset(),
+        Decision(),
+        (),
+        dump=memory.dump,
+        incarnation=memory.incarnation,
+    )
+
+
+def _dead(desired: DesiredState) -> dict[int, frozenset[NextHop]]:
+    """Return the next hops of ejected backends, by service id."""
+    ids = service_ids(service.claim for service in desired.balancer.services)
+    return {
+        ids[service.claim]: frozenset(
+            hop for name, hop in next_hops(service).items() if name in desired.ejected.get(service.name, ())
+        )
+        for service in desired.balancer.services
+    }
