@@ -9,7 +9,7 @@ from typing import assert_never
 from xenoovs.errors import BridgeMissing, BundleRejected, SwitchError
 from xenoovs.openflow.action import LOCAL, Output
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.cookie import is_foreign, is_ours, service_of
+from xenoovs.openflow.cookie import OURS, Cookies
 from xenoovs.openflow.flow import Flow, FlowKey, ObservedFlow
 from xenoovs.openflow.render import render_flow
 from xenoovs.switch.api import BridgeState, PortState
@@ -94,21 +94,15 @@ class FakeSwitch:
         self._table(bridge)
         return self._states[bridge]
 
-    def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
+    def dump_flows(self, bridge: str, *, only: Cookies = OURS) -> tuple[ObservedFlow, ...]:
         self._fail()
-        return tuple(seen for seen in self._table(bridge).values() if is_ours(seen.flow.cookie))
+        return tuple(seen for each in only for seen in self._table(bridge).values() if seen.flow.cookie in each)
 
-    def dump_flow_text(self, bridge: str, *, service_id: int | None = None) -> str:
-        flows = (seen.flow for seen in self.dump_flows(bridge))
-        wanted = (flow for flow in flows if service_id in (None, service_of(flow.cookie)))
-        return "".join(f" {render_flow(flow)}\n" for flow in wanted)
+    def dump_flow_text(self, bridge: str, *, only: Cookies = OURS) -> str:
+        return "".join(f" {render_flow(seen.flow)}\n" for seen in self.dump_flows(bridge, only=only))
 
-    def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
-        self._fail()
-        return tuple(seen for seen in self._table(bridge).values() if is_foreign(seen.flow.cookie))
-
-    def count_foreign_flows(self, bridge: str) -> int:
-        return len(self.dump_foreign_flows(bridge))
+    def count_flows(self, bridge: str, *, only: Cookies = OURS) -> int:
+        return len(self.dump_flows(bridge, only=only))
 
     def apply(self, bridge: str, bundle: Bundle) -> None:
         self._fail()

@@ -6,17 +6,18 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Thread
 
 from tests.ovs.openflow_peer import HELLO, peer
-from xenoovs.controller.frames import HEADER, Frames
 from xenoovs.controller.server import Server
+from xenoovs.openflow.wire.frame import HEADER, Frames
 
 BARRIER_REQUEST, BARRIER_REPLY = 20, 21
 BUNDLE_CONTROL = 33
 ERROR, PACKET_IN, PORT_STATUS = 1, 10, 12
 MULTIPART_REQUEST, _MULTIPART_REPLY = 18, 19
-AGGREGATE = 2
+AGGREGATE, PORT_DESC = 2, 13
 _DOWN, _LIVE = 1, 4
 
 Answer = Callable[[bytes], bytes | None]
@@ -98,9 +99,39 @@ def good_answer(request: bytes) -> bytes:
             return message(BUNDLE_CONTROL, struct.pack("!IHH", bundle_id, step + 1, flags), xid=xid)
         case 18:
             part = part_of(request)
-            body = bytes(24) if part == AGGREGATE else b""
+            body = {AGGREGATE: bytes(24), PORT_DESC: port(1, "p0") + port(2, "p1")}.get(part, b"")
             return message(_MULTIPART_REPLY, struct.pack("!HH4x", part, 0) + body, xid=xid)
     return b""
+
+
+@contextmanager
+def scripted_management(
+    directory: Path, *, answer: Answer = lambda _request: None, hello: bytes = HELLO, name: str = "ovsbr1"
+) -> Iterator[list[ScriptedSwitch]]:
+    """One that listens at a management socket for the time of a `with`: its connections so far."""
+    made: list[ScriptedSwitch] = []
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                sock, _ = listener.accept()
+                with sock:
+                    made.append(ScriptedSwitch(sock, answer))
+                    sock.sendall(hello)
+                    made[-1].serve()
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(directory / f"{name}.mgmt"))
+        listener.listen(8)
+        thread = Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield made
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            for each in made:
+                each.close()
+            thread.join(20)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from tests.command_line import start
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.scripted_switch import AGGREGATE, MULTIPART_REQUEST, part_of, scripted_switch
+from tests.ovs.scripted_switch import AGGREGATE, MULTIPART_REQUEST, message, part_of, scripted_switch, xid_of
 from tests.ovs.ways import Record, connect, live_switch, running_server
 from tests.ovs.wire_peer import wire_peer
 from tests.patience import eventually
@@ -19,6 +19,7 @@ from xenoovs.controller.server import Server
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.errors import StandingBy
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.openflow.cookie import FOREIGN
 from xenoovs.openflow.parse import parse_flow
 from xenoovs.openflow.wire.role import Role, RoleReply, RoleRequest
 
@@ -27,6 +28,8 @@ pytestmark = pytest.mark.ovs
 _OLD, _NEW = (
     Bundle((FlowMod(Command.ADD, parse_flow(f"cookie=0x786f000000000001, priority={i} actions=drop")),)) for i in (1, 2)
 )
+
+_ROLE_REQUEST, _ROLE_REPLY = 24, 25
 
 
 def _line(server: Server) -> Line:
@@ -90,6 +93,23 @@ def test_a_master_that_hangs_loses_its_place_and_cannot_change_anything(
     assert seen.flow.priority == 2
 
 
+def test_a_role_that_is_answered_with_noise_ends_the_connection_and_nothing_else() -> None:
+    """Found when the thread that keeps the role had died of it, and nobody was ever master again."""
+
+    def noise(request: bytes) -> bytes | None:
+        return message(_ROLE_REPLY, b"\xff", xid=xid_of(request)) if request[1] == _ROLE_REQUEST else None
+
+    def good(request: bytes) -> bytes | None:
+        return message(_ROLE_REPLY, request[8:], xid=xid_of(request)) if request[1] == _ROLE_REQUEST else None
+
+    record = Record()
+    with running_server(record, is_redundant=True) as server:
+        with scripted_switch(server, answer=noise):
+            eventually(lambda: record.of("bridge disconnected") != [], "the connection is given up")
+        with scripted_switch(server, answer=good):
+            _become_master(server, "it is master of the next")
+
+
 def test_a_lease_is_no_flow_of_the_program_and_none_of_others(bridge: DummyBridge) -> None:
     with running_server(Record(), is_redundant=True) as server:
         server.want("ovsbr1")
@@ -98,7 +118,7 @@ def test_a_lease_is_no_flow_of_the_program_and_none_of_others(bridge: DummyBridg
         eventually(lambda: len(bridge.dump_flows()) == 1, "the lease is there")
         for switch in (live_switch(bridge.ovs), ControllerSwitch(server.board)):
             assert switch.dump_flows("ovsbr1") == ()
-            assert (switch.count_foreign_flows("ovsbr1"), switch.dump_foreign_flows("ovsbr1")) == (0, ())
+            assert (switch.count_flows("ovsbr1", only=FOREIGN), switch.dump_flows("ovsbr1", only=FOREIGN)) == (0, ())
         assert bridge.megaflows() == []
     eventually(lambda: bridge.dump_flows() == [], "the lease is gone")
 

@@ -18,6 +18,7 @@ from xenoovs.lab.netns import Netns
 from xenoovs.lab.traffic import send
 from xenoovs.model.address import Family
 from xenoovs.model.service import Claim, PortRange, Protocol
+from xenoovs.openflow.cookie import FOREIGN
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 from xenoovs.switch.process import run
@@ -107,6 +108,6 @@ def test_after_a_restart_every_packet_is_answered(question: Question) -> None:
     done = restart(question, restart_order(question))
     assert done.flows["ovsbr1"] == len(before) + 1
     assert {seen.flow for seen in question.switch.dump_flows("ovsbr1")} == before
-    assert question.switch.count_foreign_flows("ovsbr1") == 1
+    assert question.switch.count_flows("ovsbr1", only=FOREIGN) == 1
     (traffic,) = send(_lab(question), CONFIG, load=Load(clients=40, packets=80)).services
     assert traffic.lost == 0

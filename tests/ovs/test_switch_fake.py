@@ -17,7 +17,7 @@ from tests.property.flows import actions, flows
 from xenoovs.compile.program import compile_program
 from xenoovs.config.load import parse_config
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.cookie import OWNER
+from xenoovs.openflow.cookie import FOREIGN, OWNER
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.match import Match
 from xenoovs.switch.api import Switch
@@ -58,8 +58,8 @@ def test_all_end_in_the_same_tables(bridge: DummyBridge, controller: Switch, sen
         # Each way is read by itself and, where there is another, by that one too.
         readers = (fake,) if switch is fake else (live, controller)
         tables += [{seen.flow for seen in reader.dump_flows(bridge.name)} for reader in readers]
-        tables += [{seen.flow for seen in reader.dump_foreign_flows(bridge.name)} for reader in readers]
-        counts = {reader.count_foreign_flows(bridge.name) for reader in readers}
+        tables += [{seen.flow for seen in reader.dump_flows(bridge.name, only=FOREIGN)} for reader in readers]
+        counts = {reader.count_flows(bridge.name, only=FOREIGN) for reader in readers}
         assert counts == {len(tables[-1])}
     assert tables[0] == tables[1] == tables[4] == tables[5] == tables[8]
     assert tables[2] == tables[3] == tables[6] == tables[7] == tables[9]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.ovs.dummy import DummyBridge, DummyOvs
-from xenoovs.errors import CommandTimeout, SwitchError, SwitchUnreachable
+from tests.patience import eventually
+from xenoovs.errors import SwitchError, SwitchUnreachable
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd
 from xenoovs.lab.processes import kill_and_wait
 from xenoovs.openflow.action import Output, SetField
@@ -21,9 +22,9 @@ from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.field import ETH_IPV4, Field
 from xenoovs.openflow.flow import Flow, FlowKey
 from xenoovs.openflow.match import Masked, exact, match_of
-from xenoovs.openflow.render import render_bundle
 from xenoovs.switch.endpoint import Endpoint, find_endpoint
 from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.openflow import bundle, management
 from xenoovs.switch.ovsdb import read_bridges
 
 pytestmark = pytest.mark.ovs
@@ -62,13 +63,18 @@ def _after(seconds: float, kill: Callable[[], None]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("moment", _MOMENTS)
-def test_ovs_ofctl_killed_while_it_changes_all_flows(bridge: DummyBridge, moment: float) -> None:
+def test_killed_while_we_change_all_flows(bridge: DummyBridge, moment: float) -> None:
     switch = LiveSwitch(find_endpoint(db=bridge.ovs.db, env={}))
     switch.apply(bridge.name, _bundle(Command.ADD, _OLD))
-    argv = ["ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", bridge.management, "-"]
-    text = render_bundle(_bundle(Command.MODIFY, _NEW)).encode()
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as ofctl, _after(moment, ofctl.kill):
-        ofctl.communicate(text)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            switch.apply(bridge.name, _bundle(Command.MODIFY, _NEW))
+        finally:
+            os._exit(0)
+    time.sleep(moment)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
     seen = {observed.flow for observed in switch.dump_flows(bridge.name)}
     assert seen in (set(_OLD), set(_NEW))
 
@@ -90,21 +96,39 @@ def test_ovs_vswitchd_killed_while_it_takes_flows(own_ovs: DummyOvs, moment: flo
 
 
 def test_a_hung_ovs_vswitchd_is_sent_nothing(own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xenoovs.switch.greeting.PATIENCE_S", 0.2)
-    switch = LiveSwitch(_endpoint(own_ovs))
+    switch, hung = (
+        LiveSwitch(_endpoint(own_ovs)),
+        pytest.raises(SwitchUnreachable, match="ovs-vswitchd does not answer"),
+    )
     with own_ovs.bridge() as bridge:
-        with _stopped(own_ovs.ovs.pids()[0]), pytest.raises(SwitchUnreachable, match="ovs-vswitchd does not answer"):
+        with monkeypatch.context() as patched, _stopped(own_ovs.ovs.pids()[0]), hung:
+            patched.setattr(management, "GREETING_TIMEOUT_S", 0.2)
             switch.apply(bridge.name, _bundle(Command.ADD, _OLD[:1]))
         assert switch.dump_flows(bridge.name) == ()
 
 
-def test_an_ovs_vswitchd_that_hangs_after_its_greeting_times_out(
+def test_an_ovs_vswitchd_that_hangs_after_its_hello_changes_nothing(
     own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xenoovs.switch.ofctl.require_greeting", lambda _target: None)
-    monkeypatch.setattr("xenoovs.switch.ofctl._BUNDLE_TIMEOUT_S", 0.2)
-    with own_ovs.bridge() as bridge, _stopped(own_ovs.ovs.pids()[0]), pytest.raises(CommandTimeout):
-        LiveSwitch(_endpoint(own_ovs)).apply(bridge.name, _bundle(Command.ADD, _OLD[:1]))
+    monkeypatch.setattr(bundle, "_COMMIT_S", 0.2)
+    endpoint, flows = _endpoint(own_ovs), _bundle(Command.ADD, _OLD[:1])
+    with own_ovs.bridge() as made:
+        hung = pytest.raises(SwitchUnreachable, match="does not answer")
+        with hung, management.connected(endpoint, made.name) as connection:
+            numbers = connection.numbers
+            with _stopped(own_ovs.ovs.pids()[0]):
+                bundle.send_bundle(connection, flows, ofports=numbers)
+        assert LiveSwitch(endpoint).dump_flows(made.name) == ()
+
+
+def test_more_callers_than_a_hung_ovs_vswitchd_lets_wait(own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel refuses further ones at once (unix(7), EAGAIN), which is told like silence."""
+    monkeypatch.setattr(management, "GREETING_TIMEOUT_S", 0.01)
+    switch = LiveSwitch(_endpoint(own_ovs))
+    with own_ovs.bridge() as bridge, _stopped(own_ovs.ovs.pids()[0]):
+        for _ in range(70):
+            with pytest.raises(SwitchUnreachable, match="ovs-vswitchd does not answer"):
+                switch.dump_flows(bridge.name)
 
 
 @contextmanager
@@ -129,6 +153,8 @@ def test_ovs_that_has_died_and_left_its_sockets(own_ovs: DummyOvs) -> None:
     own_ovs.ovs.vsctl("add-br", "ovsbr1", "--", "set", "bridge", "ovsbr1", "datapath_type=dummy")
     assert kill_and_wait(own_ovs.ovs.pids())
     assert own_ovs.ovs.directory.joinpath("ovsbr1.mgmt").is_socket()
+    # The last of its threads closes the socket.
+    eventually(lambda: _endpoint(own_ovs).incarnation("ovsbr1") is None, "the end of all threads")
     _check_unreachable(LiveSwitch(_endpoint(own_ovs)), "systemctl start")
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import pytest
 
 from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
-from tests.ovs.ways import Way
+from tests.ovs.ways import Way, live_switch
+from xenoovs.compile.pipeline import LEARNED, PROGRAM, Stage, cookie_of
 from xenoovs.errors import BridgeMissing, CommandFailed, OtherDatapath, PortsMissing, UnusablePorts
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.openflow.cookie import FOREIGN, OURS, of_service
 from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.parse import parse_dump, parse_flow
+from xenoovs.openflow.recognise import Recognised, recognise
+from xenoovs.openflow.render import render_flow
 from xenoovs.switch.api import require_ports
 
 pytestmark = pytest.mark.ovs
@@ -49,10 +56,61 @@ def test_flows_of_others_are_neither_listed_nor_touched(way: Way, dummy_ovs: Dum
     bridge.add_flows(_FOREIGN)
     switch.apply("ovsbr1", _add(_OURS))
     assert [seen.flow for seen in switch.dump_flows("ovsbr1")] == [_OURS]
-    assert switch.count_foreign_flows("ovsbr1") == 2
+    assert switch.count_flows("ovsbr1", only=FOREIGN) == 2
     switch.apply("ovsbr1", Bundle((FlowMod(Command.DELETE, _OURS),)))
     assert switch.dump_flows("ovsbr1") == ()
-    assert switch.count_foreign_flows("ovsbr1") == 2
+    assert switch.count_flows("ovsbr1", only=FOREIGN) == 2
+
+
+def test_flows_are_read_by_their_cookies(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
+    """Of thousands that a drain has learned none is sent by the switch to one who wants the program."""
+    switch = way.switch(dummy_ovs)
+    flows = {
+        (stage, service): replace(_OURS, cookie=cookie_of(stage, service), key=replace(_OURS.key, priority=number))
+        for number, (stage, service) in enumerate(product(Stage, (7, 8)), start=1)
+    }
+    switch.apply("ovsbr1", _add(*flows.values()))
+    learned = {flows[Stage.LEARNED, service] for service in (7, 8)}
+    wanted = {
+        OURS: set(flows.values()),
+        LEARNED: learned,
+        PROGRAM: set(flows.values()) - learned,
+        of_service(7): {flow for (_, service), flow in flows.items() if service == 7},
+        of_service(7, among=LEARNED): {flows[Stage.LEARNED, 7]},
+    }
+    for only, expected in wanted.items():
+        assert {seen.flow for seen in switch.dump_flows("ovsbr1", only=only)} == expected
+        assert {seen.flow for seen in parse_dump(switch.dump_flow_text("ovsbr1", only=only))} == expected
+        assert switch.count_flows("ovsbr1", only=only) == len(expected)
+
+
+def test_a_large_table_has_the_same_text(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
+    switch = way.switch(dummy_ovs)
+    flows = [replace(_OURS, key=replace(_OURS.key, priority=number)) for number in range(1, 1000)]
+    texts = []
+    for number in (10, 1000):
+        switch.apply("ovsbr1", _add(*flows[:number]))
+        texts.append(switch.dump_flow_text("ovsbr1"))
+    assert set(texts[0].splitlines()) < set(texts[1].splitlines())
+    assert recognise(texts[1], {render_flow(flow): flow for flow in flows}) == Recognised({}, ())
+
+
+def test_what_is_only_known_as_text_is_removed(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
+    """Among so many flows that ovs-ofctl dumps them; no codec of ours knows the bytes of its words."""
+    switch = way.switch(dummy_ovs)
+    mine = "".join(f"add cookie=0x786f000000000001,priority={number},ip actions=drop\n" for number in range(1, 1000))
+    bridge.add_flows(f"{mine}add cookie=0x786f000000000001,priority=5,ct_state=+new+trk,ip actions=ct(commit)\n")
+    (odd,) = [seen.flow for seen in parse_dump(switch.dump_flow_text("ovsbr1")) if seen.flow.match.foreign]
+    switch.apply("ovsbr1", Bundle((FlowMod(Command.DELETE, odd),)))
+    assert not [line for line in bridge.dump_flows() if "ct_state" in line]
+
+
+def test_flows_of_others_are_described_in_words(dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
+    switch = live_switch(dummy_ovs.ovs)
+    assert switch.dump_foreign_flows("ovsbr1") == ()
+    bridge.add_flows("add cookie=0x5,priority=1,ip actions=ct(commit,zone=7),NORMAL\n")
+    (seen,) = switch.dump_foreign_flows("ovsbr1")
+    assert render_flow(seen.flow) == "cookie=0x5, priority=1,ip actions=ct(commit,zone=7),NORMAL"
 
 
 def test_modifying_keeps_counters(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:

@@ -62,6 +62,13 @@ def test_what_is_only_known_as_text(
     assert bridge.dump_flows() == []
 
 
+def test_thousands_of_refusals(switch: Switch, bridge: DummyBridge) -> None:
+    """ovs-vswitchd stops reading while a hundred of its answers wait (OFCONN_REPLY_MAX of ofproto/connmgr.c)."""
+    with pytest.raises(BundleRejected, match="OFPBAC_BAD_TYPE on: ADD priority=1 "):
+        _apply(switch, *(f"priority={number} actions=wire:fffe000800000000" for number in range(1, 20_000)))
+    assert bridge.dump_flows() == []
+
+
 def test_a_full_table(switch: Switch, bridge: DummyBridge) -> None:
     limit = ["--", "--id=@t", "create", "Flow_Table", "flow_limit=2", "overflow_policy=refuse"]
     bridge.ovs.vsctl(*limit, "--", "set", "bridge", bridge.name, "flow_tables:0=@t")

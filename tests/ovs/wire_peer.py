@@ -14,8 +14,8 @@ from xenoovs.openflow.wire.bundle import encode_bundle
 from xenoovs.openflow.wire.codec import decode, encode
 from xenoovs.openflow.wire.echo import BarrierReply, BarrierRequest
 from xenoovs.openflow.wire.error import Error
-from xenoovs.openflow.wire.frame import VERSION, split
-from xenoovs.openflow.wire.hello import Hello, common_version
+from xenoovs.openflow.wire.frame import VERSION, Frames
+from xenoovs.openflow.wire.hello import Hello, versions_of
 from xenoovs.openflow.wire.message import Message, Received
 from xenoovs.openflow.wire.multipart import PortDescReply, PortDescRequest
 from xenoovs.openflow.wire.port import Port, names_of, numbers_of
@@ -27,7 +27,7 @@ class WirePeer:
     """Asks and is answered in turn; what comes unasked is kept in `events`."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._connection, self._rest, self._xids = connection, b"", count(1)
+        self._connection, self._frames, self._xids = connection, Frames(), count(1)
         self._waiting: list[Received] = []
         self.ports: tuple[Port, ...] = ()
 
@@ -46,8 +46,7 @@ class WirePeer:
         while not self._waiting:
             more = self._connection.recv(1 << 16)
             assert more, "Open vSwitch closed the connection"
-            whole, self._rest = split(self._rest + more)
-            self._waiting += [decode(message, names=names_of(self.ports)) for message in whole]
+            self._waiting += [decode(message, names=names_of(self.ports)) for message in self._frames.feed(more)]
         return self._waiting.pop(0)
 
     def ask(self, message: Message) -> list[Message]:
@@ -91,7 +90,7 @@ def wire_peer(bridge: DummyBridge) -> Iterator[WirePeer]:
         peer.send(Hello(OURS))
         greeting = peer.receive()
         assert isinstance(greeting.message, Hello)
-        assert common_version(OURS, greeting.message, version=greeting.version) == VERSION
+        assert VERSION in versions_of(greeting.message, version=greeting.version)
         answers = peer.ask(PortDescRequest())
         peer.ports = tuple(port for reply in answers if isinstance(reply, PortDescReply) for port in reply.ports)
         yield peer

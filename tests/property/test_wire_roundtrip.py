@@ -11,7 +11,7 @@ from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.wire.bundle import BundleAdd, BundleControl, BundleStep, encode_bundle
 from xenoovs.openflow.wire.codec import decode, encode
-from xenoovs.openflow.wire.frame import VERSION, split
+from xenoovs.openflow.wire.frame import VERSION, Frames
 from xenoovs.openflow.wire.message import Message, Received
 
 
@@ -27,10 +27,8 @@ def test_a_stream_is_cut_where_messages_end(sent: list[Message], cut: int) -> No
     whole = [encode(message, xid=n, ofports=OFPORTS) for n, message in enumerate(sent)]
     stream = b"".join(whole)
     at = max(0, len(stream) - cut)
-    first, rest = split(stream[:at])
-    second, nothing = split(rest + stream[at:])
-    assert [*first, *second] == whole
-    assert nothing == b""
+    frames = Frames()
+    assert [*frames.feed(stream[:at]), *frames.feed(stream[at:])] == whole
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])

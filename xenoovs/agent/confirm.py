@@ -9,9 +9,8 @@ from xenoovs.compile.pipeline import LEARNED, PROGRAM, Stage
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.compile.read import stage_number
 from xenoovs.errors import ReadBackDiffers
-from xenoovs.openflow.cookie import service_of
+from xenoovs.openflow.cookie import FOREIGN, service_of
 from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.parse import parse_dump
 from xenoovs.switch.api import Switch
 
 
@@ -28,7 +27,7 @@ class Before:
 
 def take_flows(switch: Switch, bridge: str) -> Before:
     """What to go back to. Raises SwitchError."""
-    return Before(bridge, _flows(switch.dump_flow_text(bridge, only=PROGRAM)))
+    return Before(bridge, tuple(seen.flow for seen in switch.dump_flows(bridge, only=PROGRAM)))
 
 
 def touched(before: Before, after: Before) -> frozenset[int]:
@@ -41,11 +40,11 @@ def roll_back(switch: Switch, before: Before, *, services: Collection[int]) -> i
 
     What others have done to other services meanwhile, a drain for instance, goes on. Raises SwitchError, FlowTaken.
     """
-    dump = switch.dump_flow_text(before.bridge, only=PROGRAM)
-    learned = switch.dump_flow_text(before.bridge, only=LEARNED)
-    foreign = (seen.flow for seen in switch.dump_foreign_flows(before.bridge))
+    learned, foreign = (
+        tuple(seen.flow for seen in switch.dump_flows(before.bridge, only=only)) for only in (LEARNED, FOREIGN)
+    )
     wanted = _of(services, before.flows)
-    now = _of(services, (*_flows(dump), *_unwanted(_flows(learned), before)))
+    now = _of(services, (*take_flows(switch, before.bridge).flows, *_unwanted(learned, before)))
     difference = plan(wanted, (*now, *foreign)).require_free()
     if difference.is_empty:
         return 0
@@ -54,10 +53,6 @@ def roll_back(switch: Switch, before: Before, *, services: Collection[int]) -> i
     if wrong:
         raise ReadBackDiffers(bridge=before.bridge, flows=wrong)
     return difference.flow_mods
-
-
-def _flows(dump: str) -> tuple[Flow, ...]:
-    return tuple(seen.flow for seen in parse_dump(dump))
 
 
 def _of(services: Collection[int], flows: Iterable[Flow]) -> tuple[Flow, ...]:

@@ -8,8 +8,8 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xenoovs.compile.of_config import compile_onto
 from xenoovs.compile.hardware import hardware_entries
+from xenoovs.compile.of_config import compile_onto
 from xenoovs.datapath.host import NOT_ASKED, BackendFacts, Daemon, Seen, Silent, Unknown
 from xenoovs.errors import ParseError, SimulateError, SwitchError
 from xenoovs.model.address import Family, IPAddress

@@ -12,9 +12,9 @@ from xenoovs.cli.options import connect
 from xenoovs.cli.via import Control, serving
 
 if TYPE_CHECKING:
-    from xenoovs.agent.reconcile import Reconciler
     from xenoovs.controller.server import Post
     from xenoovs.controller.switch import ControllerSwitch
+    from xenoovs.engine.engine import Engine
     from xenoovs.model.balancer import Balancer, Uplinks
     from xenoovs.switch.api import BridgeState, PortState
     from xenoovs.switch.live import LiveSwitch
@@ -31,16 +31,22 @@ OnChange = Callable[[Callable[[], None]], None]
 Resolve = Callable[["Balancer"], "Balancer"]
 
 Reach = Callable[["Uplinks", Resolve], "Reached"]
-"""The way to one bridge. `Resolve`: as of Reconciler."""
+"""The way to one bridge. `Resolve`: as of Engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The rounds of one bridge, and what wakes them up. `ports`: by name, while the bridge tells; None: it does not."""
+    """The engine of one bridge, and what wakes its rounds up.
 
-    reconciler: Reconciler
+    Attributes:
+        ports: Ports by name, while the bridge reports them; None: it does not.
+        ports_down: The ports without link now.
+    """
+
+    engine: Engine
     on_change: OnChange
     ports: Callable[[], dict[str, PortState] | None] | None = None
+    ports_down: Callable[[], frozenset[str]] = frozenset
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +64,11 @@ def reaching(wanted: tuple[Uplinks, ...], way: Way, control: Control | None) -> 
 
     Raises click.UsageError, FrameworkMissing, FrameworkUnusable, CannotListen, SwitchError.
     """
-    from xenoovs.agent.reconcile import Reconciler
+    from xenoovs.engine.engine import Engine
 
     local = replace(connect(way.db, way.lab), db_timeout_s=_DB_PATIENCE_S)
     if control is None:
-        yield lambda _uplinks, resolve: Reached(Reconciler(local, resolve=resolve), lambda _wake: None)
+        yield lambda _uplinks, resolve: Reached(Engine(local, resolve=resolve), lambda _wake: None)
         return
     is_named = control.attach or bool(way.db or way.lab)
     here = {uplinks: local if is_here(local, uplinks, is_named=is_named) else None for uplinks in wanted}
@@ -82,12 +88,12 @@ def reaching(wanted: tuple[Uplinks, ...], way: Way, control: Control | None) -> 
 
 def reach_by(post: Post, switch: ControllerSwitch, resolve: Resolve) -> Reached:
     """The way to a bridge that connects to us."""
-    from xenoovs.agent.told import LinkReconciler
     from xenoovs.controller.switch import port_states
+    from xenoovs.engine.engine import Engine
 
     place, responder = post.place, post.responder
-    reconciler = LinkReconciler(switch, lambda _bridge: place.ports_down, follow=responder.follow, resolve=resolve)
-    return Reached(reconciler, place.on_change, lambda: port_states(place.lines))
+    engine = Engine(switch, resolve=resolve, follow=responder.follow)
+    return Reached(engine, place.on_change, lambda: port_states(place.lines), lambda: place.ports_down)
 
 
 def is_here(local: LiveSwitch, uplinks: Uplinks, *, is_named: bool) -> bool:

@@ -183,8 +183,8 @@ def traffic_command(
     answered, or twice, or some could not be sent, 1: nothing could be sent.
     """
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
-    from xenoovs.compile.of_config import compile_onto
     from xenoovs.cli.show_traffic import show_traffic, traffic_document
+    from xenoovs.compile.of_config import compile_onto
     from xenoovs.lab.lab import CONFIG, open_lab
     from xenoovs.lab.load import Load
     from xenoovs.lab.traffic import send

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from xenoovs.cli.options import load
 from xenoovs.cli.recorded import read_text
+from xenoovs.compile.of_config import compile_config
 from xenoovs.compile.offloadable.cost import Cost, CostFinding, check_cost, program_entries
 from xenoovs.compile.offloadable.groups import parse_groups
 from xenoovs.compile.offloadable.program import ProgramOffload, check_flows, check_program
 from xenoovs.compile.offloadable.row import Profile, Version
-from xenoovs.compile.of_config import compile_config
 from xenoovs.compile.program import Program
 from xenoovs.errors.words import counted
 from xenoovs.openflow.cookie import is_foreign

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xenoovs.compile.of_config import compile_onto
 from xenoovs.cli.recorded import open_dump, read_text
+from xenoovs.compile.of_config import compile_onto
 from xenoovs.compile.program import Program
 from xenoovs.datapath.match import match_of
 from xenoovs.datapath.megaflow import MAX_IDLE_S

@@ -12,9 +12,9 @@ from xenoovs.cli.output import percent, print_table
 from xenoovs.cli.show_drains import drain_document, drain_line, entries_line
 from xenoovs.compile.plan import Plan
 from xenoovs.compile.summary import BackendShare, Fate, ServiceChange
+from xenoovs.engine.change import Change
 from xenoovs.errors.words import counted, worded
 from xenoovs.model.next_hop import mac_and_port
-from xenoovs.engine.change import Change
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.render import render_actions, render_flow
 

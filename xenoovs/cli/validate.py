@@ -24,10 +24,10 @@ def command(config: Path, output: Output) -> None:
     A good config is answered with what it compiles to: blocks and hardware entries for each service, and whether a NIC
     behind the kernel's traffic control can take the flows (`xenoovs lint` says more).
     """
+    from xenoovs.compile.of_config import compile_config
     from xenoovs.compile.offloadable.program import check_program
     from xenoovs.compile.offloadable.row import DEFAULT_VERSION, Profile, render_version
     from xenoovs.compile.offloadable.summary import describe
-    from xenoovs.compile.of_config import compile_config
 
     program = compile_config(load(config))
     services = [_facts(service) for service in program.services]

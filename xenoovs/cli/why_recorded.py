@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xenoovs.cli.offload_look import own_mask_of, read_flows
-from xenoovs.compile.of_config import compile_onto
 from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.cli.why_witnesses import WhyFindings
+from xenoovs.compile.of_config import compile_onto
 from xenoovs.datapath.host import Daemon, HostFacts, Seen, Unknown
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import ParseError

@@ -6,19 +6,22 @@ from threading import Lock
 from time import monotonic
 
 from xenoovs.controller.complaints import Complaints
-from xenoovs.controller.frames import ERROR, PACKET_IN, PORT_STATUS, ROLE_STATUS, is_answer
 from xenoovs.controller.invitation import Invitation
 from xenoovs.controller.line import Line
 from xenoovs.controller.monitor import MONITOR_XID, monitor_request, touches_ours
-from xenoovs.controller.notices import describe_error, error_of, is_slave_error
+from xenoovs.controller.notices import describe_error
 from xenoovs.controller.opening import memory_request, remembers
 from xenoovs.controller.place import Place
-from xenoovs.controller.port import Port
-from xenoovs.controller.session import Ears, Session, name_versions
+from xenoovs.controller.session import Ears, Session
 from xenoovs.controller.voice import Say, Voice
 from xenoovs.errors import OpenFlowVersionDisabled
+from xenoovs.openflow.wire.frame import HEADER, VERSION
+from xenoovs.openflow.wire.hello import name_versions
+from xenoovs.openflow.wire.kinds import ERROR, PACKET_IN, PORT_STATUS, ROLE_STATUS
+from xenoovs.openflow.wire.port import Port
+from xenoovs.switch.openflow.bundle import is_slave_error
+from xenoovs.switch.openflow.exchange import error_of
 
-_VERSION = 5
 _ANEW = "the switch has connected anew"
 
 
@@ -61,7 +64,7 @@ class Board:
             mine = ", ".join(sorted(place.label for place in self._places))
             self._refuse(session, name, reason=f"this controller is for {mine or 'none yet'}")
             return
-        if session.version != _VERSION:
+        if session.version != VERSION:
             spoken = name_versions(session.spoken)
             problem = OpenFlowVersionDisabled(bridge=name, version="OpenFlow14", spoken=spoken)
             place.fail(problem)
@@ -105,7 +108,7 @@ class Board:
         elif touches_ours(frame):
             if not line.is_standby:
                 place.damper.hear()
-        elif frame[1] == ERROR and not is_answer(frame, MONITOR_XID):
+        elif frame[1] == ERROR and HEADER.unpack_from(frame)[3] != MONITOR_XID:
             error = error_of(frame)
             line.is_standby = line.is_standby or is_slave_error(error)
             self._voice.warn("the switch reports an error", bridge=place.label, **describe_error(error))

@@ -12,22 +12,20 @@ from secrets import randbits
 from threading import Event, Thread
 
 from xenoovs.controller.dump import dump
-from xenoovs.controller.frames import ERROR
 from xenoovs.controller.line import Line
-from xenoovs.controller.notices import error_of
 from xenoovs.controller.place import Place
 from xenoovs.controller.voice import Voice
 from xenoovs.errors import SwitchError
 from xenoovs.openflow.bundle import Command, FlowMod
-from xenoovs.openflow.cookie import LEASE_OWNER
+from xenoovs.openflow.cookie import LEASE_OWNER, OWNER_MASK, CookieMask
 from xenoovs.openflow.flow import Flow, FlowKey
 from xenoovs.openflow.match import Match
-from xenoovs.openflow.wire.codec import decode, encode
 from xenoovs.openflow.wire.flow_mod import encode_flow_mod
 from xenoovs.openflow.wire.ports import NO_NUMBERS
 from xenoovs.openflow.wire.role import Role, RoleReply, RoleRequest
+from xenoovs.switch.openflow.exchange import ask
 
-_OWNER_MASK = 0xFFFF << 48
+_LEASES = (CookieMask(LEASE_OWNER << 48, OWNER_MASK),)
 _TABLE = 253
 """The last table that is not Open vSwitch's own."""
 _LEASE_S = 3
@@ -69,7 +67,7 @@ class Keeper:
         if not line.is_standby:
             line.carrier.send(self._lease(Command.ADD))
             return
-        leases = {seen.flow.cookie for seen in dump(line, cookie=LEASE_OWNER << 48, cookie_mask=_OWNER_MASK)}
+        leases = {seen.flow.cookie for seen in dump(line, _LEASES)}
         if leases - {self._cookie}:
             self._stand_by(line)
             return
@@ -98,12 +96,8 @@ class Keeper:
 
 def _ask(line: Line, request: RoleRequest) -> tuple[Role, int]:
     """The role and the generation after it. Raises SwitchError where it is refused, as a stale generation is."""
-    with line.exchange() as exchange:
-        exchange.send(encode(request, xid=exchange.take_xids(1)))
-        frame = exchange.receive()
-    if frame[1] == ERROR:
-        raise SwitchError(f"bridge {line.bridge} refused the role {request.role.name}: {error_of(frame).name}")
-    reply = decode(frame).message
+    with line.well_formed(), line.exchange() as exchange:
+        reply = ask(exchange, request)
     if not isinstance(reply, RoleReply):
         raise SwitchError(f"bridge {line.bridge} answered a question for its role with something else")
     return reply.role, reply.generation_id

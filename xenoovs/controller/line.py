@@ -9,13 +9,11 @@ from queue import Empty, SimpleQueue
 from threading import Lock, RLock
 from typing import Protocol
 
-from xenoovs.controller.frames import HEADER
-from xenoovs.controller.port import Port
-from xenoovs.errors import SwitchUnreachable
+from xenoovs.errors import MalformedOpenFlow, SwitchUnreachable, WireError
+from xenoovs.openflow.wire.frame import HEADER
+from xenoovs.openflow.wire.port import Port, names_of, numbers_of
 from xenoovs.switch.api import BridgeState
-
-ANSWER_TIMEOUT_S = 15.0
-"""For the next message of an answer. A busy switch may work on a large bundle for seconds."""
+from xenoovs.switch.openflow.exchange import ANSWER_TIMEOUT_S
 
 _FIRST_XID = 0x1000
 _LAST_XID = 0x7FFFFFFF
@@ -33,24 +31,25 @@ class Carrier(Protocol):
 
 
 class Exchange:
-    """A question under way. Messages whose transaction ids it took come here and go nowhere else."""
+    """Implements `Exchange` of switch/openflow. Messages whose transaction ids it took come here and nowhere else."""
 
     def __init__(self, line: Line, first_xid: int) -> None:
         self._line, self._first, self._next = line, first_xid, first_xid
         self._answers: SimpleQueue[bytes | None] = SimpleQueue()
 
+    @property
+    def bridge(self) -> str:
+        return self._line.bridge
+
     def take_xids(self, number: int) -> int:
-        """The first of so many transaction ids in a row, for as many messages."""
         self._next += number
         return self._next - number
 
     def send(self, data: bytes) -> None:
-        """Whole messages. Raises SwitchUnreachable."""
         if not self._line.carrier.send(data):
             raise self._line.lost()
 
     def receive(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
-        """The next message of the answer. Raises SwitchUnreachable: the connection is lost, or nothing comes."""
         try:
             answer = self._answers.get(timeout=timeout_s)
         except Empty:
@@ -116,6 +115,15 @@ class Line:
                     if self._next_xid > _LAST_XID:
                         self._next_xid = _FIRST_XID
 
+    @contextmanager
+    def well_formed(self) -> Iterator[None]:
+        """End the connection where its answers are no OpenFlow. Raises MalformedOpenFlow."""
+        try:
+            yield
+        except WireError as error:
+            self.carrier.abandon(f"malformed OpenFlow: {error}")
+            raise MalformedOpenFlow(f"bridge {self.bridge}: {error}") from None
+
     def hear(self, frame: bytes) -> bool:
         """A message came. Whether somebody waited for it."""
         with self._state:
@@ -138,10 +146,9 @@ class Line:
     @property
     def names(self) -> dict[int, str]:
         """Names of ports by their numbers."""
-        return {port.number: port.name for port in self.ports if not port.is_local}
+        return names_of(self.ports)
 
     @property
     def numbers(self) -> dict[str, int]:
-        """Port numbers by the names that flows use; names that two ports have mean none."""
-        names = [port.flow_name for port in self.ports]
-        return {port.flow_name: port.number for port in self.ports if names.count(port.flow_name) == 1}
+        """Port numbers by the names that flows use."""
+        return numbers_of(self.ports)

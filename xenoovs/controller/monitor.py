@@ -10,15 +10,16 @@ from struct import Struct
 from threading import Lock, Timer
 from time import monotonic
 
-from xenoovs.controller.frames import HEADER, MULTIPART_REPLY
 from xenoovs.errors import MalformedOpenFlow
 from xenoovs.openflow.cookie import is_ours
+from xenoovs.openflow.wire.frame import HEADER, VERSION
+from xenoovs.openflow.wire.kinds import MULTIPART_REPLY, MULTIPART_REQUEST
 
 MONITOR_XID = 0xFFE
 """Of the request, below those of exchanges (`line.py`). What the switch tells later has none."""
 
-_MULTIPART_REQUEST, _FLOW_MONITOR = 18, 16
-"""OFPT_MULTIPART_REQUEST; OFPMP_FLOW_MONITOR."""
+_FLOW_MONITOR = 16
+"""OFPMP_FLOW_MONITOR."""
 _PART = Struct("!HH4x")
 _REQUEST = Struct("!IIIHBBHH4x")
 """monitor_id, out_port, out_group, flags, table_id, command; a match of type OXM that is 4 bytes long: everything."""
@@ -26,7 +27,6 @@ _UPDATE = Struct("!HH")
 _FULL = Struct("!HHBBHHH4xQ")
 """length, event, table_id, reason, idle_timeout, hard_timeout, priority, cookie."""
 
-_VERSION = 5
 _ANY, _ALL_TABLES, _ADD_MONITOR, _OXM = 0xFFFFFFFF, 0xFF, 0, 1
 _ADDED, _REMOVED, _MODIFIED = 1, 2, 3
 """OFPFME_*. Changes of our own come as OFPFME_ABBREV, without a cookie."""
@@ -39,7 +39,7 @@ _PAUSE_S = 2.0
 def monitor_request() -> bytes:
     """Tell all changes of flows from now on. Open vSwitch can since 2.16; an older one refuses, and nothing is lost."""
     body = _PART.pack(_FLOW_MONITOR, 0) + _REQUEST.pack(1, _ANY, _ANY, _WANTED, _ALL_TABLES, _ADD_MONITOR, _OXM, 4)
-    return HEADER.pack(_VERSION, _MULTIPART_REQUEST, HEADER.size + len(body), MONITOR_XID) + body
+    return HEADER.pack(VERSION, MULTIPART_REQUEST, HEADER.size + len(body), MONITOR_XID) + body
 
 
 def touches_ours(frame: bytes) -> bool:

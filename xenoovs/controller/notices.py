@@ -2,23 +2,7 @@
 
 from __future__ import annotations
 
-from xenoovs.openflow.wire.codec import decode
 from xenoovs.openflow.wire.error import Error
-
-_IS_SLAVE = "OFPBRC_IS_SECONDARY"
-"""Open vSwitch calls OFPBRC_IS_SLAVE so since 2.15."""
-
-
-def error_of(frame: bytes) -> Error:
-    """Raises WireError."""
-    error = decode(frame).message
-    assert isinstance(error, Error)  # noqa: S101 - narrows the type: the caller has looked at the header
-    return error
-
-
-def is_slave_error(error: Error) -> bool:
-    """Whether something was refused because another controller is master (OpenFlow 1.4.0, 6.3.5)."""
-    return error.name == _IS_SLAVE
 
 
 def describe_error(error: Error) -> dict[str, object]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from xenoovs.controller.frames import HEADER, MULTIPART_REPLY
-from xenoovs.openflow.cookie import OWNER, OWNER_MASK
+from xenoovs.openflow.cookie import OURS
 from xenoovs.openflow.wire.codec import decode, encode
 from xenoovs.openflow.wire.flow_stats import FlowFilter
+from xenoovs.openflow.wire.frame import HEADER
+from xenoovs.openflow.wire.kinds import MULTIPART_REPLY
 from xenoovs.openflow.wire.multipart import AggregateReply, AggregateRequest
 
 _XID = 0xFFF
@@ -14,7 +15,8 @@ _XID = 0xFFF
 
 def memory_request() -> bytes:
     """Asks for the number of our flows. Before the answer comes nobody works on the bridge."""
-    return encode(AggregateRequest(FlowFilter(cookie=OWNER << 48, cookie_mask=OWNER_MASK)), xid=_XID)
+    (ours,) = OURS
+    return encode(AggregateRequest(FlowFilter(cookie=ours.value, cookie_mask=ours.mask)), xid=_XID)
 
 
 def remembers(frame: bytes) -> bool | None:

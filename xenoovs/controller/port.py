@@ -1,41 +1,16 @@
-"""A port of a bridge as OpenFlow describes it."""
+"""The ports of a bridge as it describes them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from xenoovs.openflow.action import LOCAL
 from xenoovs.openflow.wire.codec import decode
 from xenoovs.openflow.wire.multipart import PortDescReply
-from xenoovs.openflow.wire.port import Port as Described
-from xenoovs.openflow.wire.port import PortReason, PortStatus
+from xenoovs.openflow.wire.port import Port, PortReason, PortStatus
+from xenoovs.openflow.wire.ports import LOCAL_NUMBER
 
-_LOCAL_NUMBERS = (0xFFFFFFFE, 0xFFFE)
-"""OFPP_LOCAL (OpenFlow 1.4.0, 7.2.1; 1.0.0, 5.2.1)."""
-
-_DOWN = 1
-"""OFPPC_PORT_DOWN of the config and OFPPS_LINK_DOWN of the state have the same bit (1.4.0, 7.2.1)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """`is_up`: neither switched off nor without link. `mac`: as a number of 48 bits."""
-
-    number: int
-    name: str
-    mac: int
-    is_up: bool
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it is the bridge's own port, whose name is that of the bridge."""
-        return self.number in _LOCAL_NUMBERS
-
-    @property
-    def flow_name(self) -> str:
-        """What a flow calls it."""
-        return LOCAL if self.is_local else self.name
+_LOCAL_NUMBER_16 = 0xFFFE
+"""OFPP_LOCAL of OpenFlow 1.0.0, 5.2.1."""
 
 
 class PortTable:
@@ -53,8 +28,7 @@ class PortTable:
         reply = decode(frame).message
         if not isinstance(reply, PortDescReply):
             return False
-        for described in reply.ports:
-            self._set(described)
+        self._ports.update((port.number, port) for port in reply.ports)
         return not reply.more
 
     def change(self, frame: bytes) -> None:
@@ -64,18 +38,16 @@ class PortTable:
             if status.reason is PortReason.DELETE:
                 self._ports.pop(status.port.number, None)
             else:
-                self._set(status.port)
-
-    def _set(self, described: Described) -> None:
-        self._ports[described.number] = Port(described.number, described.name, described.mac, described.is_up)
+                self._ports[status.port.number] = status.port
 
 
 def port_of(described: Any) -> Port:
-    """From the framework's description of a port, for the versions of OpenFlow that only tell who asks."""
+    """Return the framework's description of a port, for the versions of OpenFlow that only tell who asks."""
     name = described.name if isinstance(described.name, bytes) else str(described.name).encode()
     return Port(
-        number=described.port_no,
+        number=LOCAL_NUMBER if described.port_no == _LOCAL_NUMBER_16 else described.port_no,
         name=name.rstrip(b"\0").decode("utf-8", "backslashreplace"),
         mac=int(described.hw_addr.replace(":", ""), 16),
-        is_up=not (described.config | described.state) & _DOWN,
+        config=described.config,
+        state=described.state,
     )

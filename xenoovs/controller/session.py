@@ -14,24 +14,15 @@ from threading import Lock
 from time import monotonic
 from typing import Any
 
-from xenoovs.controller.frames import (
-    ECHO_REPLY,
-    ECHO_REQUEST,
-    FEATURES_REPLY,
-    HEADER,
-    HELLO,
-    MULTIPART_REPLY,
-    PORT_STATUS,
-    Frames,
-    is_port_description,
-    plain_hello,
-    spoken_versions,
-)
 from xenoovs.controller.framework import OPENFLOW, load_framework
+from xenoovs.controller.hello import plain_hello, spoken_versions
 from xenoovs.controller.listen import Visit
-from xenoovs.controller.port import Port, PortTable, port_of
+from xenoovs.controller.port import PortTable, port_of
 from xenoovs.errors import MalformedOpenFlow, WireError
-from xenoovs.openflow.wire.frame import VERSION
+from xenoovs.openflow.wire.frame import HEADER, VERSION, Frames
+from xenoovs.openflow.wire.hello import name_versions
+from xenoovs.openflow.wire.kinds import ECHO_REPLY, ECHO_REQUEST, FEATURES_REPLY, HELLO, MULTIPART_REPLY, PORT_STATUS
+from xenoovs.openflow.wire.port import Port
 
 FRAMEWORK = load_framework()
 
@@ -193,7 +184,7 @@ class Session(FRAMEWORK.controller.Datapath):  # type: ignore[misc,name-defined]
         elif kind == MULTIPART_REPLY and version == VERSION:
             if self.state == _CONFIG and self._table.describe(frame):
                 self.set_state(_MAIN)
-        elif kind in (ECHO_REQUEST, ECHO_REPLY, FEATURES_REPLY) or is_port_description(frame):
+        elif kind in (ECHO_REQUEST, ECHO_REPLY, FEATURES_REPLY) or _describes_ports(frame):
             self._hand_on(frame)
 
     def _agree(self, hello: bytes) -> None:
@@ -231,7 +222,6 @@ class Session(FRAMEWORK.controller.Datapath):  # type: ignore[misc,name-defined]
             self.send_msg(self.ofproto_parser.OFPEchoRequest(self, data=b""))
 
 
-def name_versions(spoken: tuple[int, ...]) -> tuple[str, ...]:
-    """As column protocols of ovs-vswitchd.conf.db(5) has them."""
-    names = {**OPENFLOW, 2: "OpenFlow11", 3: "OpenFlow12", 6: "OpenFlow15"}
-    return tuple(names[version] for version in spoken if version in names)
+def _describes_ports(frame: bytes) -> bool:
+    """Whether it is a multipart reply of kind OFPMP_PORT_DESC, of whatever version (OpenFlow 1.4.0, 7.3.5.7)."""
+    return frame[1] == MULTIPART_REPLY and frame[8:10] == b"\x00\x0d"

@@ -10,18 +10,15 @@ from xenoovs.controller.bundle import send_bundle
 from xenoovs.controller.dump import count, dump
 from xenoovs.controller.line import HostView, Line
 from xenoovs.controller.place import Place
-from xenoovs.controller.port import Port
 from xenoovs.errors import BridgeMissing, NotTold, OtherBridge, StandingBy, SwitchError
 from xenoovs.openflow.bundle import Bundle
-from xenoovs.openflow.cookie import FAMILY, FAMILY_MASK, OWNER, OWNER_MASK, is_foreign
+from xenoovs.openflow.cookie import OURS, Cookies
 from xenoovs.openflow.flow import ObservedFlow
-from xenoovs.openflow.render import render_flow
 from xenoovs.openflow.value import render_mac
+from xenoovs.openflow.wire.port import Port
 from xenoovs.switch.api import BridgeState, PortState
 from xenoovs.switch.live import LiveSwitch
-
-_OURS = OWNER << 48
-_SERVICE_MASK = OWNER_MASK | 0xFFFFFFFF
+from xenoovs.switch.openflow.flows import render_dump
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +60,18 @@ class ControllerSwitch:
         line = self._place(bridge).line
         return None if line is None else f"{line.datapath_id:016x}-{line.generation}"
 
-    def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
-        return dump(self._line(bridge), cookie=_OURS, cookie_mask=OWNER_MASK)
+    def dump_flows(self, bridge: str, *, only: Cookies = OURS) -> tuple[ObservedFlow, ...]:
+        return dump(self._line(bridge), only)
 
-    def dump_flow_text(self, bridge: str, *, service_id: int | None = None) -> str:
+    def dump_flow_text(self, bridge: str, *, only: Cookies = OURS) -> str:
         """Raises StandingBy too: who may change nothing need not look."""
         line = self._line(bridge)
         if line.is_standby:
             raise StandingBy(bridge=bridge)
-        if service_id is None:
-            flows = dump(line, cookie=_OURS, cookie_mask=OWNER_MASK)
-        else:
-            flows = dump(line, cookie=_OURS | service_id, cookie_mask=_SERVICE_MASK)
-        return "".join(f" {render_flow(seen.flow)}\n" for seen in flows)
+        return render_dump(dump(line, only))
 
-    def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
-        return tuple(seen for seen in dump(self._line(bridge)) if is_foreign(seen.flow.cookie))
-
-    def count_foreign_flows(self, bridge: str) -> int:
-        line = self._line(bridge)
-        return count(line) - count(line, cookie=FAMILY, cookie_mask=FAMILY_MASK)
+    def count_flows(self, bridge: str, *, only: Cookies = OURS) -> int:
+        return count(self._line(bridge), only)
 
     def apply(self, bridge: str, bundle: Bundle) -> None:
         """All flow-mods or none. Raises BundleRejected, StandingBy, SwitchUnreachable."""

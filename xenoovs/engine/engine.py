@@ -16,6 +16,7 @@ from fractions import Fraction
 from threading import Lock
 
 from xenoovs.compile.drains import Quiet, Times, drains_of, leftover, old_packets
+from xenoovs.compile.pipeline import LEARNED, PROGRAM
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import is_of_drain, read
@@ -33,7 +34,6 @@ from xenoovs.errors import BundleRejected, ChangesHeld, ReadBackDiffers
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.ids import service_ids
 from xenoovs.model.next_hop import NextHop
-from xenoovs.compile.pipeline import LEARNED, PROGRAM
 from xenoovs.openflow.cookie import FOREIGN, of_service, service_of
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.recognise import recognise
@@ -249,7 +249,7 @@ class Engine:
     def _beside_others(self, change: Change, options: Options) -> Change:
         """Return the change with what flows of others keep from being made. Raises FlowTaken."""
         if change.difference.added and self.switch.count_flows(change.bridge, only=FOREIGN):
-            change = beside(change, (seen.flow for seen in self.switch.dump_foreign_flows(change.bridge)))
+            change = beside(change, (seen.flow for seen in self.switch.dump_flows(change.bridge, only=FOREIGN)))
         found = change.difference.blocked
         if found and not options.partial:
             change.difference.require_free()

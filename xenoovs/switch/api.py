@@ -9,6 +9,7 @@ from typing import Protocol
 from xenoovs.errors import BridgeMissing, OtherDatapath, PortsMissing, UnusablePorts
 from xenoovs.openflow.action import LOCAL
 from xenoovs.openflow.bundle import Bundle
+from xenoovs.openflow.cookie import OURS, Cookies
 from xenoovs.openflow.flow import ObservedFlow
 
 MAX_PORT_NAME = 15
@@ -86,17 +87,14 @@ class Switch(Protocol):
     def describe(self, bridge: str) -> BridgeState:
         """One bridge. Raises BridgeMissing."""
 
-    def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
-        """The flows of xenoovs, by the owner in their cookie. Raises BridgeMissing."""
+    def dump_flows(self, bridge: str, *, only: Cookies = OURS) -> tuple[ObservedFlow, ...]:
+        """Return the flows with these cookies and their counters. Raises BridgeMissing."""
 
-    def dump_flow_text(self, bridge: str, *, service_id: int | None = None) -> str:
-        """Our flows without counters, as ovs-ofctl prints them; of one service where its id is given."""
+    def dump_flow_text(self, bridge: str, *, only: Cookies = OURS) -> str:
+        """Return the flows with these cookies without counters, one a line, as ovs-ofctl prints them."""
 
-    def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
-        """The flows of others, to know what ours meet; never to change them. Raises BridgeMissing."""
-
-    def count_foreign_flows(self, bridge: str) -> int:
-        """How many flows of others the bridge has. Raises BridgeMissing."""
+    def count_flows(self, bridge: str, *, only: Cookies = OURS) -> int:
+        """Return how many flows have these cookies. Raises BridgeMissing."""
 
     def apply(self, bridge: str, bundle: Bundle) -> None:
         """All flow-mods or none. Raises BridgeMissing, BundleRejected."""
@@ -125,7 +123,7 @@ class PortCheck:
     @property
     def reasons(self) -> dict[str, str]:
         """Every port that cannot be used, with the reason."""
-        return {name: "is not on the bridge" for name in self.missing} | dict(self.unusable)
+        return dict.fromkeys(self.missing, "is not on the bridge") | dict(self.unusable)
 
     def require(self) -> BridgeState:
         """Return the bridge. Raises PortsMissing, which names the bridges that have the ports, or UnusablePorts."""

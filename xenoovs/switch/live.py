@@ -1,17 +1,26 @@
-"""A real Open vSwitch: the database tells what is there, ovs-ofctl and ovs-appctl do the rest."""
+"""A real Open vSwitch: its database, OpenFlow at its management sockets, and its tools for the rest."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xenoovs.errors import BridgeMissing, SwitchError
+from xenoovs.errors import BridgeMissing, NotEncodable, SwitchError
 from xenoovs.openflow.bundle import Bundle
+from xenoovs.openflow.cookie import FOREIGN, OURS, Cookies
 from xenoovs.openflow.flow import ObservedFlow
+from xenoovs.openflow.wire.features import FeaturesReply, FeaturesRequest
 from xenoovs.switch.api import BridgeState
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ofctl import Ofctl
+from xenoovs.switch.openflow.bundle import send_bundle
+from xenoovs.switch.openflow.exchange import ask
+from xenoovs.switch.openflow.flows import count_flows, decode_flows, render_dump, request_flows
+from xenoovs.switch.openflow.management import connected
 from xenoovs.switch.ovsdb import DEFAULT_TIMEOUT_S, read_bridges
+
+_FEW_FLOWS = 500
+"""Up to so many are decoded and written as text here faster than ovs-ofctl starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +50,35 @@ class LiveSwitch:
     def incarnation(self, bridge: str) -> str | None:
         return self.endpoint.incarnation(bridge)
 
-    def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
-        return Ofctl(self.endpoint).dump_flows(bridge)
+    def dump_flows(self, bridge: str, *, only: Cookies = OURS) -> tuple[ObservedFlow, ...]:
+        with connected(self.endpoint, bridge) as connection:
+            return decode_flows(request_flows(connection, only), connection.names)
 
-    def dump_flow_text(self, bridge: str, *, service_id: int | None = None) -> str:
-        return Ofctl(self.endpoint).dump_flow_text(bridge, service_id=service_id)
+    def dump_flow_text(self, bridge: str, *, only: Cookies = OURS) -> str:
+        with connected(self.endpoint, bridge) as connection:
+            few = tuple(each for each in only if count_flows(connection, (each,)) <= _FEW_FLOWS)
+            text = render_dump(decode_flows(request_flows(connection, few), connection.names))
+        ofctl = Ofctl(self.endpoint)
+        return text + "".join(ofctl.dump_flow_text(bridge, each) for each in only if each not in few)
 
     def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
-        return Ofctl(self.endpoint).dump_foreign_flows(bridge)
+        """Return the flows of others in the words of ovs-ofctl, which has some for all that a flow can do."""
+        return Ofctl(self.endpoint).dump_foreign_flows(bridge) if self.count_flows(bridge, only=FOREIGN) else ()
 
-    def count_foreign_flows(self, bridge: str) -> int:
-        return Ofctl(self.endpoint).count_foreign_flows(bridge)
+    def count_flows(self, bridge: str, *, only: Cookies = OURS) -> int:
+        with connected(self.endpoint, bridge) as connection:
+            return count_flows(connection, only)
 
     def apply(self, bridge: str, bundle: Bundle) -> None:
-        Ofctl(self.endpoint).apply(bridge, bundle)
+        """Apply all flow-mods or none. An empty bundle sends nothing. Raises BundleRejected."""
+        if not bundle.mods:
+            return
+        try:
+            with connected(self.endpoint, bridge) as connection:
+                send_bundle(connection, bundle, ofports=connection.numbers)
+        except NotEncodable:
+            # Read from a dump of ovs-ofctl, which can also send it, or can say what is wrong with it.
+            Ofctl(self.endpoint).apply(bridge, bundle)
 
     def dump_megaflows(self) -> str:
         return Appctl(self.endpoint).dump_megaflows()
@@ -63,10 +87,16 @@ class LiveSwitch:
         return Appctl(self.endpoint).trace(bridge, flow)
 
     def _check_same_switch(self, states: tuple[BridgeState, ...]) -> None:
-        ofctl, sockets = Ofctl(self.endpoint), self.endpoint.bridges_with_socket()
+        sockets = self.endpoint.bridges_with_socket()
         for state in states:
-            if state.name not in sockets or ofctl.datapath_id(state.name) != state.datapath_id:
+            if state.name not in sockets or self._datapath_id(state.name) != state.datapath_id:
                 raise SwitchError(
                     f"bridge {state.name} of the database {self.endpoint.db} is not the one at {self.endpoint.rundir}: "
                     "--db and OVS_RUNDIR are of two different Open vSwitches; give one of them alone"
                 )
+
+    def _datapath_id(self, bridge: str) -> str | None:
+        """16 hexadecimal digits, as column datapath_id of table Bridge has them."""
+        with connected(self.endpoint, bridge) as connection:
+            features = ask(connection, FeaturesRequest())
+        return f"{features.datapath_id:016x}" if isinstance(features, FeaturesReply) else None

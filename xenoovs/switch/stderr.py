@@ -13,22 +13,13 @@ from xenoovs.errors import (
     SwitchError,
     SwitchUnreachable,
 )
+from xenoovs.openflow.wire.hello import name_versions
 from xenoovs.switch.endpoint import Endpoint
 
 _REFUSED = re.compile(r"^Error (OFP\w+) for: (?:OFPT_FLOW_MOD \(OF[0-9.]+\) \(xid=0x[0-9a-f]+\): )?(.*)", re.MULTILINE)
 _SYNTAX = re.compile(r"^ovs-ofctl: -:([0-9]+): (.*?)(?: \((OFP\w+)\))?$", re.MULTILINE)
 _NEGOTIATION = re.compile(r"version negotiation failed \(we support versions? [^,]*, peer supports versions? (.*?)\)")
 _LOG = re.compile(r"^[0-9T:.Z-]+\|[0-9]+\|.*\n?", re.MULTILINE)
-
-_WIRE_VERSIONS = {
-    "0x01": "OpenFlow10",
-    "0x02": "OpenFlow11",
-    "0x03": "OpenFlow12",
-    "0x04": "OpenFlow13",
-    "0x05": "OpenFlow14",
-    "0x06": "OpenFlow15",
-}
-"""OpenFlow 1.5.1, 7.1.1: version field; names: column protocols of ovs-vswitchd.conf.db(5)."""
 
 _START_COMMAND = "systemctl start openvswitch-switch"
 _START = f"is ovs-vswitchd running? If not, `{_START_COMMAND}`; or name another with --db"
@@ -65,10 +56,14 @@ _DEFAULT_ADVICE = (
 def lift(failed: CommandFailed, *, endpoint: Endpoint, bridge: str | None = None) -> SwitchError:
     """The error behind a failed tool: not reachable, no such bridge, wrong version; else `failed` itself."""
     if bridge is not None and (found := _NEGOTIATION.search(failed.stderr)):
-        spoken = tuple(_WIRE_VERSIONS.get(version, version) for version in found[1].split(", "))
+        spoken = name_versions(int(version, 16) for version in found[1].split(", "))
         return OpenFlowVersionDisabled(bridge=bridge, version="OpenFlow14", spoken=spoken)
-    if not (reason := _broken_connection(failed.stderr)):
-        return failed
+    reason = _broken_connection(failed.stderr)
+    return lift_lost(reason, endpoint=endpoint, bridge=bridge) if reason else failed
+
+
+def lift_lost(reason: str, *, endpoint: Endpoint, bridge: str | None = None) -> SwitchError:
+    """Return the error behind a connection that cannot be made or is lost. `reason`: text of strerror(3)."""
     present = endpoint.bridges_with_socket()
     if bridge is not None and reason == "No such file or directory" and present and bridge not in present:
         return BridgeMissing(bridge=bridge, present=present)

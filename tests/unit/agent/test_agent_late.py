@@ -12,6 +12,7 @@ from tests.agent_support import Scene, make_scene
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import eventually
 from xenoovs.agent import daemon
+from xenoovs.openflow.cookie import OURS, Cookies
 
 
 class Stopping(FakeSwitch):
@@ -22,9 +23,9 @@ class Stopping(FakeSwitch):
         self.goes_on = Event()
         self.goes_on.set()
 
-    def dump_flow_text(self, bridge: str, *, service_id: int | None = None) -> str:
+    def dump_flow_text(self, bridge: str, *, only: Cookies = OURS) -> str:
         self.goes_on.wait(20)
-        return super().dump_flow_text(bridge, service_id=service_id)
+        return super().dump_flow_text(bridge, only=only)
 
 
 @pytest.fixture

@@ -153,7 +153,7 @@ def test_while_a_pause_holds_it_back_no_config_is_accepted_unconfirmed(scene: Sc
 def test_who_asks_while_a_config_waits_for_the_switch_is_answered(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nobody(_self: object, _bridge: str) -> None:
+    def nobody(*_: object, **__: object) -> None:
         raise CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0)
 
     with scene.agent() as (agent, client):

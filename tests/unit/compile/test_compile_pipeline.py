@@ -5,18 +5,23 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from itertools import product
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.unit.balancer import claim
 from xenoovs.compile.pipeline import (
     ARP_PRIORITY,
+    LEARNED,
     NEIGHBOUR_DISCOVERY_PRIORITY,
     OTHER_PRIORITY,
+    PROGRAM,
     Stage,
     block_priority,
     cookie_of,
     service_priority,
 )
 from xenoovs.model.service import Claim, Protocol
-from xenoovs.openflow.cookie import OWNER, Cookie, decode_cookie
+from xenoovs.openflow.cookie import OURS, OWNER, Cookie, decode_cookie
 from xenoovs.partition.block import MAX_WIDTH
 
 VIP = IPv4Address("192.0.2.1")
@@ -69,3 +74,16 @@ def test_cookies_are_ours() -> None:
     cookie = cookie_of(Stage.PLANNED, 0xFFFFFFFF)
     assert cookie >> 48 == OWNER
     assert decode_cookie(cookie) == Cookie(generation=1, stage=4, service=0xFFFFFFFF)
+
+
+@given(stage=st.integers(0, 255), service=st.integers(0, 1 << 32), generation=st.integers(0, 255))
+def test_learned_flows_are_told_from_all_others_by_their_cookies(stage: int, service: int, generation: int) -> None:
+    cookie = Cookie(generation, stage, service & 0xFFFFFFFF).encode()
+    assert [sum(cookie in mask for mask in masks) for masks in (OURS, PROGRAM, LEARNED)] == (
+        [1, 0, 1] if stage % 8 == Stage.LEARNED.value else [1, 1, 0]
+    )
+
+
+def test_no_stage_is_taken_for_another_by_its_last_bits() -> None:
+    """A dump of the program would leave it out, or show what was learned."""
+    assert max(stage.value for stage in Stage) < 8

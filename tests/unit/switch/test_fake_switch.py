@@ -7,6 +7,7 @@ import pytest
 from tests.fake_switch import FakeSwitch, fake_bridge
 from xenoovs.errors import BridgeMissing, BundleRejected, OtherDatapath, PortsMissing, SwitchUnreachable
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.openflow.cookie import FOREIGN
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.parse import parse_flow
 from xenoovs.switch.api import Switch, require_ports
@@ -33,7 +34,7 @@ def _flows(switch: Switch) -> list[Flow]:
 
 def test_flows_of_others_are_counted_only(switch: FakeSwitch) -> None:
     assert _flows(switch) == [_OURS]
-    assert switch.count_foreign_flows("br0") == 1
+    assert switch.count_flows("br0", only=FOREIGN) == 1
 
 
 def test_modifying_keeps_cookie_and_counters_and_adding_does_not(switch: FakeSwitch) -> None:

@@ -2,14 +2,14 @@
 
 Whoever talks to a switch needs these:
 
-    frame.py     split(buffer: bytes) -> tuple[tuple[bytes, ...], bytes]: the whole messages of a stream, and its rest
+    frame.py     Frames().feed(data: bytes) -> Iterator[bytes]: the whole messages of a stream
     codec.py     decode(message: bytes, *, names: Mapping[int, str]) -> Received(version, xid, message)
                  encode(message: Message, *, xid: int, ofports: Mapping[str, int]) -> bytes
     message.py   Message: the closed union of the values of all modules below; Unknown(kind, body) for all else
     flow_mod.py  encode_flow_mod(mod: FlowMod, *, xid, ofports) -> bytes; encode_flow_mods for many
     bundle.py    encode_bundle(bundle: Bundle, *, bundle_id, first_xid, ofports) -> Iterator[bytes]: open (first_xid),
                  a message for each flow-mod (first_xid + 1 + index), commit; BundleControl, BundleAdd
-    hello.py     Hello(versions), common_version(ours, hello, version=...) -> int | None
+    hello.py     Hello(versions), versions_of(hello, version=...) -> frozenset[int]
     echo.py      EchoRequest, EchoReply, BarrierRequest, BarrierReply
     error.py     Error(kind, code, data): .name such as OFPFMFC_TABLE_FULL, .refused_xid
     features.py  FeaturesRequest, FeaturesReply, ConfigRequest, ConfigReply, SetConfig

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from xenoovs.errors import WireError
@@ -15,20 +16,27 @@ HEADER = Struct("!BBHI")
 LARGEST = 0xFFFF
 """Bytes of the longest message: the length has 16 bits."""
 
+_VERSIONS = range(1, 7)
 
-def split(buffer: bytes) -> tuple[tuple[bytes, ...], bytes]:
-    """The whole messages at the start of a stream, and the bytes behind them that are no whole message yet.
 
-    Raises WireError for a length that is shorter than its own header: there is no way to find the next message.
-    """
-    messages = []
-    start, end = 0, len(buffer)
-    while end - start >= HEADER.size:
-        length = int.from_bytes(buffer[start + 2 : start + 4])
-        if length < HEADER.size:
-            raise WireError(data=buffer, offset=start + 2, expected=f"a length of at least {HEADER.size}")
-        if end - start < length:
-            break
-        messages.append(buffer[start : start + length])
-        start += length
-    return tuple(messages), buffer[start:]
+class Frames:
+    """Cuts a stream into messages. All that is known of the peer is what it says: the length in each header."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the messages that are whole by now. Raises WireError for a header that no message has."""
+        data = self._rest + data if self._rest else data
+        start, end = 0, len(data)
+        while end - start >= HEADER.size:
+            version, _, length, _ = HEADER.unpack_from(data, start)
+            if version not in _VERSIONS or length < HEADER.size:
+                header = data[start : start + HEADER.size]
+                expected = "the version and the length of a message"
+                raise WireError(data=header, offset=0 if version not in _VERSIONS else 2, expected=expected)
+            if end - start < length:
+                break
+            yield data[start : start + length]
+            start += length
+        self._rest = data[start:]

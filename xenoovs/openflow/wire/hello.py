@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 
@@ -21,15 +21,21 @@ class Hello:
     others: bytes = b""
 
 
-def common_version(ours: frozenset[int], hello: Hello, *, version: int) -> int | None:
-    """The version that both sides use; None: there is none. `version`: of the header of their HELLO.
+_NAMES = ("OpenFlow10", "OpenFlow11", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15")
+"""As column protocols of ovs-vswitchd.conf.db(5) has them, from version 1 of the wire."""
 
-    Without a bitmap a side speaks its version and some below, and the lower of both is used (6.3.1).
+
+def versions_of(hello: Hello, *, version: int) -> frozenset[int]:
+    """Return the versions that a peer offers. `version`: of the header of its HELLO.
+
+    Without a bitmap these are all up to that one (6.3.1).
     """
-    if hello.versions:
-        return max(ours & hello.versions, default=None)
-    lower = min(version, max(ours))
-    return lower if lower in ours else None
+    return hello.versions or frozenset(range(1, version + 1))
+
+
+def name_versions(versions: Iterable[int]) -> tuple[str, ...]:
+    """Return the names that Open vSwitch has for these versions."""
+    return tuple(_NAMES[version - 1] for version in sorted(versions) if 0 < version <= len(_NAMES))
 
 
 def encode_hello(hello: Hello) -> bytes:

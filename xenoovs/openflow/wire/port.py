@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from struct import Struct
 
 from xenoovs.errors import NotEncodable
-from xenoovs.openflow.wire.ports import RESERVED
+from xenoovs.openflow.wire.ports import LOCAL_NUMBER, RESERVED
 from xenoovs.openflow.wire.reader import Reader
 
 _PORT = Struct("!IH2x6s2x16sII")
@@ -20,6 +21,8 @@ _ADMIN_DOWN = 1 << 0
 """OFPPC_PORT_DOWN: set down by hand."""
 _LINK_DOWN = 1 << 0
 """OFPPS_LINK_DOWN: no link."""
+
+_WORDS = frozenset(RESERVED.values())
 
 
 class PortReason(Enum):
@@ -49,6 +52,11 @@ class Port:
         """It is set up and has a link."""
         return not self.config & _ADMIN_DOWN and not self.state & _LINK_DOWN
 
+    @property
+    def is_local(self) -> bool:
+        """It is the bridge's own port, which has the name of the bridge."""
+        return self.number == LOCAL_NUMBER
+
 
 @dataclass(frozen=True, slots=True)
 class PortStatus:
@@ -60,12 +68,19 @@ class PortStatus:
 
 def numbers_of(ports: Iterable[Port]) -> dict[str, int]:
     """Number by name, without the reserved ports: what `encode` wants as `ofports`."""
-    return {port.name: port.number for port in ports if port.number not in RESERVED}
+    return {port.name: port.number for port in _nameable(ports)}
 
 
 def names_of(ports: Iterable[Port]) -> dict[int, str]:
     """Name by number, likewise: what `decode` wants as `names`."""
-    return {port.number: port.name for port in ports if port.number not in RESERVED}
+    return {port.number: port.name for port in _nameable(ports)}
+
+
+def _nameable(ports: Iterable[Port]) -> list[Port]:
+    """The ports whose name means no other: Open vSwitch cuts long names, so that two ports may have one."""
+    described = [port for port in ports if port.number not in RESERVED]
+    counts = Counter(port.name for port in described)
+    return [port for port in described if counts[port.name] == 1 and port.name not in _WORDS]
 
 
 def encode_port(port: Port) -> bytes:

@@ -8,7 +8,7 @@ from xenoovs.openflow.wire.codec import decode, encode
 from xenoovs.openflow.wire.echo import BarrierRequest
 from xenoovs.openflow.wire.error import Error, nicira_error
 from xenoovs.openflow.wire.events import Event, mask_of
-from xenoovs.openflow.wire.hello import Hello, common_version
+from xenoovs.openflow.wire.hello import Hello, name_versions, versions_of
 from xenoovs.openflow.wire.message import Unknown
 from xenoovs.openflow.wire.port import Port, PortReason, names_of, numbers_of
 
@@ -16,22 +16,25 @@ _OURS = frozenset((5,))
 
 
 @pytest.mark.parametrize(
-    ("hello", "common"),
+    ("hello", "versions"),
     [
-        ("01000008 00000001", None),
-        ("04000008 00000001", None),
-        ("05000008 00000001", 5),
-        ("06000008 00000001", 5),
-        ("04000010 00000001 00010008 00000030", 5),
-        ("06000010 00000001 00010008 00000052", None),
-        ("05000010 00000001 00020008 ffffffff", 5),
-        ("0600000c 00000001 00010003", 5),
+        ("01000008 00000001", {1}),
+        ("04000008 00000001", {1, 2, 3, 4}),
+        ("06000008 00000001", {1, 2, 3, 4, 5, 6}),
+        ("04000010 00000001 00010008 00000030", {4, 5}),
+        ("06000010 00000001 00010008 00000052", {1, 4, 6}),
+        ("05000010 00000001 00020008 ffffffff", {1, 2, 3, 4, 5}),
+        ("0600000c 00000001 00010003", {1, 2, 3, 4, 5, 6}),
     ],
 )
-def test_versions(hello: str, common: int | None) -> None:
+def test_versions(hello: str, versions: set[int]) -> None:
     received = decode(bytes.fromhex(hello))
     assert isinstance(received.message, Hello)
-    assert common_version(_OURS, received.message, version=received.version) == common
+    assert versions_of(received.message, version=received.version) == versions
+
+
+def test_versions_have_the_names_of_open_vswitch() -> None:
+    assert name_versions((5, 4, 1, 0, 7)) == ("OpenFlow10", "OpenFlow13", "OpenFlow14")
 
 
 def test_unknown_elements_of_a_hello_are_kept() -> None:
@@ -75,6 +78,13 @@ def test_reasons_are_bits() -> None:
 
 def test_ports_by_name_and_by_number() -> None:
     ports = (Port(1, "p0", 0), Port(0xFFFFFFFE, "br0", 0))
+    assert numbers_of(ports) == {"p0": 1}
+    assert names_of(ports) == {1: "p0"}
+
+
+def test_a_name_of_two_ports_means_neither() -> None:
+    """Found when a flow to one of two ports, whose names Open vSwitch cuts alike, was read as one to the other."""
+    ports = (Port(1, "p0", 0), Port(2, "a-name-of-15-by", 0), Port(3, "a-name-of-15-by", 0), Port(4, "LOCAL", 0))
     assert numbers_of(ports) == {"p0": 1}
     assert names_of(ports) == {1: "p0"}
 

@@ -15,7 +15,6 @@ from xenoovs.openflow.match import Match, exact, match_of
 from xenoovs.openflow.parse import parse_flow
 from xenoovs.openflow.wire.codec import decode, encode
 from xenoovs.openflow.wire.echo import EchoRequest
-from xenoovs.openflow.wire.frame import split
 from xenoovs.openflow.wire.port import Port, PortReason, PortStatus
 
 
@@ -87,11 +86,6 @@ def test_bytes_that_are_no_message(message: str, offset: int, expected: str) -> 
     assert (refused.value.offset, refused.value.expected) == (offset, expected)
     assert isinstance(refused.value, ParseError)
     assert f"byte {offset}: expected {expected}" in str(refused.value)
-
-
-def test_a_stream_whose_lengths_cannot_be_right() -> None:
-    with pytest.raises(WireError, match="byte 2: expected a length of at least 8, found 00 07"):
-        split(bytes.fromhex("0502000700000001"))
 
 
 def test_a_condition_is_read_to_its_end_only() -> None:

@@ -1,0 +1,42 @@
+"""Cookies as masks, as a switch filters flows by them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xenoovs.openflow.cookie import (
+    ANSWER_OWNER,
+    FOREIGN,
+    LEASE_OWNER,
+    OURS,
+    OWNER,
+    Cookies,
+    is_foreign,
+    is_ours,
+    of_service,
+    service_of,
+)
+
+_NEAR = st.sampled_from((OWNER, LEASE_OWNER, ANSWER_OWNER, OWNER + 1, OWNER ^ 0x8000, 0))
+COOKIES = st.integers(0, (1 << 64) - 1) | st.builds(
+    lambda owner, rest: owner << 48 | rest, _NEAR, st.integers(0, (1 << 48) - 1)
+)
+
+
+def times_in(cookie: int, masks: Cookies) -> int:
+    """In how many of the masks a cookie is."""
+    return sum(cookie in mask for mask in masks)
+
+
+@given(cookie=COOKIES)
+def test_masks_say_whose_a_flow_is(cookie: int) -> None:
+    assert times_in(cookie, OURS) == is_ours(cookie)
+    assert times_in(cookie, FOREIGN) == is_foreign(cookie)
+
+
+@given(cookie=COOKIES, service=st.integers(0, 3), other=st.integers(0, 3))
+def test_masks_of_a_service(cookie: int, service: int, other: int) -> None:
+    cookie = cookie >> 32 << 32 | other
+    assert times_in(cookie, of_service(service)) == (is_ours(cookie) and service_of(cookie) == service)
+    assert times_in(cookie, of_service(service, among=FOREIGN)) == (is_foreign(cookie) and other == service)
