@@ -16,10 +16,9 @@ from tests.command_line import SMALL_CONFIG
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.links import PortsDown
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.reconcile import Round
-from xenoovs.agent.told import LinkReconciler
+from xenoovs.agent.told import LinkReconciler, PortsDown
 from xenoovs.cli.keeping import wake
 from xenoovs.compile.program import Outages, compile_program
 from xenoovs.config.load import parse_config

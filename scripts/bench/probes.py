@@ -14,11 +14,12 @@ from fractions import Fraction
 from ipaddress import IPv4Address
 
 from scripts.bench.measure import Row
-from xenoovs.agent.asking import Asker
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.probe.run import Prober
+from xenoovs.agent.probe.scheduler import ProbeScheduler
 from xenoovs.agent.probe.target import DnsTarget, HttpTarget, IcmpTarget, Target, TcpTarget, UdpTarget
-from xenoovs.agent.watch import Watch
+from xenoovs.agent.state import AgentState, ConfigFollowed
+from xenoovs.agent.store import Store
 from xenoovs.agent.workers import Workers
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.backend import Backend
@@ -104,12 +105,12 @@ async def _paced(health: Health) -> tuple[float, int]:
     backends = tuple(Backend(f"b{i}", Direct(Mac(i + 1), "p1"), Fraction(1), _LOCAL + i) for i in range(_PROBES))
     service = Service("all", Claim(frozenset({Family.IPV4})), backends, health=health)
     uplinks = Uplinks("br0", ("p0",), "p1", OtherTraffic.DROP)
-    clock, watch, answers = MonotonicClock(), Watch(), list[bool]()
-    watch.follow(Balancer(uplinks, (service,)), {}, now_s=clock.now_s())
-    workers = Workers(lambda: None)
-    asker = Asker(Prober().probe, watch, clock, workers, changed=lambda: None)
-    asker.heard.append(lambda _check, ok, _latency_s: answers.append(ok))
-    workers.start(asker.forever())
+    balancer, workers, answers = Balancer(uplinks, (service,)), Workers(lambda: None), list[bool]()
+    store = Store(AgentState(balancer, balancer), MonotonicClock())
+    scheduler = ProbeScheduler(Prober().probe, store, workers)
+    scheduler.heard.append(lambda _check, result: answers.append(result.ok))
+    store.dispatch(ConfigFollowed(balancer))
+    workers.start(scheduler.forever())
     # The first probes, a hundred at a time, are over then.
     await asyncio.sleep(2)
     started_cpu = time.process_time()

@@ -100,7 +100,7 @@ def test_each_flap_of_fall_and_rise_is_one_transition_and_one_round(bridge: Dumm
             script.plays(ONE, [True, False, True, True])
             eventually(lambda turn=turn: agent.rounds == 2 * turn + 3, "it is in")  # type: ignore[misc]
             assert bridge.dump_flows() == before
-        (flapping,) = (a for check, a in agent.asker.answers.items() if ONE in str(check.target))
+        (flapping,) = (h for check, h in agent.state.tracker.health.items() if ONE in str(check.target))
         assert flapping.transitions == 6
     assert told(agent) == ["backend down", "backend up"] * 3
     assert agent.rounds == 7

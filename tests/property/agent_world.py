@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from ipaddress import IPv4Address
 
+from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit import balancer as small
-from xenoovs.agent.aim import Aim, without
-from xenoovs.agent.desired import Ramps
-from xenoovs.agent.merge import merge
-from xenoovs.agent.operate import Operator
+from xenoovs.agent.health.checks import probed_backends
+from xenoovs.agent.health.ejection import Ejected
+from xenoovs.agent.health.slow_start import Ramps
+from xenoovs.agent.overrides import merge, require_possible, with_weight
 from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.agent.reconcile import Reconciler, Round
-from xenoovs.agent.snapshot import Override
-from xenoovs.agent.watch import Watch
+from xenoovs.agent.snapshot import Override, Runtime
+from xenoovs.agent.state import RuntimeChanged
 from xenoovs.compile.holding import is_of_drain
 from xenoovs.compile.movement import Piece, blocks_by_service, pieces
-from xenoovs.compile.program import Outages
 from xenoovs.errors import CompileError, XenoovsError
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.drain import AT_ONCE, Drain, DrainMode
@@ -78,7 +78,7 @@ class AgentWorld:
         self.dead: set[int] = set()
         self.now = 0.0
         self.settled: set[Flow] | None = None
-        self.out: Outages = {}
+        self.out: Ejected = {}
         self.start_agent()
 
     def now_s(self) -> float:
@@ -87,7 +87,7 @@ class AgentWorld:
     def start_agent(self) -> None:
         """As after a kill: nothing is known but config, overrides, and what the switch says."""
         self.reconciler, self.next_s, self.wanted = Reconciler(self.switch), self.now, True
-        self.aim = Aim(Watch(), self)
+        self.agent = DrivenAgent(self.balancer, self)
         self.ramps: Ramps = {}
         self.has_round = False
         self.follow()
@@ -98,27 +98,27 @@ class AgentWorld:
         with suppress(XenoovsError):
             known = dict(self.reconciler.known(self.balancer))
             self.is_blind = False
-        self.aim.follow(self.balancer, self.overrides, known)
+        self.agent.follow(self.balancer, self.overrides, known)
 
     def run(self, seconds: float) -> None:
         """Let time pass: probes at their times, and rounds whenever there is a reason for one."""
         end = self.now + seconds
         while self.now < end:
-            due_s = self.aim.watch.next_due_s()
+            due_s = self.agent.queue.next_due_s
             moment = min(end, self.now + 0.25, end if due_s is None else max(due_s, self.now + 0.01))
             self.switch.age("ovsbr1", moment - self.now)
             self.now = moment
             self.tick()
 
     def tick(self) -> None:
-        for check in self.aim.watch.take_due(self.now):
+        for check in self.agent.take_due():
             assert isinstance(check.target, IcmpTarget)
             ok = int(check.target.address) - 1 not in self.dead
-            told = self.aim.watch.record(check, ok=ok, asked_s=self.now, now_s=self.now)
+            told = self.agent.record(check, ok=ok, asked_s=self.now)
             self.wanted = self.wanted or told is not None
-        if not self.aim.watch.is_settled:
+        if not self.agent.state.tracker.is_settled:
             return
-        is_reason = self.wanted or self.aim.ramps() != self.ramps or self.reconciler.is_lost("ovsbr1")
+        is_reason = self.wanted or self.agent.state.ramps(self.now) != self.ramps or self.reconciler.is_lost("ovsbr1")
         if is_reason or self.now >= self.next_s:
             self.round()
 
@@ -127,10 +127,10 @@ class AgentWorld:
         before = self.ours()
         if self.is_blind:
             self.follow()
-        desired = self.aim.desired(self.balancer, self.overrides)
-        self.ramps, self.wanted, self.out = desired.ramps, False, desired.out
+        desired = self.agent.desired()
+        self.ramps, self.wanted, self.out = desired.ramps, False, desired.ejected
         try:
-            done = self.reconciler.round(desired.balancer, desired.out, now_s=self.now)
+            done = self.reconciler.reconcile(desired, now_s=self.now)
         except XenoovsError:
             self.next_s, self.wanted = self.now + RETRY_S, True
             lost = len(self.switch.applied) and self.ours() != before
@@ -156,25 +156,25 @@ class AgentWorld:
     def set_weight(self, service: int, backend: int, weight: int | None) -> None:
         """As an operator does; what is refused changes nothing."""
         names = (f"s{service}", f"b{backend}")
-        operator = Operator()
-        operator.runtime = replace(operator.runtime, overrides=self.overrides)
+        runtime, tracker = Runtime(self.overrides), self.agent.state.tracker
         try:
             wanted = None if weight is None else Fraction(weight)
-            found = operator.with_weight(self.balancer, names, wanted).overrides
-            self.aim.check(self.balancer, found, instead_of=self.overrides)
+            found = with_weight(runtime, self.balancer, names, wanted, now_s=0.0).overrides
+            require_possible(tracker, self.balancer, found, instead_of=self.overrides)
         except XenoovsError:
             return
-        if without(found, names) != self.overrides or found != self.overrides:
+        if found != self.overrides:
             self.settled = None
         self.overrides, self.wanted = found, True
-        if not self.aim.is_following(self.balancer, found):
+        self.agent.store.dispatch(RuntimeChanged(Runtime(found)))
+        if probed_backends(self.balancer, found) != tracker.checks.by_backend.keys():
             self.follow()
 
     def reload(self, balancer: Balancer) -> None:
         """Another config, with what is left of the overrides."""
         kept = merge(self.overrides, balancer, old=self.balancer).kept
         try:
-            self.aim.check(balancer, kept)
+            require_possible(self.agent.state.tracker, balancer, kept)
         except CompileError:
             kept = ()
         if balancer != self.balancer or kept != self.overrides:
@@ -190,10 +190,7 @@ class AgentWorld:
 
     def kept(self) -> set[tuple[str, str]]:
         """Service and backend: who is down and has clients all the same."""
-        down = {
-            (service.name, name) for service in self.balancer.services for name in self.aim.watch.down_of(service.name)
-        }
-        return {(service, name) for service, name in down if name not in self.out.get(service, ())}
+        return {(service, name) for service, names in self.agent.state.held.items() for name in names}
 
     def is_calm(self) -> bool:
         """All backends answer and have all of their clients, and nothing waits."""
@@ -203,7 +200,7 @@ class AgentWorld:
             or self.wanted
             or any(self.out.values())
             or any(map(is_of_drain, self.ours()))
-            or self.aim.ramps()
+            or self.agent.state.ramps(self.now)
         )
 
 

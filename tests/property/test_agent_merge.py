@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit import balancer as small
-from xenoovs.agent.merge import merge
+from xenoovs.agent.overrides import merge
 from xenoovs.agent.snapshot import Override
 from xenoovs.model.balancer import Balancer
 

@@ -9,10 +9,10 @@ from ipaddress import IPv4Address
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.driven_agent import DrivenAgent
 from tests.unit import balancer as small
-from xenoovs.agent.check import Check, uses_of
-from xenoovs.agent.panic import most_out
-from xenoovs.agent.watch import Watch
+from xenoovs.agent.health.checks import Check, checks_of
+from xenoovs.agent.health.ejection import max_ejected
 from xenoovs.model.health import AllDown, Health, ProbeKind
 
 TICK_S, INTERVAL_S, TIMEOUT_S = 0.125, 1.0, 0.5
@@ -34,9 +34,11 @@ class World:
         plain = small.service(small.claim(), *[1] * backends, name="web")
         made = tuple(replace(b, address=IPv4Address(0xC0000200 + i)) for i, b in enumerate(plain.backends))
         service = replace(plain, backends=made, health=health)
-        self.health, self.most, self.watch, self.now = health, most_out(backends, health), Watch(), 0.0
-        self.watch.follow(small.balancer(service), {}, now_s=0.0)
-        self.names = {use.check: use.backend.name for use in uses_of(small.balancer(service))}
+        balancer = small.balancer(service)
+        self.health, self.most, self.now = health, max_ejected(backends, health), 0.0
+        self.agent = DrivenAgent(balancer, self)
+        self.agent.follow(balancer)
+        self.names = {check: name for check, ((_, name),) in checks_of(balancer, ()).backends.items()}
         self.dead: frozenset[str] = frozenset()
         self.waiting: list[tuple[float, float, Check]] = []
         self.failed: dict[str, list[float]] = {name: [] for name in self.names.values()}
@@ -44,11 +46,14 @@ class World:
         self.free_s: float | None = 0.0
         self.dead_s = dict[str, float]()
 
+    def now_s(self) -> float:
+        return self.now
+
     def tick(self) -> None:
         for each in [each for each in self.waiting if each[0] <= self.now]:
             self.waiting.remove(each)
             self.result(each[2], ok=False, asked_s=each[1])
-        for check in self.watch.take_due(self.now):
+        for check in self.agent.take_due():
             if self.names[check] in self.dead:
                 self.waiting.append((self.now + TIMEOUT_S, self.now, check))
             else:
@@ -58,12 +63,12 @@ class World:
     def result(self, check: Check, *, ok: bool, asked_s: float) -> None:
         failed = self.failed[self.names[check]]
         failed[:] = [] if ok else [*failed, asked_s]
-        if self.watch.record(check, ok=ok, asked_s=asked_s, now_s=self.now) is not None:
+        if self.agent.record(check, ok=ok, asked_s=asked_s) is not None:
             self.round()
 
     def round(self) -> None:
         """What may have changed since the last one."""
-        out, down = self.watch.outages()["web"], self.watch.down_of("web")
+        out, down = self.agent.desired().ejected.get("web", frozenset()), self.agent.down("web")
         assert out <= down
         assert len(out) <= self.most
         for name in self.kept & out:

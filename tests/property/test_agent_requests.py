@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from xenoovs.agent.control.messages import BackendRequest, EmptyRequest, WeightRequest, parse_request
-from xenoovs.agent.overrides import parse_runtime, render_runtime
+from xenoovs.agent.runtime_file import parse_runtime, render_runtime
 from xenoovs.errors import RequestRefused
 
 KINDS = (BackendRequest, WeightRequest, EmptyRequest)

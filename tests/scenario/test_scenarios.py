@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
-from xenoovs.agent.aim import Aim
-from xenoovs.agent.desired import Ramps
+from xenoovs.agent.health.slow_start import Ramps
 from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.agent.reconcile import Reconciler, Round
-from xenoovs.agent.watch import Watch
 from xenoovs.compile.holding import holdings_of
 from xenoovs.compile.movement import blocks_by_service, is_pinned, pieces, shares
 from xenoovs.compile.pipeline import Stage
@@ -66,10 +65,10 @@ class World:
         self.start_agent()
 
     def start_agent(self) -> None:
-        self.watch, self.reconciler, self.next_sync = Watch(), Reconciler(self.switch), self.now
-        self.aim = Aim(self.watch, self)
+        self.reconciler, self.next_sync = Reconciler(self.switch), self.now
+        self.agent = DrivenAgent(self.balancer, self)
         self.ramps: Ramps = {}
-        self.aim.follow(self.balancer, (), self.reconciler.known(self.balancer))
+        self.agent.follow(self.balancer, (), self.reconciler.known(self.balancer))
 
     def now_s(self) -> float:
         return float(self.now)
@@ -79,20 +78,20 @@ class World:
 
     def tick(self) -> None:
         changed = False
-        for check in self.watch.take_due(float(self.now)):
+        for check in self.agent.take_due():
             self.probes += 1
             assert isinstance(check.target, IcmpTarget)
             name = f"b{int(check.target.address) % 256 - 1}"
-            told = self.watch.record(check, ok=name not in self.dead, asked_s=float(self.now), now_s=float(self.now))
+            told = self.agent.record(check, ok=name not in self.dead, asked_s=float(self.now))
             changed = changed or told is not None
-        changed = changed or self.aim.ramps() != self.ramps
+        changed = changed or self.agent.state.ramps(float(self.now)) != self.ramps
         if changed or self.now >= self.next_sync or self.reconciler.is_lost("ovsbr1"):
             self.round()
 
     def round(self) -> None:
-        desired = self.aim.desired(self.balancer, ())
+        desired = self.agent.desired()
         self.ramps = desired.ramps
-        done = self.reconciler.round(desired.balancer, desired.out, now_s=float(self.now))
+        done = self.reconciler.reconcile(desired, now_s=float(self.now))
         self.foreign += done.foreign
         if not done.difference.is_empty:
             self.rounds.append(done)
@@ -126,7 +125,7 @@ class World:
             self.switch.remove_flow("ovsbr1", flow.key)
         if "weights" in step:
             self.balancer = config_of(self.scenario, step["weights"])
-            self.aim.follow(self.balancer, (), self.reconciler.known(self.balancer))
+            self.agent.follow(self.balancer, (), self.reconciler.known(self.balancer))
             self.round()
 
     def seen(self) -> dict[str, object]:
@@ -140,7 +139,7 @@ class World:
         return {
             "drains": sum(map(is_pinned, self.flows())),
             "settling": sum(each.is_pinned and not each.has_settled for each in moving),
-            "out": sorted(self.watch.outages()["web"]),
+            "out": sorted(self.agent.state.ejected.get("web", ())),
             "rounds": len(self.rounds),
             "moved": None if change is None else float(change.moved * 100),
             "shares": percent,

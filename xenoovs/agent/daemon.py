@@ -1,8 +1,8 @@
 """The agent: one loop of observe -> desired -> plan -> apply -> verify -> report, until it is told to stop.
 
-This is the wiring. What is desired is decided in `aim`; what differs from the bridge and how it is made so in
-`reconcile` (plan, apply, verify); what rounds came to is told by `report`. Beside the loop: `asking` sends the probes,
-`reload` looks after the config file, `operate` after what people ask for, and `look` puts all of it into a snapshot.
+This is the wiring. What is desired follows from one value and one function, in `state`; what differs from the bridge is
+found and changed by the engine; `report` logs what rounds came to. Beside the loop:
+`probe.scheduler` sends the probes, `reload` watches the config file, and `look` makes snapshots.
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ from fractions import Fraction
 from random import uniform
 
 from xenoovs import __version__
-from xenoovs.agent.aim import Aim, Desired
-from xenoovs.agent.asking import Asker
 from xenoovs.agent.bridge_watch import BridgeWatch
-from xenoovs.agent.check import Probe
 from xenoovs.agent.clock import Clock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.events import Events
+from xenoovs.agent.health.tracker import HealthChange
 from xenoovs.agent.log import tell
 from xenoovs.agent.look import Looker
 from xenoovs.agent.notify import Readiness, notify
-from xenoovs.agent.operate import Operator
-from xenoovs.agent.overrides import show_weight
-from xenoovs.agent.reconcile import Reconciler, Round
+from xenoovs.agent.probe.scheduler import Probe, ProbeScheduler
 from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
+from xenoovs.agent.runtime_file import load_runtime, save_runtime
 from xenoovs.agent.settings import Settings
 from xenoovs.agent.sighting import Sighting
 from xenoovs.agent.snapshot import Glance, PortView, Snapshot
+from xenoovs.agent.state import AgentState, Effect, PortsChanged, SaveRuntime, Tick, desired_state
+from xenoovs.agent.store import Store
 from xenoovs.agent.waiting import Outcome, Waiting, told_if_late
-from xenoovs.agent.watch import Watch
 from xenoovs.agent.workers import Work, Workers
-from xenoovs.errors import ChangesHeld, RoundLate, SwitchError, XenoovsError
+from xenoovs.decision.desired import BackendName, DesiredState
+from xenoovs.engine.change import Change
+from xenoovs.engine.engine import Engine
+from xenoovs.errors import ChangesHeld, RoundLate, XenoovsError
 
 _LOOK_S = 0.2
 """Between two looks at the config file and the bridge's socket, each one stat(2)."""
@@ -45,6 +46,8 @@ _RETRY_S = 0.5
 _LATE_S = 10.0
 """After so long a round that is not over is told, and nobody waits for its end any more."""
 _SETTLE_S = 0.02
+_COUNT_S, _COUNT_PACE = 1.0, 10
+"""Between two counts of the packets of a drain; each pause is at least so many times as long as the count took."""
 _SPREAD = 0.1
 """By which part of itself the time between two comparisons varies."""
 
@@ -55,22 +58,24 @@ class Agent:
     def __init__(
         self,
         config: ConfigFile,
-        reconciler: Reconciler,
+        engine: Engine,
         *,
         probe: Probe,
         clock: Clock,
         settings: Settings | None = None,
     ) -> None:
         self._settings = settings or Settings()
-        self.config, self.reconciler, self.clock = config, reconciler, clock
-        self.report, self.events, self.operator = Report(), Events(), Operator(self._settings.runtime)
+        self.config, self.engine, self.clock = config, engine, clock
+        self.report, self.events = Report(), Events()
         self.workers = Workers(self.stop)
-        self.aim = Aim(Watch(), clock, reconciler.ports_down)
-        self.asker = Asker(probe, self.aim.watch, clock, self.workers, changed=self.want_round)
-        self.reloader = Reloader(
-            config, reconciler, aim=self.aim, operator=self.operator, confirm_s=self._settings.confirm_s
-        )
-        self.desired = Desired(config.balancer, config.balancer, {}, {})
+        runtime, self._runtime_problem = load_runtime(self._settings.runtime)
+        self.store = Store(AgentState(config.balancer, config.balancer, runtime), clock)
+        self.store.performers.append(self._perform)
+        self.scheduler = ProbeScheduler(probe, self.store, self.workers)
+        self.reloader = Reloader(config, engine, self.store, self.report, confirm_s=self._settings.confirm_s)
+        self.desired = DesiredState(config.balancer)
+        """What the last round made of the bridge, or tried to."""
+        self._held: dict[str, frozenset[str]] = {}
         self.offload: Sighting | None = None
         self.ports: Callable[[], tuple[PortView, ...] | None] = lambda: None
         """The ports of the bridge that the config names; None while nobody tells."""
@@ -85,12 +90,16 @@ class Agent:
         self._wake = asyncio.Event()
         self._stopping = self._reload = False
         self._readiness = Readiness()
-        self._wanted = True
+        self._wanted, self._urgent = True, False
         self._drain_s: float | None = None
 
     @property
     def bridge(self) -> str:
         return self.config.balancer.uplinks.bridge
+
+    @property
+    def state(self) -> AgentState:
+        return self.store.state
 
     @property
     def rounds(self) -> int:
@@ -132,15 +141,15 @@ class Agent:
         """
         with self.events.listening():
             tell("starting", bridge=self.bridge, config=self.config.digest, file=self.config.path, version=__version__)
-            self.reconciler.is_held = self.operator.runtime.is_paused
-            await self._begin()
+            await self._begin(once=once)
             try:
-                while not self.aim.watch.is_settled and not self._stopping:
+                while not self.state.tracker.is_settled and not self._stopping:
                     await self._pause(_LOOK_S)
                 if once:
                     self._done(await self._round())
                     while self._drain_s is not None and not self._stopping:
                         await self._pause(self._drain_s)
+                        await asyncio.to_thread(self.engine.look, now_s=self.clock.now_s())
                         self._done(await self._round())
                     return
                 await self._rounds_forever()
@@ -172,36 +181,45 @@ class Agent:
         self.want_round()
         return await ticket
 
-    async def set_weight(self, names: tuple[str, str], weight: Fraction | None) -> Outcome:
+    async def set_weight(self, name: BackendName, weight: Fraction | None) -> Outcome:
         """Give a backend another weight than the config, 0 to drain it, None to go back; and wait for the round.
 
         Raises RequestRefused, and CompileError, ToleranceUnreachable where no flows can do that: nothing changes then.
         """
         async with self._changing:
-            runtime = self.operator.with_weight(self.config.balancer, names, weight)
-            now = self.operator.overrides
-            await asyncio.to_thread(self.aim.check, self.config.balancer, runtime.overrides, instead_of=now)
-            self.operator.take(runtime)
-            shown = "config" if weight is None else show_weight(weight)
-            tell("weight set", service=names[0], backend=names[1], weight=shown)
-            if not self.aim.is_following(self.config.balancer, runtime.overrides):
-                await self._follow()
+            await self.reloader.set_weight(name, weight)
         return await self.next_round()
 
     async def hold(self, *, hold: bool) -> Outcome | None:
         """Pause or resume. What came of the next round; None: it was so already."""
         async with self._changing:
-            if not self.operator.pause(hold=hold):
+            if not self.reloader.pause(hold=hold):
                 return None
-            self.reconciler.is_held = hold
         return await self.next_round()
 
-    async def _begin(self) -> None:
-        self.operator.begin(self.config.balancer)
-        await self._follow()
-        self.workers.start(self.asker.forever())
+    async def _begin(self, *, once: bool) -> None:
+        await self.reloader.begin(self._runtime_problem)
+        self.workers.start(self.scheduler.forever())
+        if not once:
+            self.workers.start(self._watch_drains())
         for work in self._beside:
             self.workers.start(work())
+
+    async def _watch_drains(self) -> None:
+        """Count the packets of old backends while drains go on; with many connections that takes seconds."""
+        while True:
+            begun_s = time.monotonic()
+            with suppress(XenoovsError):
+                await asyncio.to_thread(self.engine.look, now_s=self.clock.now_s())
+            await asyncio.sleep(max(_COUNT_S, _COUNT_PACE * (time.monotonic() - begun_s)))
+
+    def _perform(self, effect: Effect) -> None:
+        if isinstance(effect, HealthChange):
+            self.report.health(effect)
+            self._urgent = True
+            self.want_round()
+        elif isinstance(effect, SaveRuntime):
+            save_runtime(self._settings.runtime, effect.runtime)
 
     async def _rounds_forever(self) -> None:
         next_round_s = self.clock.now_s()
@@ -228,7 +246,8 @@ class Agent:
     async def _look(self) -> None:
         """Whatever gives a reason for a round besides health."""
         always, self._reload = self._reload, False
-        if await self.reloader.look(always=always) or self.reloader.is_due or self.aim.ramps() != self.desired.ramps:
+        has_ramped = self.state.ramps(self.clock.now_s()) != self.desired.ramps
+        if await self.reloader.look(always=always) or self.reloader.is_due or has_ramped:
             self._wanted = True
 
     async def _try_round(self) -> bool:
@@ -257,7 +276,7 @@ class Agent:
         notify(f"STATUS={str(problem).splitlines()[0]}")
         self._waiting.settle(problem)
 
-    async def _round(self) -> Round:
+    async def _round(self) -> Change:
         async with self._changing:
             try:
                 await self.reloader.follow_if_blind()
@@ -266,27 +285,25 @@ class Agent:
             finally:
                 # A config that cannot be tried now is an answer too: nobody waits for the end of an outage.
                 self._waiting.begin()
-        self.desired = desired = self.aim.desired(self.config.balancer, self.operator.overrides)
+        urgent, self._urgent = self._urgent, False
+        ports_down = self.engine.ports_down()
+        urgent = urgent or ports_down != self.state.ports_down
+        self.store.dispatch(PortsChanged(ports_down), Tick())
+        now_s = self.clock.now_s()
+        self.desired, self._held = desired_state(self.state, now_s), self.state.held
         if tried is not None:
             return tried
-        now_s = self.clock.now_s()
-        return await asyncio.to_thread(self.reconciler.round, desired.balancer, desired.out, now_s=now_s)
+        return await asyncio.to_thread(self.engine.round, self.desired, now_s=now_s, urgent=urgent)
 
-    def _done(self, done: Round) -> None:
+    def _done(self, done: Change) -> None:
         self._drain_s = done.next_s
         self.report.complain("", bridge=self.bridge)
         self.report.done(done, bridge=self.bridge, config=self.config.digest, now_s=time.time())
-        self.report.keep(self.aim.kept(self.desired))
+        self.report.keep(self._held)
 
     def _is_lost(self) -> bool:
         # While something is wrong anyway, the retry will find out.
-        return not self.report.last_error and self.reconciler.is_lost(self.bridge)
-
-    async def _follow(self) -> None:
-        try:
-            await self.reloader.follow()
-        except SwitchError as problem:
-            self.report.complain(str(problem), bridge=self.bridge)
+        return not self.report.last_error and self.engine.is_lost(self.bridge)
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -13,9 +13,10 @@ from xenoovs.agent.offload_watch import OffloadWatch, WatchPace
 from xenoovs.agent.web.mount import mount_page
 
 if TYPE_CHECKING:
-    from xenoovs.agent.check import Check
     from xenoovs.agent.control.app import Mount
     from xenoovs.agent.daemon import Agent
+    from xenoovs.agent.health.checks import Check
+    from xenoovs.agent.probe.result import ProbeResult
 
 _LOOKED_AT = ("/", "/now", "/v1/status", "/v1/blocks")
 """Who asks for paths that end so looks on, so that numbers shall be fresh; a scrape comes by itself."""
@@ -25,10 +26,10 @@ class Eyes:
     """To be made before the agent runs. `is_always`: look at the hardware although nobody asks."""
 
     def __init__(self, agent: Agent, *, interval_s: float, detail: Detail, is_always: bool) -> None:
-        reconciler = agent.reconciler
+        engine = agent.engine
         self.watch = OffloadWatch(
-            reconciler.switch,
-            program=lambda: reconciler.program,
+            engine.switch,
+            program=lambda: engine.program,
             clock=agent.clock,
             pace=WatchPace(interval_s),
             bridge=lambda: agent.bridge,
@@ -36,8 +37,8 @@ class Eyes:
         self.watch.is_always = is_always
         self.timings = Timings()
         self._agent, self._detail = agent, detail
-        reconciler.timed.append(self._time)
-        agent.asker.heard.append(self._hear)
+        engine.timed.append(self._time)
+        agent.scheduler.heard.append(self._hear)
         agent.beside(lambda: self.watch.forever(agent.show_offload))
 
     def mounts(self) -> tuple[Mount, ...]:
@@ -55,5 +56,5 @@ class Eyes:
     def _time(self, step: str, seconds: float) -> None:
         (self.timings.plan if step == "plan" else self.timings.apply)(seconds)
 
-    def _hear(self, check: Check, ok: bool, seconds: float) -> None:  # noqa: FBT001 - as the asker calls its listeners
-        self.timings.probe(check.health.probe.value, ok=ok, seconds=seconds)
+    def _hear(self, check: Check, result: ProbeResult) -> None:
+        self.timings.probe(check.health.probe.value, ok=result.ok, seconds=result.latency_s)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from xenoovs.agent.desired import Names
 from xenoovs.agent.snapshot import Counted, Rate
 from xenoovs.compile.program import Program
+from xenoovs.decision.desired import BackendName
 from xenoovs.openflow.flow import FlowKey, ObservedFlow
 from xenoovs.verify.traffic import traffic_report
 
@@ -19,12 +19,12 @@ class FlowCounts:
 
     def __init__(self) -> None:
         self._counters: dict[FlowKey, tuple[int, int]] = {}
-        self._totals: dict[Names, Counted] = {}
+        self._totals: dict[BackendName, Counted] = {}
         self._last_s: float | None = None
 
     def add(
         self, program: Program, observed: Iterable[ObservedFlow], *, now_s: float
-    ) -> tuple[Mapping[Names, Counted], Mapping[Names, Rate]]:
+    ) -> tuple[Mapping[BackendName, Counted], Mapping[BackendName, Rate]]:
         """The flows of the bridge. Returns totals since the first look, and rates since the last one."""
         report = traffic_report(program, tuple(self._grown(observed)))
         added = {(row.service, row.backend): Counted(row.packets, row.bytes) for row in report.backends}

@@ -9,18 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from xenoovs.agent.block_views import block_views
-from xenoovs.agent.check import Check, uses_of
-from xenoovs.agent.desired import Names
 from xenoovs.agent.snapshot import BlockView, Glance, Snapshot
 from xenoovs.agent.tally import Found, Installed, Kept, found_of, installed_of
-from xenoovs.agent.view import HealthView, Seen, service_views
+from xenoovs.agent.view import Seen, service_views
 
 if TYPE_CHECKING:
-    from xenoovs.agent.asking import Answer
     from xenoovs.agent.daemon import Agent
-    from xenoovs.agent.watch import Watch
     from xenoovs.compile.program import Program
-    from xenoovs.model.balancer import Balancer
     from xenoovs.verify.findings import BlockOffload, OffloadFindings
 
 
@@ -29,7 +24,6 @@ class Looker:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._checks: Kept[Balancer, Mapping[Check, list[Names]]] = Kept(_checks_of)
         self._flows: Kept[Program, int] = Kept(lambda program: len(program.flows))
         self._installed: Kept[Program, dict[str, Installed]] = Kept(installed_of)
         self._found: Kept[OffloadFindings, Found] = Kept(found_of)
@@ -41,27 +35,16 @@ class Looker:
         return Glance(lambda: self._snapshot(taken), lambda service: self._blocks(taken, service))
 
     def _taken(self) -> _Taken:
-        agent, desired = self._agent, self._agent.desired
-        config = agent.config.balancer
-        # A config may have been accepted since; then the round that aims at it is still to come.
-        used = desired.balancer if desired.config is config else config
+        agent, now_s = self._agent, self._agent.clock.now_s()
         seen = Seen(
-            config=config,
-            desired=used,
-            out=desired.out,
-            overrides=agent.operator.overrides,
-            ramps=desired.ramps,
+            state=agent.state,
+            ramps=agent.state.ramps(now_s),
+            ahead_s=time.time() - now_s,
             offload=agent.offload,
             moved=dict(agent.report.moved),
+            unreachable=agent.report.unreachable,
         )
-        return _Taken(
-            facts=_facts(agent),
-            seen=seen,
-            program=agent.reconciler.program,
-            watch=agent.aim.watch.copy(),
-            answers=dict(agent.asker.answers),
-            ahead_s=time.time() - agent.clock.now_s(),
-        )
+        return _Taken(_facts(agent), seen, agent.engine.program)
 
     def _snapshot(self, taken: _Taken) -> Snapshot:
         program, findings = taken.program, _findings(taken)
@@ -69,7 +52,6 @@ class Looker:
             taken.seen,
             installed={} if program is None else self._installed.of(program),
             found=Found() if findings is None else self._found.of(findings),
-            health=_health(taken, self._checks.of(taken.seen.config)),
         )
         flows = 0 if program is None else self._flows.of(program)
         return replace(taken.facts, services=service_views(seen), flows=flows)
@@ -86,16 +68,12 @@ class Looker:
 class _Taken:
     """What a glance is made of; nothing in it changes any more.
 
-    facts:   a snapshot without services and flows; seen: without what has to be made of the others.
-    ahead_s: what the time of day is ahead of the agent's clock.
+    facts: a snapshot without services and flows; seen: without what has to be made of the others.
     """
 
     facts: Snapshot
     seen: Seen
     program: Program | None
-    watch: Watch
-    answers: Mapping[Check, Answer]
-    ahead_s: float
 
 
 def _findings(taken: _Taken) -> OffloadFindings | None:
@@ -111,9 +89,10 @@ def _facts(agent: Agent) -> Snapshot:
         started_s=agent.started_s,
         now_s=time.time(),
         services=(),
-        is_paused=agent.operator.runtime.is_paused,
+        is_paused=agent.state.runtime.is_paused,
         config_problem=str(config.problem or ""),
         last_error=report.last_error,
+        problems=tuple(problem.text for problem in report.problems),
         rounds=report.rounds,
         flow_mods=report.flow_mods,
         foreign=report.foreign,
@@ -121,7 +100,7 @@ def _facts(agent: Agent) -> Snapshot:
         last_round_s=report.last_round_s,
         confirm_by_s=agent.reloader.confirm_by_s,
         verified_s=None if agent.offload is None else agent.offload.seen_s,
-        overrides=agent.operator.overrides,
+        overrides=agent.state.runtime.overrides,
         events=agent.events.since(0),
         held=report.held,
         ports=agent.ports(),
@@ -129,24 +108,6 @@ def _facts(agent: Agent) -> Snapshot:
         candidate=config.newer,
         goes_back_to=agent.reloader.goes_back_to,
     )
-
-
-def _health(taken: _Taken, checks: Mapping[Check, list[Names]]) -> dict[Names, HealthView]:
-    found = dict[Names, HealthView]()
-    for check, users in checks.items():
-        standing, answer = taken.watch.standing_of(check), taken.answers.get(check)
-        if standing is not None and answer is not None:
-            since_s = standing.since_s + taken.ahead_s
-            view = HealthView(standing.is_up, since_s, answer.reason, answer.latency_s, answer.transitions)
-            found.update(dict.fromkeys(users, view))
-    return found
-
-
-def _checks_of(balancer: Balancer) -> Mapping[Check, list[Names]]:
-    found = defaultdict[Check, list[Names]](list)
-    for use in uses_of(balancer):
-        found[use.check].append((use.service.name, use.backend.name))
-    return found
 
 
 def _by_service(findings: OffloadFindings) -> Mapping[str, list[BlockOffload]]:

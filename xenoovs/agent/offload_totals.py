@@ -6,8 +6,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from xenoovs.agent.desired import Names
 from xenoovs.agent.snapshot import Rate, Traffic
+from xenoovs.decision.desired import BackendName
 from xenoovs.verify.findings import OffloadFindings
 
 _LINE = re.compile(r"(?:ufid:([0-9a-f-]{36}), )?(.*?), packets:([0-9]{1,20}), bytes:([0-9]{1,20})(.*)", re.ASCII)
@@ -56,12 +56,12 @@ class Totals:
     """Packets and bytes of each backend since the first look. Bounded by the backends that there are."""
 
     def __init__(self) -> None:
-        self._traffic: dict[Names, Traffic] = {}
+        self._traffic: dict[BackendName, Traffic] = {}
         self._last_s: float | None = None
 
     def add(
-        self, findings: OffloadFindings, known: Iterable[Names], *, now_s: float
-    ) -> tuple[Mapping[Names, Traffic], Mapping[Names, Rate]]:
+        self, findings: OffloadFindings, known: Iterable[BackendName], *, now_s: float
+    ) -> tuple[Mapping[BackendName, Traffic], Mapping[BackendName, Rate]]:
         """Findings whose counters are what has been added since the last look. Returns totals and rates by backend.
 
         known: the backends that there are, also those that have no block now; others begin anew should they come back.
@@ -75,14 +75,14 @@ class Totals:
             return self._traffic, {}
         return self._traffic, {names: _rate(added.get(names, nothing), past_s) for names in self._traffic}
 
-    def rest(self, *, now_s: float) -> tuple[Mapping[Names, Traffic], Mapping[Names, Rate]]:
+    def rest(self, *, now_s: float) -> tuple[Mapping[BackendName, Traffic], Mapping[BackendName, Rate]]:
         """As `add`, where there is no megaflow, for the backends of the last look."""
         self._last_s = now_s
         return self._traffic, dict.fromkeys(self._traffic, Rate(0.0, 0.0, 0.0))
 
 
-def _by_backend(findings: OffloadFindings) -> dict[Names, Traffic]:
-    counts = defaultdict[Names, list[int]](lambda: [0, 0, 0, 0])
+def _by_backend(findings: OffloadFindings) -> dict[BackendName, Traffic]:
+    counts = defaultdict[BackendName, list[int]](lambda: [0, 0, 0, 0])
     for block in findings.blocks:
         count = counts[block.block.service, block.block.backend]
         if block.packets or block.bytes:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
-from xenoovs.agent.aim import Aim
 from xenoovs.agent.config_file import Candidate, ConfigFile
 from xenoovs.agent.confirm import Before, roll_back, take_flows, touched
+from xenoovs.agent.health.checks import probed_backends
 from xenoovs.agent.log import tell, warn
-from xenoovs.agent.merge import Ended, Merged, merge, merge_back
-from xenoovs.agent.operate import Operator
-from xenoovs.agent.reconcile import Reconciler, Round
+from xenoovs.agent.overrides import Ended, Merged, merge, merge_back, require_possible, with_weight
+from xenoovs.agent.report import Report
+from xenoovs.agent.runtime_file import show_weight
 from xenoovs.agent.snapshot import Override
-from xenoovs.errors import ChangesHeld, NotConfirmed, SwitchError, XenoovsError
+from xenoovs.agent.state import AgentState, ConfigFollowed, PortsChanged, RuntimeChanged, Tick, after, desired_state
+from xenoovs.agent.store import Store
+from xenoovs.decision.desired import BackendName
+from xenoovs.engine.change import Change
+from xenoovs.engine.engine import Engine
+from xenoovs.errors import ChangesHeld, NotConfirmed, StateUnusable, SwitchError, XenoovsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +42,11 @@ class Reloader:
     """Looks after the config file. `reloads`: how many texts were accepted."""
 
     def __init__(
-        self, config: ConfigFile, reconciler: Reconciler, *, aim: Aim, operator: Operator, confirm_s: float | None
+        self, config: ConfigFile, engine: Engine, store: Store, report: Report, *, confirm_s: float | None
     ) -> None:
         """`confirm_s`: how long a change waits to be confirmed before it is taken back; None: it need not be."""
         self.config, self.reloads = config, 0
-        self._reconciler, self._aim, self._operator, self._confirm_s = reconciler, aim, operator, confirm_s
+        self._engine, self._store, self._report, self._confirm_s = engine, store, report, confirm_s
         self._pending: _Pending | None = None
         self._is_blind = False
         self._attempt: tuple[Candidate, Before] | None = None
@@ -58,7 +64,7 @@ class Reloader:
             return False
         return True
 
-    async def try_candidate(self) -> Round | None:
+    async def try_candidate(self) -> Change | None:
         """Make the bridge as the newest text says, and accept that text if it can be so.
 
         None: there is none, it was refused, or its changes are held back. Raises XenoovsError where it may work later.
@@ -66,7 +72,7 @@ class Reloader:
         candidate = self.config.candidate
         if candidate is None:
             return None
-        merged = merge(self._operator.overrides, candidate.balancer, old=self.config.balancer)
+        merged = merge(self._overrides, candidate.balancer, old=self.config.balancer)
         if candidate.balancer == self.config.balancer:
             self._accept(merged)
             return None
@@ -89,32 +95,31 @@ class Reloader:
         pending = self._pending
         if pending is None or not self.is_due:
             return False
-        if not self._reconciler.is_held:
-            switch = self._reconciler.switch
+        if not self._store.state.runtime.is_paused:
+            switch = self._engine.switch
             await asyncio.to_thread(roll_back, switch, pending.before, services=pending.services)
         self._pending = None
-        self._reconciler.forget()
+        self._engine.forget()
         problem = NotConfirmed(after_s=self._confirm_s or 0.0)
-        merged = await asyncio.to_thread(self._overrides_of_before, pending)
+        merged = await asyncio.to_thread(self._overrides_of_before, pending, self._store.state)
         self.config.go_back(pending.good, problem)
-        self._operator.merged(merged)
-        await self.follow()
+        await self.follow(merged)
         self._tell_refused("the config was taken back", problem)
         return True
 
-    def _overrides_of_before(self, pending: _Pending) -> Merged:
+    def _overrides_of_before(self, pending: _Pending, state: AgentState) -> Merged:
         """With what was set since, unless it cannot be had with the config of before."""
         before, merged = pending.overrides, self._merged_back(pending)
         try:
-            self._aim.check(pending.good.balancer, merged.kept)
+            require_possible(state.tracker, pending.good.balancer, merged.kept)
         except XenoovsError:
-            since = (one for one in self._operator.overrides if one not in before)
+            since = (one for one in state.runtime.overrides if one not in before)
             return Merged(before, tuple(Ended(one, "it was taken back with the config") for one in since))
         return merged
 
     def _merged_back(self, pending: _Pending) -> Merged:
         configs = self.config.balancer, pending.good.balancer
-        return merge_back(self._operator.overrides, pending.merged, before=pending.overrides, configs=configs)
+        return merge_back(self._overrides, pending.merged, before=pending.overrides, configs=configs)
 
     def confirm(self) -> bool:
         """Keep the change that waits. Whether one did."""
@@ -134,35 +139,89 @@ class Reloader:
         """Digest of the config that comes back unless the change that waits is confirmed; empty: none waits."""
         return "" if self._pending is None else self._pending.good.digest
 
-    async def follow(self) -> None:
-        """Ask the backends of the good config. Raises SwitchError: nothing is known of who has clients, for now."""
+    async def begin(self, problem: StateUnusable | None) -> None:
+        """Follow the config at the start. `problem`: why the overrides of an earlier agent are lost."""
+        if problem is not None:
+            warn("overrides are lost", reason=str(problem))
+        merged = merge(self._overrides, self.config.balancer)
+        for one in merged.kept:
+            tell("override", service=one.service, backend=one.backend, weight=show_weight(one.weight))
+        self._engine.is_held = self._store.state.runtime.is_paused
+        if self._engine.is_held:
+            warn("paused before the restart; nothing is changed until `xenoovs resume`")
+        await self._follow_or_complain(merged)
+
+    async def set_weight(self, name: BackendName, weight: Fraction | None) -> None:
+        """Give a backend another weight than the config; None: that of the config.
+
+        Raises:
+            RequestRefused: The config has no such backend.
+            CompileError, ToleranceUnreachable, BudgetUnreachable: No flows can do that.
+        """
+        state, balancer = self._store.state, self.config.balancer
+        runtime = with_weight(state.runtime, balancer, name, weight, now_s=time.time())
+        now, then = state.runtime.overrides, runtime.overrides
+        await asyncio.to_thread(require_possible, state.tracker, balancer, then, instead_of=now)
+        self._store.dispatch(RuntimeChanged(runtime))
+        shown = "config" if weight is None else show_weight(weight)
+        tell("weight set", service=name[0], backend=name[1], weight=shown)
+        if probed_backends(balancer, then) != state.tracker.checks.by_backend.keys():
+            await self._follow_or_complain()
+
+    def pause(self, *, hold: bool) -> bool:
+        """Leave the bridge as it is, or no longer; return whether it was otherwise before."""
+        runtime = self._store.state.runtime
+        if runtime.is_paused == hold:
+            return False
+        self._store.dispatch(RuntimeChanged(replace(runtime, is_paused=hold)))
+        self._engine.is_held = hold
+        tell("paused; nothing is changed until `xenoovs resume`" if hold else "resumed")
+        return True
+
+    async def follow(self, merged: Merged | None = None) -> None:
+        """Follow the good config, with what is left of the overrides; None: all of them.
+
+        Raises:
+            SwitchError: The config is followed, but what the bridge remembers is not known.
+        """
+        if merged is not None:
+            _tell_ended(merged)
+        overrides = self._overrides if merged is None else merged.kept
         try:
-            await self._look_and_follow()
+            known = await asyncio.to_thread(self._engine.known, self.config.balancer)
         except SwitchError:
             self._is_blind = True
-            self._aim.follow(self.config.balancer, self._operator.overrides, {})
+            self._store.dispatch(ConfigFollowed(self.config.balancer, overrides))
             raise
+        self._is_blind = False
+        self._store.dispatch(ConfigFollowed(self.config.balancer, overrides, known))
+
+    async def _follow_or_complain(self, merged: Merged | None = None) -> None:
+        try:
+            await self.follow(merged)
+        except SwitchError as problem:
+            self._report.complain(str(problem), bridge=self.config.balancer.uplinks.bridge)
 
     async def follow_if_blind(self) -> None:
-        """As `follow`, where that failed: the switch is the memory of who was out, and how far slow starts had come."""
+        """As `follow`, where that failed: the switch is the memory of ejected backends and slow starts."""
         if self._is_blind:
-            await self._look_and_follow()
+            await self.follow()
 
-    async def _look_and_follow(self) -> None:
-        known = await asyncio.to_thread(self._reconciler.known, self.config.balancer)
-        self._is_blind = False
-        self._aim.follow(self.config.balancer, self._operator.overrides, known)
+    @property
+    def _overrides(self) -> tuple[Override, ...]:
+        return self._store.state.runtime.overrides
 
-    async def _try(self, candidate: Candidate, merged: Merged) -> Round | None:
-        known = await asyncio.to_thread(self._reconciler.known, candidate.balancer)
-        desired = self._aim.trial(candidate.balancer, merged.kept, known)
+    async def _try(self, candidate: Candidate, merged: Merged) -> Change | None:
+        known = await asyncio.to_thread(self._engine.known, candidate.balancer)
+        bridge, now_s = candidate.balancer.uplinks.bridge, self._store.clock.now_s()
+        followed, ports = ConfigFollowed(candidate.balancer, merged.kept, known), self._engine.ports_down()
+        trial = after(self._store.state, followed, PortsChanged(ports), Tick(), now_s=now_s)
+        desired = desired_state(trial, now_s)
         if self._confirm_s is not None and (self._attempt is None or self._attempt[0] != candidate):
-            bridge = candidate.balancer.uplinks.bridge
-            self._attempt = candidate, await asyncio.to_thread(take_flows, self._reconciler.switch, bridge)
-        done: Round | None = None
-        now_s = self._aim.clock.now_s()
+            self._attempt = candidate, await asyncio.to_thread(take_flows, self._engine.switch, bridge)
+        done: Change | None = None
         try:
-            done = await asyncio.to_thread(self._reconciler.round, desired.balancer, desired.out, now_s=now_s)
+            done = await asyncio.to_thread(self._engine.round, desired, now_s=now_s, strict=True)
             await self._wait_for_confirmation(merged)
         except ChangesHeld:
             # Nothing but a pause stands against it; but what has to be confirmed is accepted when it is on the bridge.
@@ -170,7 +229,7 @@ class Reloader:
                 raise
         self._attempt = None
         self._accept(merged)
-        self._aim.follow(candidate.balancer, merged.kept, known)
+        self._store.dispatch(followed)
         return done
 
     async def _wait_for_confirmation(self, merged: Merged) -> None:
@@ -178,7 +237,7 @@ class Reloader:
         if self._attempt is None or self._confirm_s is None:
             return
         _, before = self._attempt
-        now = await asyncio.to_thread(take_flows, self._reconciler.switch, before.bridge)
+        now = await asyncio.to_thread(take_flows, self._engine.switch, before.bridge)
         services = touched(before, now)
         if not services:
             return
@@ -187,14 +246,21 @@ class Reloader:
             services, overrides = earlier.services | services, self._merged_back(earlier).kept
             self._pending = replace(earlier, services=services, overrides=overrides, merged=merged, by_s=by_s)
         else:
-            self._pending = _Pending(before, services, self.config.good, self._operator.overrides, merged, by_s)
+            self._pending = _Pending(before, services, self.config.good, self._overrides, merged, by_s)
         warn("the change will be taken back unless it is confirmed: `xenoovs confirm`", within_s=self._confirm_s)
 
     def _accept(self, merged: Merged) -> None:
         self.config.accept()
-        self._operator.merged(merged)
+        _tell_ended(merged)
         self.reloads += 1
         tell("config read", file=self.config.path, config=self.config.digest)
 
     def _tell_refused(self, event: str, problem: XenoovsError) -> None:
         warn(event, reason=str(problem), newer=self.config.newer or "-", config=self.config.digest)
+
+
+def _tell_ended(merged: Merged) -> None:
+    for ended in merged.ended:
+        one = ended.override
+        weight = show_weight(one.weight)
+        warn("an override has ended", service=one.service, backend=one.backend, weight=weight, reason=ended.reason)

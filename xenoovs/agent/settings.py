@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xenoovs.agent.overrides import RuntimeFile
+from xenoovs.agent.runtime_file import RuntimeFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from xenoovs.agent.desired import Names
 from xenoovs.agent.snapshot import Counted, Rate, Traffic
+from xenoovs.decision.desired import BackendName
 from xenoovs.verify.findings import OffloadFindings
 
 
@@ -23,6 +23,6 @@ class Sighting:
 
     findings: OffloadFindings | None
     seen_s: float
-    traffic: Mapping[Names, Traffic] = field(default_factory=dict)
-    rates: Mapping[Names, Rate] = field(default_factory=dict)
-    counted: Mapping[Names, Counted] = field(default_factory=dict)
+    traffic: Mapping[BackendName, Traffic] = field(default_factory=dict)
+    rates: Mapping[BackendName, Rate] = field(default_factory=dict)
+    counted: Mapping[BackendName, Counted] = field(default_factory=dict)

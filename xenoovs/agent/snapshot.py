@@ -157,6 +157,19 @@ class Override:
 
 
 @dataclass(frozen=True, slots=True)
+class Runtime:
+    """What operators set at run time.
+
+    Attributes:
+        overrides: At most one for each backend.
+        is_paused: Whether the bridge is left as it is.
+    """
+
+    overrides: tuple[Override, ...] = ()
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything. Counters (`rounds`, `flow_mods`, `foreign`, `reloads`) count from the start of the agent.
 
@@ -167,6 +180,7 @@ class Snapshot:
     candidate:      digest of a newer text that is not in use: refused, or still to be tried; empty: there is none.
     confirm_by_s:   when the program rolls back unless it is confirmed, to that of the config `goes_back_to` (a digest);
                     None: nothing waits.
+    problems:       parts of the bridge that cannot be made right now, while all else is.
     verified_s:     when megaflows, or where these cannot be had the counters of flows, were last looked at.
     """
 
@@ -194,6 +208,7 @@ class Snapshot:
     ports_problem: str = ""
     candidate: str = ""
     goes_back_to: str = ""
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

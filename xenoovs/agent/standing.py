@@ -37,6 +37,8 @@ def headline(snapshot: Snapshot) -> Told:
         return "starting", "warn"
     if any(_is_dead(snapshot)):
         return "a port is down", "bad"
+    if snapshot.problems:
+        return "partly as configured", "bad"
     if snapshot.ports_problem:
         return "the database is away", "bad"
     if any(map(unanswered, snapshot.services)):
@@ -56,6 +58,8 @@ def troubles(snapshot: Snapshot) -> Iterator[Told]:
     """What somebody should know before anything else, worst first, each with how bad it is."""
     if snapshot.last_error:
         yield f"the bridge is not right: {snapshot.last_error}", "bad"
+    for problem in snapshot.problems:
+        yield f"not as configured: {problem}", "bad"
     for told in _is_dead(snapshot):
         yield told, "bad"
     if snapshot.ports_problem:

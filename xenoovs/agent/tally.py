@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from xenoovs.agent.desired import Names
 from xenoovs.compile.hardware import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.decision.desired import BackendName
 from xenoovs.model.next_hop import mac_and_port
 from xenoovs.verify.findings import OffloadFindings
 from xenoovs.verify.verdict import Verdict
@@ -52,7 +52,7 @@ class Installed:
 class Found:
     """What a look found. verdicts: how many blocks of a backend have which; megaflows: by service."""
 
-    verdicts: Mapping[Names, Mapping[Verdict, int]] = field(default_factory=dict)
+    verdicts: Mapping[BackendName, Mapping[Verdict, int]] = field(default_factory=dict)
     megaflows: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -62,7 +62,7 @@ def installed_of(program: Program) -> dict[str, Installed]:
 
 
 def found_of(findings: OffloadFindings) -> Found:
-    verdicts, megaflows = defaultdict[Names, Counter[Verdict]](Counter), Counter[str]()
+    verdicts, megaflows = defaultdict[BackendName, Counter[Verdict]](Counter), Counter[str]()
     for seen in findings.blocks:
         verdicts[seen.block.service, seen.block.backend][seen.verdict] += 1
         megaflows[seen.block.service] += seen.megaflows

@@ -6,76 +6,73 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from xenoovs.agent.desired import Names, Ramps
+from xenoovs.agent.health.backend import BackendHealth
+from xenoovs.agent.health.slow_start import Ramps
+from xenoovs.agent.health.tracker import HealthTracker
 from xenoovs.agent.sighting import Sighting
 from xenoovs.agent.snapshot import BackendState, BackendView, Override, ServiceView
+from xenoovs.agent.state import AgentState
 from xenoovs.agent.tally import Found, Installed
-from xenoovs.compile.program import Outages
+from xenoovs.decision.desired import BackendName
 from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import mac_and_port
 from xenoovs.model.service import Service
 
 
 @dataclass(frozen=True, slots=True)
-class HealthView:
-    """What the probes say of one backend. `since_s`: UTC, when `is_up` became what it is."""
-
-    is_up: bool
-    since_s: float | None
-    reason: str = ""
-    latency_s: float | None = None
-    transitions: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Seen:
-    """What a snapshot is made of. All by names of the config.
+    """What a snapshot is made of, by names of the config.
 
-    config:  as the file says; desired: with the weights in use. installed: what the last round left.
-    offload: the last look at the hardware, and `found` in it. moved: share of clients moved so far, by service.
+    Attributes:
+        state: The state of the agent.
+        ramps: How far slow starts have come.
+        ahead_s: What the time of day is ahead of the agent's clock.
+        installed: What the last round left on the bridge.
+        offload: The last look at the hardware.
+        found: What it found.
+        unreachable: Why backends get no clients that could have some, by name.
+        moved: Share of clients moved so far, by service.
     """
 
-    config: Balancer
-    desired: Balancer
-    installed: Mapping[str, Installed] = field(default_factory=dict)
-    out: Outages = field(default_factory=dict)
-    health: Mapping[Names, HealthView] = field(default_factory=dict)
-    overrides: tuple[Override, ...] = ()
+    state: AgentState
     ramps: Ramps = field(default_factory=dict)
+    ahead_s: float = 0.0
+    installed: Mapping[str, Installed] = field(default_factory=dict)
     offload: Sighting | None = None
     found: Found = field(default_factory=Found)
+    unreachable: Mapping[BackendName, str] = field(default_factory=dict)
     moved: Mapping[str, float] = field(default_factory=dict)
 
 
 def service_views(seen: Seen) -> tuple[ServiceView, ...]:
     """The services of the config, in its order."""
-    overrides = {(override.service, override.backend): override for override in seen.overrides}
+    state = seen.state
+    overrides = {(override.service, override.backend): override for override in state.runtime.overrides}
     return tuple(
-        _service(seen, _Of(service, desired, seen.installed.get(service.name), overrides))
-        for service, desired in zip(seen.config.services, seen.desired.services, strict=True)
+        _service(seen, _Of(service, in_use, seen.installed.get(service.name), overrides))
+        for service, in_use in zip(state.balancer.services, state.in_use.services, strict=True)
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Of:
-    """One service: as configured, as desired, and on the bridge; and the overrides of all."""
+    """One service: as configured, with the weights in use, and on the bridge; and the overrides of all."""
 
     configured: Service
-    desired: Service
+    in_use: Service
     installed: Installed | None
-    overrides: Mapping[Names, Override]
+    overrides: Mapping[BackendName, Override]
 
 
 def _service(seen: Seen, of: _Of) -> ServiceView:
-    name, installed, weights = of.configured.name, of.installed, _weights(of.desired)
+    name, installed, weights = of.configured.name, of.installed, _weights(of.in_use, seen.ramps)
     return ServiceView(
         name=name,
         service_id=0 if installed is None else installed.service_id,
         vips=tuple(str(vip) for vip in of.configured.claim.vips),
         backends=tuple(
             _backend(seen, of, _InUse(backend, used, weights))
-            for backend, used in zip(of.configured.backends, of.desired.backends, strict=True)
+            for backend, used in zip(of.configured.backends, of.in_use.backends, strict=True)
         ),
         megaflows_predicted=None if installed is None else installed.megaflows,
         megaflows_seen=seen.found.megaflows.get(name),
@@ -96,25 +93,25 @@ class _Weights:
     settled: float
     eased: float
 
-    def share(self, backend: Backend) -> float:
+    def share(self, backend: Backend, ramp: Fraction | None) -> float:
         """0..1, what a backend is to have now: in a slow start a part of its own, the rest of which others have."""
-        if backend.ramp < 1 and self.settled:
-            return float(backend.weight * backend.ramp) / self.all
+        if ramp is not None and self.settled:
+            return float(backend.weight * ramp) / self.all
         if self.settled:
             return float(backend.weight) / self.settled * (1 - self.eased)
         return float(backend.weight) / self.all if self.all else 0.0
 
 
-def _weights(desired: Service) -> _Weights:
-    whole = float(sum(desired.weights, Fraction(0)))
-    slow = [backend for backend in desired.backends if backend.ramp < 1]
-    eased = sum(float(backend.weight * backend.ramp) for backend in slow) / whole if whole else 0.0
-    return _Weights(whole, whole - sum(float(backend.weight) for backend in slow), eased)
+def _weights(service: Service, ramps: Ramps) -> _Weights:
+    whole = float(sum(service.weights, Fraction(0)))
+    slow = [(b.weight, part) for b in service.backends if (part := ramps.get((service.name, b.name))) is not None]
+    eased = sum(float(weight * part) for weight, part in slow) / whole if whole else 0.0
+    return _Weights(whole, whole - sum(float(weight) for weight, _ in slow), eased)
 
 
 @dataclass(frozen=True, slots=True)
 class _InUse:
-    """One backend: as configured, as desired, and what its weight is compared with."""
+    """One backend: as configured, with the weight in use, and what that is compared with."""
 
     configured: Backend
     used: Backend
@@ -124,9 +121,11 @@ class _InUse:
 def _backend(seen: Seen, of: _Of, backend: _InUse) -> BackendView:
     used, installed = backend.used, of.installed
     names = of.configured.name, used.name
-    health, override, ramp = seen.health.get(names), of.overrides.get(names), seen.ramps.get(names)
-    is_drained = override is not None and not override.weight
-    weight = used.weight if used.ramp == 1 else used.weight * used.ramp
+    health, override, ramp = _health(seen.state.tracker, names), of.overrides.get(names), seen.ramps.get(names)
+    last, since_s = None if health is None else health.last, None if health is None else health.since_s + seen.ahead_s
+    if is_drained := override is not None and not override.weight:
+        since_s = override.since_s
+    weight = used.weight if ramp is None else used.weight * ramp
     known = None if installed is None else installed.macs.get(used.name)
     mac, port = mac_and_port(used.next_hop)
     return BackendView(
@@ -135,10 +134,10 @@ def _backend(seen: Seen, of: _Of, backend: _InUse) -> BackendView:
         egress=port,
         address=None if used.address is None else str(used.address),
         state=_state(health, is_drained=is_drained),
-        is_out=used.name in seen.out.get(names[0], ()),
+        is_out=used.name in seen.state.ejected.get(names[0], ()) or names in seen.unreachable,
         weight=float(backend.configured.weight),
         weight_in_use=float(weight),
-        share_wanted=backend.weights.share(used),
+        share_wanted=backend.weights.share(used, ramp),
         share_installed=0.0 if installed is None else installed.shares.get(used.name, 0.0),
         flows=0 if installed is None else installed.flows.get(used.name, 0),
         blocks=seen.found.verdicts.get(names, {}),
@@ -146,14 +145,21 @@ def _backend(seen: Seen, of: _Of, backend: _InUse) -> BackendView:
         counted=None if seen.offload is None else seen.offload.counted.get(names),
         rate=None if seen.offload is None else seen.offload.rates.get(names),
         ramp=None if ramp is None else float(ramp),
-        since_s=override.since_s if override is not None and is_drained else None if health is None else health.since_s,
-        reason="" if health is None else health.reason,
-        probe_latency_s=None if health is None else health.latency_s,
+        since_s=since_s,
+        reason=seen.unreachable.get(names, "" if last is None else last.reason),
+        probe_latency_s=None if last is None else last.latency_s,
         transitions=0 if health is None else health.transitions,
     )
 
 
-def _state(health: HealthView | None, *, is_drained: bool) -> BackendState:
+def _health(tracker: HealthTracker, name: BackendName) -> BackendHealth | None:
+    """Return what the probes say of a backend; None before their first result."""
+    check = tracker.checks.by_backend.get(name)
+    health = None if check is None else tracker.health[check]
+    return None if health is None or health.last is None else health
+
+
+def _state(health: BackendHealth | None, *, is_drained: bool) -> BackendState:
     if is_drained:
         return BackendState.DRAINED
     if health is None:

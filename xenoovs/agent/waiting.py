@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from xenoovs.agent.reconcile import Round
+from xenoovs.engine.change import Change
 from xenoovs.errors import XenoovsError
 
-Outcome = Round | XenoovsError
+Outcome = Change | XenoovsError
 
 
 @contextmanager

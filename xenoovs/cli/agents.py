@@ -86,8 +86,8 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: LiveSwitch, options: Op
     from xenoovs.agent.clock import MonotonicClock
     from xenoovs.agent.daemon import Agent
     from xenoovs.agent.neighbour import Neighbours
-    from xenoovs.agent.overrides import RuntimeFile
     from xenoovs.agent.probe.run import Prober
+    from xenoovs.agent.runtime_file import RuntimeFile
     from xenoovs.agent.settings import Settings
     from xenoovs.cli.keeping import wake
 
@@ -97,7 +97,7 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: LiveSwitch, options: Op
     runtime = None if one.runtime is None else RuntimeFile(one.runtime)
     settings = Settings(options.resync_s, options.confirm_s, runtime)
     probe = Prober(exec_allowed=options.allow_exec).probe
-    agent = Agent(config, reached.reconciler, probe=probe, clock=MonotonicClock(), settings=settings)
+    agent = Agent(config, reached.engine, probe=probe, clock=MonotonicClock(), settings=settings)
     reached.on_change(lambda: wake(loop, agent.want_round))
     if reached.ports is None:
         agent.watch_bridge(switch.endpoint.db)

@@ -40,13 +40,11 @@ class Reached:
 
     Attributes:
         ports: Ports by name, while the bridge reports them; None: it does not.
-        ports_down: The ports without link now.
     """
 
     engine: Engine
     on_change: OnChange
     ports: Callable[[], dict[str, PortState] | None] | None = None
-    ports_down: Callable[[], frozenset[str]] = frozenset
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +90,8 @@ def reach_by(post: Post, switch: ControllerSwitch, resolve: Resolve) -> Reached:
     from xenoovs.engine.engine import Engine
 
     place, responder = post.place, post.responder
-    engine = Engine(switch, resolve=resolve, follow=responder.follow)
-    return Reached(engine, place.on_change, lambda: port_states(place.lines), lambda: place.ports_down)
+    engine = Engine(switch, resolve=resolve, follow=responder.follow, ports_down=lambda: place.ports_down)
+    return Reached(engine, place.on_change, lambda: port_states(place.lines))
 
 
 def is_here(local: LiveSwitch, uplinks: Uplinks, *, is_named: bool) -> bool:

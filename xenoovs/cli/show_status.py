@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from xenoovs.agent.overrides import show_weight
+from xenoovs.agent.runtime_file import show_weight
 from xenoovs.agent.snapshot import BackendState, BackendView, ServiceView, Snapshot
 from xenoovs.agent.standing import troubles
 from xenoovs.cli.output import percent, print_table, quantity

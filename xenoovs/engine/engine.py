@@ -87,14 +87,16 @@ class Engine:
         *,
         resolve: Callable[[Balancer], Balancer] | None = None,
         follow: Callable[[Balancer], None] | None = None,
+        ports_down: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         """Bind the engine to a switch.
 
         Args:
             resolve: Puts in the MACs of backends that the config gives by their address alone.
             follow: Called with the balancer of each round.
+            ports_down: Returns the ports without link, at once; none by a way to the switch that does not report them.
         """
-        self.switch = switch
+        self.switch, self.ports_down = switch, ports_down
         self.is_held = False
         self.timed: list[Callable[[str, float], None]] = []
         self._resolve = resolve or (lambda balancer: balancer)
@@ -153,13 +155,14 @@ class Engine:
         with self._lock:
             self._apply(change)
 
-    def round(self, desired: DesiredState, *, now_s: float, urgent: bool = False) -> Change:
+    def round(self, desired: DesiredState, *, now_s: float, urgent: bool = False, strict: bool = False) -> Change:
         """Make the bridge right, as far as that is possible; what is not stands in the change's problems.
 
         Args:
             desired: What to meet.
             now_s: The time on a clock that never goes back.
             urgent: Clients wait: the flows of the last round are taken for those that the bridge has.
+            strict: Raise what `plan` raises for a problem that the last round did not have.
 
         Raises:
             SwitchError, CompileError, ToleranceUnreachable, ChangesHeld.
@@ -168,6 +171,8 @@ class Engine:
             desired = replace(desired, balancer=self._resolve(desired.balancer))
             self._follow(desired.balancer)
             change = self._planned(desired, Options(partial=True), now_s, urgent=urgent)
+            if strict and not set(change.problems) <= set(self._known_problems(change.bridge)):
+                self._planned(desired, Options(), now_s)
             if self.is_held and not change.difference.is_empty:
                 raise ChangesHeld(flow_mods=change.difference.flow_mods)
             try:
@@ -295,6 +300,10 @@ class Engine:
         if not wrong.is_empty:
             raise ReadBackDiffers(bridge=bridge, flows=wrong.flow_mods)
         return dump
+
+    def _known_problems(self, bridge: str) -> tuple[Problem, ...]:
+        memory = self._memory_of(bridge)
+        return () if memory is None else memory.problems
 
     def _memory_of(self, bridge: str) -> Memory | None:
         """Return what the last round left, if it was on this bridge."""

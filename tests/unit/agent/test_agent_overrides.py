@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.agent.overrides import Runtime, RuntimeFile, parse_runtime, render_runtime, show_weight
-from xenoovs.agent.snapshot import Override
+from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime, show_weight
+from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.errors import StateUnusable
 
 SAVED = Runtime((Override("dns", "fips2", Fraction(1, 2), 1.5, Fraction(70)),), is_paused=True)

@@ -99,7 +99,7 @@ def test_unconfirmed_it_is_taken_back_exactly(scene: Scene) -> None:
         eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
         assert scene.flows == weighted != before
         assert agent.config.digest == digest
-        assert [override.weight for override in agent.operator.overrides] == [40]
+        assert [override.weight for override in agent.state.runtime.overrides] == [40]
 
 
 def test_confirmed_it_stays(scene: Scene) -> None:
@@ -190,7 +190,7 @@ def test_a_drain_that_was_set_since_outlives_the_way_back(scene: Scene) -> None:
         drained = scene.flows
         eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
         eventually(lambda: scene.flows == drained, "flows of the old config, without the drained one")
-        assert [(o.backend, o.weight) for o in agent.operator.overrides] == [("fips2", Fraction(0))]
+        assert [(o.backend, o.weight) for o in agent.state.runtime.overrides] == [("fips2", Fraction(0))]
 
 
 def test_another_service_is_left_alone_by_the_way_back(scene: Scene) -> None:
@@ -218,5 +218,5 @@ def test_what_cannot_be_had_with_the_config_of_before_is_told(scene: Scene) -> N
         for name in ("fips2", "fips3"):
             client.ask("drain", {"service": "dns", "backend": name})
         eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
-        assert agent.operator.overrides == ()
+        assert agent.state.runtime.overrides == ()
         assert "an override has ended" in [event.text for event in agent.events.since(0)]

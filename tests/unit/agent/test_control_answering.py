@@ -33,7 +33,7 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def is_out(agent: Agent) -> bool:
-    return bool(agent.desired.out.get("dns"))
+    return bool(agent.desired.ejected.get("dns"))
 
 
 @pytest.mark.parametrize(("route", "more"), [("drain", {}), ("weight", {"weight": 0})])
@@ -43,7 +43,7 @@ def test_the_last_that_answers_is_not_drained(scene: Scene, route: str, more: di
         before = scene.flows
         with pytest.raises(AgentRefused, match=r"no other backend with a weight answers.*nothing was changed"):
             client.ask(route, {"service": "dns", "backend": "fips2", **more})
-        assert (scene.flows, agent.operator.overrides) == (before, ())
+        assert (scene.flows, agent.state.runtime.overrides) == (before, ())
 
 
 def test_one_that_is_down_is_drained(scene: Scene) -> None:

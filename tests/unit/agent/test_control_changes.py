@@ -170,9 +170,11 @@ def test_events_are_numbered_and_followed(scene: Scene) -> None:
 
 def test_an_answer_tells_of_the_round_that_made_the_change(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if a round was due while the request was looked at: the one after it has nothing left to do."""
-    with scene.agent() as (agent, client):
+    with scene.agent() as (_, client):
         longer_than_a_resync_s = 0.7
-        monkeypatch.setattr(agent.aim, "check", lambda *_, **__: time.sleep(longer_than_a_resync_s))
+        monkeypatch.setattr(
+            "xenoovs.agent.reload.require_possible", lambda *_, **__: time.sleep(longer_than_a_resync_s)
+        )
         done = client.ask("weight", backend("fips2", weight=30))
         assert done["clients_moved"] == {"dns": 0.1875}
 

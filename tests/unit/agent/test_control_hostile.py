@@ -141,7 +141,7 @@ def test_what_is_no_http_is_refused_and_not_logged(scene: Scene, capfd: pytest.C
                 answer = everything(sock)
                 assert answer == b"" or re.match(rb"HTTP/1.[01] 4[0-9][0-9] ", answer), (garbage[:60], answer)
         assert is_answered(opened)
-        assert not agent.operator.runtime.is_paused
+        assert not agent.state.runtime.is_paused
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -184,7 +184,7 @@ def test_no_other_method_changes_anything(scene: Scene, method: str) -> None:
                 sock.connect(str(client.path))
                 sock.sendall(f"{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
                 assert re.match(rb"HTTP/1.[01] 40[045] ", sock.recv(65536))
-        assert (scene.flows, agent.operator.runtime.is_paused) == (before, False)
+        assert (scene.flows, agent.state.runtime.is_paused) == (before, False)
 
 
 def with_token(scene: Scene) -> Opened:

@@ -56,7 +56,7 @@ def test_a_bad_body_is_refused(scene: Scene) -> None:
             status, document = send(client.path, "POST", "/v1/drain", body)
             assert (status, document["error"]["code"]) == (400, "bad_request"), body
             assert document["error"]["message"].startswith("the request cannot be used: ")
-        assert agent.operator.overrides == ()
+        assert agent.state.runtime.overrides == ()
 
 
 @pytest.mark.parametrize("weight", ["1e999999999", '"7"', "true", "null", "1e-40", "-1", "1" * 5000])
@@ -107,7 +107,7 @@ def test_a_port_of_this_machine_shows_and_changes_nothing(scene: Scene) -> None:
         assert (status, document["error"]["code"]) == (403, "read_only")
         status, document = ask_port(opened, "GET", "/v1/status", Host="evil.example")
         assert (status, document["error"]["code"]) == (403, "wrong_host")
-        assert not agent.operator.runtime.is_paused
+        assert not agent.state.runtime.is_paused
 
 
 def test_with_a_token_all_is_possible_and_without_it_nothing(scene: Scene) -> None:
@@ -123,7 +123,7 @@ def test_with_a_token_all_is_possible_and_without_it_nothing(scene: Scene) -> No
         assert ask_port(opened, "GET", "/v1/status", **right)[0] == 200
         assert ask_port(opened, "POST", "/v1/pause", **right)[0] == 415
         assert ask_port(opened, "POST", "/v1/pause", Content_Type="application/json", **right)[0] == 200
-        assert agent.operator.runtime.is_paused
+        assert agent.state.runtime.is_paused
 
 
 def test_over_tls(scene: Scene) -> None:

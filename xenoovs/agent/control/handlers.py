@@ -21,8 +21,8 @@ from xenoovs.agent.control.messages import (
     Status,
     WeightRequest,
 )
-from xenoovs.agent.operate import find_backend, find_service
-from xenoovs.agent.overrides import show_weight
+from xenoovs.agent.overrides import find_backend, find_service
+from xenoovs.agent.runtime_file import show_weight
 from xenoovs.agent.waiting import Outcome
 from xenoovs.errors import BudgetUnreachable, CompileError, RequestRefused, ToleranceUnreachable, XenoovsError
 
@@ -115,7 +115,7 @@ async def _set(agent: Agent, names: tuple[str, str], wanted: Fraction | None) ->
 def _done(told: str, outcome: Outcome) -> Done:
     if isinstance(outcome, XenoovsError):
         return Done(f"{told}, but the bridge is not so yet: {outcome}", is_applied=False)
-    moving = [change for change in outcome.services if change.moved]
+    moving = [change for change in outcome.services() if change.moved]
     moved = {change.name: float(change.moved) for change in moving}
     mods = outcome.difference.flow_mods
     shares = ", ".join(

@@ -74,6 +74,8 @@ def config_info(snapshot: Snapshot) -> Iterator[Sample]:
 def error_info(snapshot: Snapshot) -> Iterator[Sample]:
     if snapshot.last_error:
         yield (snapshot.last_error,), 1.0
+    for problem in dict.fromkeys(snapshot.problems):
+        yield (problem,), 1.0
 
 
 def ports(snapshot: Snapshot) -> Iterator[Sample]:

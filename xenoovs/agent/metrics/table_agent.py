@@ -93,9 +93,16 @@ ROUNDS = (
         read=whole(lambda s: bool(s.last_error)),
     ),
     Metric(
+        "xenoovs_problems",
+        _G,
+        "Parts of the bridge that cannot be made right now, while all else is.",
+        "the rounds",
+        read=whole(lambda s: len(s.problems)),
+    ),
+    Metric(
         "xenoovs_error_info",
         _G,
-        "Why the bridge is not right; not there while it is.",
+        "Why the bridge is not right, or a part of it; not there while it is.",
         "the rounds",
         ("reason",),
         read=error_info,

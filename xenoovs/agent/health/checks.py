@@ -1,14 +1,14 @@
-"""Which probes a config asks for: one for one backend, however many services use it."""
+"""Which backends are probed, and how: one check for one backend, however many services use it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from ipaddress import IPv4Address
-from typing import Protocol, assert_never
+from typing import assert_never
+from zlib import crc32
 
-from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import (
     ArpTarget,
     DnsTarget,
@@ -21,6 +21,8 @@ from xenoovs.agent.probe.target import (
     UdpTarget,
     Via,
 )
+from xenoovs.agent.snapshot import Override
+from xenoovs.decision.desired import BackendName
 from xenoovs.model.address import IPAddress
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
@@ -30,44 +32,74 @@ from xenoovs.model.next_hop import mac_of
 from xenoovs.model.service import Service
 
 
-class Probe(Protocol):
-    """Asks once. Never raises for what the backend or the network does; always done soon after `timeout_s`."""
-
-    def __call__(self, target: Target, *, timeout_s: float) -> Awaitable[ProbeResult]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One backend that is asked, and how its results are judged. `health`: without what concerns several backends."""
+    """One backend that is probed.
+
+    Attributes:
+        target: What is asked.
+        health: How results are judged, without what concerns several backends.
+    """
 
     target: Target
     health: Health
 
+    @property
+    def seed(self) -> int:
+        """Differs from check to check, and is the same in every run."""
+        return crc32(repr(self.target).encode())
+
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """A check, and one backend of one service that depends on it."""
+class Checks:
+    """The checks of a config.
 
-    service: Service
-    backend: Backend
-    check: Check
+    Attributes:
+        backends: The backends that depend on each check.
+        by_backend: The check of each backend.
+    """
+
+    backends: Mapping[Check, tuple[BackendName, ...]] = field(default_factory=dict)
+    by_backend: Mapping[BackendName, Check] = field(default_factory=dict)
 
 
-def uses_of(balancer: Balancer) -> Iterator[Use]:
-    """Every backend whose service has a health check and that has a weight or, by a drain, may still have clients."""
+def checks_of(balancer: Balancer, overrides: Iterable[Override]) -> Checks:
+    """Return the checks of all backends that `probed_backends` names."""
+    by_backend = {
+        (service.name, backend.name): _check(service, backend, health)
+        for service, backend, health in _probed(balancer, overrides)
+    }
+    backends = dict[Check, list[BackendName]]()
+    for name, check in by_backend.items():
+        backends.setdefault(check, []).append(name)
+    return Checks({check: tuple(names) for check, names in backends.items()}, by_backend)
+
+
+def probed_backends(balancer: Balancer, overrides: Iterable[Override]) -> Collection[BackendName]:
+    """Return the backends with a health check that have a weight, by config or operator, or may still have clients.
+
+    A drained backend is probed as before, so that it is known whether it may come back.
+    """
+    return {(service.name, backend.name) for service, backend, _ in _probed(balancer, overrides)}
+
+
+def _probed(balancer: Balancer, overrides: Iterable[Override]) -> Iterator[tuple[Service, Backend, Health]]:
+    raised = {(override.service, override.backend) for override in overrides if override.weight}
     for service in balancer.services:
-        if service.health is not None:
-            for backend in service.backends:
-                if backend.weight or service.drain.mode is DrainMode.PIN:
-                    yield Use(service, backend, _check(service, backend, service.health))
+        if service.health is None:
+            continue
+        # A check is shared by services that differ in these.
+        health = replace(service.health, max_down=Fraction(1), on_all_down=AllDown.KEEP, ramp_ms=None)
+        for backend in service.backends:
+            if backend.weight or (service.name, backend.name) in raised or service.drain.mode is DrainMode.PIN:
+                yield service, backend, health
 
 
 def _check(service: Service, backend: Backend, health: Health) -> Check:
     # ARP can ask for the VIP, and a program asks as it likes.
     vips = (vip for vip in service.claim.vips if vip.version == 4)
     address = backend.address or next(vips, IPv4Address(0))
-    own = replace(health, max_down=Fraction(1), on_all_down=AllDown.KEEP, ramp_ms=None)
-    return Check(_target(backend, address, health), own)
+    return Check(_target(backend, address, health), health)
 
 
 def _target(backend: Backend, address: IPAddress, health: Health) -> Target:

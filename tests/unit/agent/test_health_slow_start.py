@@ -8,9 +8,10 @@ from fractions import Fraction
 import pytest
 
 from tests.unit import balancer as small
-from xenoovs.agent.desired import effective
-from xenoovs.agent.ramp import Names, SlowStarts, observe, parts
+from xenoovs.agent.health.slow_start import SlowStarts, observe, ramps
+from xenoovs.agent.state import AgentState
 from xenoovs.agent.view import Seen, service_views
+from xenoovs.decision.desired import BackendName
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.health import Health, ProbeKind
 from xenoovs.partition.ease import STEPS
@@ -34,39 +35,37 @@ def back(one: Balancer, *, out: str = "b1", at_s: float = 0.0) -> SlowStarts:
 @pytest.mark.parametrize(("now_s", "part"), [(0, 1), (0.99, 1), (1, 2), (6.99, 7), (7, None), (99, None)])
 def test_steps(now_s: float, part: int | None) -> None:
     one = balancer(1, 1)
-    expected: dict[Names, Fraction] = {} if part is None else {B1: Fraction(part, STEPS)}
-    assert parts(back(one), one, now_s=now_s) == expected
+    expected: dict[BackendName, Fraction] = {} if part is None else {B1: Fraction(part, STEPS)}
+    assert ramps(back(one), one, now_s=now_s) == expected
 
 
 def test_nobody_starts_slowly_at_the_first_look_at_an_empty_bridge() -> None:
     one = balancer(1, 1)
-    assert parts(observe(SlowStarts(), one, {}, known={}, now_s=0), one, now_s=0) == {}
+    assert ramps(observe(SlowStarts(), one, {}, known={}, now_s=0), one, now_s=0) == {}
 
 
 def test_a_backend_with_a_new_weight_starts_slowly() -> None:
     """A drained one that comes back is one that comes back."""
     slow = observe(SlowStarts(), balancer(1, 0), {}, known={B0: WHOLE}, now_s=0)
     slow = observe(slow, balancer(1, 1), {}, known={}, now_s=5)
-    assert parts(slow, balancer(1, 1), now_s=5) == {B1: Fraction(1, 8)}
+    assert ramps(slow, balancer(1, 1), now_s=5) == {B1: Fraction(1, 8)}
 
 
 def test_without_a_ramp_all_at_once() -> None:
     for health in (None, replace(HEALTH, ramp_ms=None)):
         one = balancer(1, 1, health=health)
-        assert parts(back(one), one, now_s=0) == {}
+        assert ramps(back(one), one, now_s=0) == {}
 
 
 def test_an_ended_start_does_not_begin_again() -> None:
     one = balancer(1, 1)
     slow = observe(back(one), one, {}, known={}, now_s=8)
-    assert parts(observe(slow, one, {}, known={}, now_s=9), one, now_s=1) == {}
+    assert ramps(observe(slow, one, {}, known={}, now_s=9), one, now_s=1) == {}
 
 
 def test_what_is_wanted_meanwhile_is_what_the_blocks_can_give() -> None:
     one = balancer(2, 1, 1)
-    ramps = {B1: Fraction(1, 2)}
-    seen = Seen(config=one, desired=effective(one, (), ramps), ramps=ramps)
-    (service,) = service_views(seen)
+    (service,) = service_views(Seen(AgentState(one, one), {B1: Fraction(1, 2)}))
     shares = [backend.share_wanted for backend in service.backends]
     assert shares == pytest.approx([0.875 * 2 / 3, 0.125, 0.875 / 3])
     assert service.backends[1].weight_in_use == 0.5
@@ -77,21 +76,21 @@ def test_a_start_that_was_under_way_before_a_restart_goes_on(step: int) -> None:
     one = balancer(1, 1)
     part = Fraction(step, STEPS)
     slow = observe(SlowStarts(), one, {}, known={B0: WHOLE, B1: part}, now_s=100)
-    assert parts(slow, one, now_s=100) == {B1: part}
-    ahead = parts(slow, one, now_s=100.9)
+    assert ramps(slow, one, now_s=100) == {B1: part}
+    ahead = ramps(slow, one, now_s=100.9)
     assert ahead == ({} if step == STEPS - 1 else {B1: Fraction(step + 1, STEPS)})
-    assert parts(slow, one, now_s=107) == {}
+    assert ramps(slow, one, now_s=107) == {}
 
 
 def test_who_was_out_before_a_restart_and_answers_when_the_switch_is_read_begins() -> None:
     """As when the switch did not answer at first: it got all clients at once."""
     one = balancer(1, 1)
     slow = observe(SlowStarts(), one, {}, known={B0: WHOLE, B1: Fraction(0)}, now_s=5)
-    assert parts(slow, one, now_s=5) == {B1: Fraction(1, STEPS)}
+    assert ramps(slow, one, now_s=5) == {B1: Fraction(1, STEPS)}
 
 
 def test_who_was_out_before_a_restart_has_not_begun() -> None:
     one = balancer(1, 1)
     slow = observe(SlowStarts(), one, {"s": frozenset({"b1"})}, known={B0: WHOLE, B1: Fraction(0)}, now_s=0)
-    assert parts(slow, one, now_s=0) == {}
-    assert parts(observe(slow, one, {}, known={}, now_s=5), one, now_s=5) == {B1: Fraction(1, STEPS)}
+    assert ramps(slow, one, now_s=0) == {}
+    assert ramps(observe(slow, one, {}, known={}, now_s=5), one, now_s=5) == {B1: Fraction(1, STEPS)}

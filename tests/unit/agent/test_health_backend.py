@@ -1,14 +1,19 @@
-"""The state of one backend."""
+"""The health of one backend."""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from fractions import Fraction
+from ipaddress import IPv4Address
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.agent.health import Standing, begin, observe, pause_s
+from xenoovs.agent.health.backend import BackendHealth, Signal, begin, observe
+from xenoovs.agent.health.checks import Check
+from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.model.health import Health, Initial, ProbeKind
 
 HEALTH = Health(ProbeKind.TCP, 80, rise=2, fall=3)
@@ -22,10 +27,15 @@ healths = st.builds(
 results = st.lists(st.booleans(), max_size=40)
 
 
-def walk(health: Health, answers: list[bool], *, known_up: bool | None) -> list[Standing]:
-    found = [begin(health, known_up=known_up, now_s=0.0)]
+def result(*, ok: bool, latency_s: float = 0.0) -> ProbeResult:
+    return ProbeResult(ok=ok, latency_s=latency_s, reason="")
+
+
+def walk(health: Health, answers: list[bool], *, known_up: bool | None) -> list[BackendHealth]:
+    check = Check(IcmpTarget(IPv4Address("192.0.2.1")), health)
+    found = [begin(health, known_up=known_up, due_s=0.0, now_s=0.0)]
     for moment, ok in enumerate(answers, 1):
-        found.append(observe(found[-1], health, ok=ok, now_s=float(moment)))
+        found.append(observe(found[-1], check, result(ok=ok), asked_s=float(moment), now_s=float(moment)))
     return found
 
 
@@ -55,7 +65,8 @@ def test_changes_are_no_more_than_rise_and_fall_allow(health: Health, known_up: 
 
 def test_trusted_believes_the_first_result() -> None:
     for ok in (True, False):
-        assert walk(HEALTH, [ok], known_up=None)[-1] == Standing(ok, is_known=True, against=0, since_s=1.0)
+        last = walk(HEALTH, [ok], known_up=None)[-1]
+        assert (last.is_up, last.is_known, last.against, last.since_s) == (ok, True, 0, 1.0)
 
 
 def test_closed_is_down_until_it_has_risen() -> None:
@@ -65,10 +76,29 @@ def test_closed_is_down_until_it_has_risen() -> None:
 
 def test_what_the_switch_knows_goes_before_initial() -> None:
     closed = replace(HEALTH, initial=Initial.CLOSED)
-    assert begin(closed, known_up=True, now_s=7.0).is_up
+    assert begin(closed, known_up=True, due_s=7.0, now_s=7.0).is_up
     assert [state.is_up for state in walk(HEALTH, [True, True], known_up=False)] == [False, False, True]
 
 
 def test_the_pause_is_short_only_while_results_contradict_the_state() -> None:
-    states = walk(HEALTH, [True, False, True, False, False, False, False], known_up=None)
-    assert [pause_s(state, HEALTH) for state in states] == [0.25, 1.0, 0.25, 1.0, 0.25, 0.25, 1.0, 1.0]
+    answers = [True, False, True, False, False, False, False]
+    states = walk(replace(HEALTH, jitter=Fraction(0)), answers, known_up=None)
+    pauses = [state.due_s - moment for moment, state in enumerate(states)][1:]
+    assert pauses == [1.0, 0.25, 1.0, 0.25, 0.25, 1.0, 1.0]
+
+
+@given(results)
+def test_the_last_failures_in_a_row_are_known(answers: list[bool]) -> None:
+    row = len(answers) - next((i for i in range(len(answers), 0, -1) if answers[i - 1]), 0)
+    last = walk(HEALTH, answers, known_up=True)[-1]
+    assert last.failed_s == tuple(map(float, range(len(answers) - min(row, HEALTH.fall) + 1, len(answers) + 1)))
+    assert last.results == len(answers)
+
+
+def test_a_signal_smooths_the_latencies_of_answers_alone() -> None:
+    check = Check(IcmpTarget(IPv4Address("192.0.2.1")), HEALTH)
+    health, signals = begin(HEALTH, known_up=None, due_s=0.0, now_s=0.0), []
+    for ok, latency_s in [(False, 5.0), (True, 0.8), (True, 1.6), (False, 5.0), (True, 0.9)]:
+        health = observe(health, check, result(ok=ok, latency_s=latency_s), asked_s=0.0, now_s=0.0)
+        signals.append(health.signal)
+    assert signals == [None, Signal(0.8, 0.8), Signal(1.6, 0.9), Signal(1.6, 0.9), Signal(0.9, 0.9)]

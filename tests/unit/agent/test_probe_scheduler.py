@@ -1,14 +1,15 @@
-"""The asker keeps the times of its checks, also where they are shorter than its own looks."""
+"""The scheduler keeps to the times of its checks."""
 
 from __future__ import annotations
 
 import asyncio
 
-from xenoovs.agent.asking import Asker
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.probe.scheduler import ProbeScheduler
 from xenoovs.agent.probe.target import Target
-from xenoovs.agent.watch import Watch
+from xenoovs.agent.state import AgentState, ConfigFollowed
+from xenoovs.agent.store import Store
 from xenoovs.agent.workers import Workers
 from xenoovs.config.load import parse_config
 
@@ -26,10 +27,10 @@ services:
 RESULTS, PATIENCE_S = 300, 20.0
 
 
-def test_an_interval_shorter_than_a_look_is_kept() -> None:
-    """While the only probe is on its way nothing is due; looking again after 0.2 s would take a minute here."""
-    clock, watch, workers, done = MonotonicClock(), Watch(), Workers(lambda: None), asyncio.Event()
-    watch.follow(parse_config(CONFIG, file="c.yaml"), {}, now_s=clock.now_s())
+def test_an_interval_shorter_than_any_pause_is_kept() -> None:
+    """While the only probe is on its way nothing is due: its result sets the next time."""
+    balancer, workers, done = parse_config(CONFIG, file="c.yaml"), Workers(lambda: None), asyncio.Event()
+    store = Store(AgentState(balancer, balancer), MonotonicClock())
     asked = []
 
     async def answers(target: Target, *, timeout_s: float) -> ProbeResult:
@@ -40,7 +41,10 @@ def test_an_interval_shorter_than_a_look_is_kept() -> None:
         return ProbeResult(ok=True, latency_s=0.0, reason="answered")
 
     async def main() -> None:
-        workers.start(Asker(answers, watch, clock, workers, changed=lambda: None).forever())
+        workers.start(ProbeScheduler(answers, store, workers).forever())
+        # Only now: new checks wake a scheduler that has nothing to do.
+        await asyncio.sleep(0)
+        store.dispatch(ConfigFollowed(balancer))
         try:
             await asyncio.wait_for(done.wait(), PATIENCE_S)
         finally:

@@ -1,0 +1,59 @@
+"""The state of an agent and its queue of probes, without an event loop: the test turns the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from xenoovs.agent.clock import Clock
+from xenoovs.agent.health.checks import Check
+from xenoovs.agent.health.slow_start import Known
+from xenoovs.agent.health.tracker import HealthChange
+from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.probe.scheduler import ProbeQueue
+from xenoovs.agent.snapshot import Override
+from xenoovs.agent.state import AgentState, ConfigFollowed, Effect, PortsChanged, ProbeAt, Probed, Tick, desired_state
+from xenoovs.agent.store import Store
+from xenoovs.decision.desired import DesiredState
+from xenoovs.model.balancer import Balancer
+
+
+class DrivenAgent:
+    """Takes events and probes as an agent does."""
+
+    def __init__(self, balancer: Balancer, clock: Clock) -> None:
+        self.store, self.queue, self.clock = Store(AgentState(balancer, balancer), clock), ProbeQueue(), clock
+        self.store.performers.append(self._perform)
+        self._change: HealthChange | None = None
+
+    @property
+    def state(self) -> AgentState:
+        return self.store.state
+
+    def follow(self, balancer: Balancer, overrides: Iterable[Override] = (), known: Known | None = None) -> None:
+        self.store.dispatch(ConfigFollowed(balancer, tuple(overrides), known or {}))
+
+    def take_due(self) -> list[Check]:
+        """The checks to be probed now."""
+        return self.queue.take_due(self.state, self.clock.now_s())
+
+    def record(self, check: Check, *, ok: bool, asked_s: float, latency_s: float = 0.0) -> HealthChange | None:
+        """A result, and what it changed."""
+        self._change = None
+        result = ProbeResult(ok=ok, latency_s=latency_s, reason="answered" if ok else "no answer")
+        self.store.dispatch(Probed(check, result, asked_s))
+        return self._change
+
+    def desired(self, ports_down: Iterable[str] = ()) -> DesiredState:
+        """What a round that begins now makes of the bridge. Raises CompileError."""
+        self.store.dispatch(PortsChanged(frozenset(ports_down)), Tick())
+        return desired_state(self.state, self.clock.now_s())
+
+    def down(self, service: str) -> frozenset[str]:
+        ejection = self.state.tracker.ejections.get(service)
+        return frozenset() if ejection is None else frozenset(ejection.down)
+
+    def _perform(self, effect: Effect) -> None:
+        if isinstance(effect, ProbeAt):
+            self.queue.push(effect)
+        elif isinstance(effect, HealthChange):
+            self._change = effect

@@ -1,0 +1,118 @@
+"""How many backends are ejected at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit import balancer as small
+from xenoovs.agent.health.ejection import Ejection, decide, select, with_ports
+from xenoovs.model.backend import Backend
+from xenoovs.model.health import AllDown, Health, ProbeKind
+from xenoovs.model.service import Service
+
+HEALTH = Health(ProbeKind.ICMP)
+parts = st.fractions(0, 1, max_denominator=100)
+
+
+@given(st.integers(1, 20), st.integers(0, 20), parts, st.sampled_from(AllDown))
+def test_bounds(of: int, down: int, part: Fraction, policy: AllDown) -> None:
+    fallen = [f"b{i}" for i in range(min(down, of))]
+    out = select(fallen, of=of, health=replace(HEALTH, max_down=part, on_all_down=policy))
+    if len(fallen) == of and policy is AllDown.DROP:
+        assert out == set(fallen)
+    else:
+        assert len(out) == min(len(fallen), int(part * of), of - 1)
+        assert out == set(fallen[: len(out)])
+
+
+@given(st.integers(2, 20), parts)
+def test_one_more_that_falls_brings_nobody_in(of: int, part: Fraction) -> None:
+    health = replace(HEALTH, max_down=part)
+    names = [f"b{i}" for i in range(of)]
+    sets = [select(names[:down], of=of, health=health) for down in range(of + 1)]
+    assert all(one <= other for one, other in itertools.pairwise(sets))
+
+
+def service(backends: int, health: Health = HEALTH) -> Service:
+    return replace(small.service(small.claim(), *[1] * backends), health=health)
+
+
+def step(
+    before: Ejection,
+    one: Service,
+    down: Mapping[str, float],
+    *,
+    now_s: float,
+    failing: Mapping[str, float] | None = None,
+) -> Ejection:
+    """What is decided with these backends down, each since when, and failing since when."""
+    return decide(replace(before, down=down), one, failing or {}, now_s=now_s)
+
+
+def both_down(one: Service) -> Ejection:
+    """b0 is ejected, and b1 is held."""
+    full = step(Ejection(), one, {"b0": 0.0, "b1": 0.0}, now_s=0.0)
+    assert (sorted(full.ejected), sorted(full.held)) == (["b0"], ["b1"])
+    return full
+
+
+def test_a_held_backend_is_ejected_only_for_probes_that_were_sent_after_the_limit_allows_it() -> None:
+    two = service(2)
+    free = step(both_down(two), two, {"b1": 0.0}, now_s=9.0, failing={"b1": 6.0})
+    found = [step(free, two, {"b1": 0.0}, now_s=12.0, failing={"b1": since_s}) for since_s in (8.9, 9.0, 9.1)]
+    assert [set(each.ejected) for each in (free, *found)] == [set(), set(), set(), {"b1"}]
+
+
+def test_an_answer_between_makes_a_held_backend_begin_again() -> None:
+    two = service(2)
+    free = step(both_down(two), two, {"b1": 0.0}, now_s=9.0)
+    assert step(free, two, {"b1": 0.0}, now_s=15.0).ejected == set()
+    assert step(free, two, {"b1": 0.0}, now_s=16.0, failing={"b1": 14.0}).ejected == {"b1"}
+
+
+def test_a_held_backend_that_comes_up_and_goes_down_again_is_ejected_at_once_if_the_limit_allows_it() -> None:
+    two = service(2)
+    assert step(both_down(two), two, {"b1": 7.0}, now_s=7.0).ejected == {"b1"}
+
+
+def test_a_backend_that_goes_down_later_may_be_ejected_before_a_held_one() -> None:
+    three = service(3, replace(HEALTH, max_down=Fraction(1, 3)))
+    free = step(both_down(three), three, {"b1": 0.0}, now_s=1.0)
+    taken = step(free, three, {"b1": 0.0, "b2": 1.0}, now_s=2.0)
+    assert (sorted(free.ejected), sorted(taken.ejected)) == ([], ["b2"])
+    # The limit is reached: b1 begins again when it allows one more.
+    assert taken.held["b1"].free_s is None
+
+
+@pytest.mark.parametrize(
+    ("fallen", "down", "ejected"),
+    [
+        ("", "", ""),
+        ("", "p2", "bc"),
+        ("", "p1", "a"),
+        ("b", "p1", "ab"),
+        ("a", "p2", "a"),
+        ("", "p1 p2", ""),
+        ("abc", "p1", "abc"),
+        ("", "p9", ""),
+    ],
+)
+def test_backends_behind_ports_without_link_are_ejected_as_long_as_one_is_left(
+    fallen: str, down: str, ejected: str
+) -> None:
+    named = (("a", 1, "p1"), ("b", 1, "p2"), ("c", 1, "p2"), ("unused", 0, "p1"))
+    plain = service(4)
+    backends = (
+        replace(backend, name=name, weight=Fraction(weight), egress=egress)
+        for backend, (name, weight, egress) in zip(plain.backends, named, strict=True)
+    )
+    one = replace(plain, name="web", backends=tuple[Backend, ...](backends))
+    found = with_ports({"web": frozenset(fallen)} if fallen else {}, small.balancer(one), frozenset(down.split()))
+    assert found == ({"web": frozenset(ejected)} if ejected else {})

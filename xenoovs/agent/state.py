@@ -1,0 +1,203 @@
+"""The agent's state: one frozen value, and one function that makes the next one. Pure: the time is an argument.
+
+Events go into `step`. Effects come out, for those who have a clock, threads and sockets. A trial of another config is
+`step` on the same value, with a result that nobody keeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from xenoovs.agent.health.checks import Check, checks_of
+from xenoovs.agent.health.ejection import Ejected, with_ports
+from xenoovs.agent.health.slow_start import Known, Ramps, SlowStarts, observe, ramps
+from xenoovs.agent.health.tracker import HealthChange, HealthTracker
+from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.snapshot import Override, Runtime
+from xenoovs.agent.weights import WeightPolicy, configured_weights, require_weights, with_overrides, with_weights
+from xenoovs.decision.desired import DesiredState
+from xenoovs.model.balancer import Balancer
+
+
+@dataclass(frozen=True, slots=True)
+class AgentState:
+    """All that the agent knows of what the bridge should be.
+
+    Attributes:
+        balancer: The config in use.
+        in_use: The config with the weights in use.
+        runtime: What operators set at run time.
+        known: What the bridge remembered when the config was followed.
+        tracker: What the probes say.
+        ports_down: The ports of the bridge without link.
+        ejected: The backends that get no clients, by health and ports, as of the last `Tick`.
+        slow_starts: The slow starts as of the last `Tick`.
+        policy: Makes the weights in use.
+    """
+
+    balancer: Balancer
+    in_use: Balancer
+    runtime: Runtime = field(default_factory=Runtime)
+    known: Known = field(default_factory=dict)
+    tracker: HealthTracker = field(default_factory=HealthTracker)
+    ports_down: frozenset[str] = frozenset()
+    ejected: Ejected = field(default_factory=dict)
+    slow_starts: SlowStarts = field(default_factory=SlowStarts)
+    policy: WeightPolicy = configured_weights
+
+    @property
+    def held(self) -> dict[str, frozenset[str]]:
+        """The backends, by service, that are down and keep their clients, by `max_down` or `on_all_down`."""
+        down = ((name, frozenset(ejection.down)) for name, ejection in self.tracker.ejections.items())
+        held = ((name, names - self.ejected.get(name, frozenset())) for name, names in down)
+        return {name: names for name, names in held if names}
+
+    def ramps(self, now_s: float) -> Ramps:
+        """Return how far slow starts have come."""
+        return ramps(self.slow_starts, self.in_use, now_s=now_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFollowed:
+    """The agent follows a config, with these overrides, and probes its backends."""
+
+    balancer: Balancer
+    overrides: tuple[Override, ...] = ()
+    known: Known = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeChanged:
+    """An operator set a weight, paused or resumed. The same backends are probed as before."""
+
+    runtime: Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class PortsChanged:
+    """These ports of the bridge are without link now."""
+
+    down: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """A probe that was sent at `asked_s` came to a result. It is ignored if the config no longer has the check."""
+
+    check: Check
+    result: ProbeResult
+    asked_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A round begins. Backends that went down since the last one are ejected together."""
+
+
+Event = ConfigFollowed | RuntimeChanged | PortsChanged | Probed | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeAt:
+    """The next probe of a check is due at this time."""
+
+    check: Check
+    due_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRuntime:
+    """What operators set has changed, and has to outlive the agent."""
+
+    runtime: Runtime
+
+
+Effect = ProbeAt | HealthChange | SaveRuntime
+
+
+def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
+    """Return the state after an event, and what has to be done for it.
+
+    Args:
+        state: The state before the event.
+        event: What happened.
+        now_s: When it happened, on a clock that never goes back.
+    """
+    match event:
+        case Probed():
+            return _probed(state, event, now_s)
+        case Tick():
+            return _ticked(state, now_s), ()
+        case PortsChanged(down):
+            return replace(state, ports_down=down), ()
+        case RuntimeChanged(runtime):
+            return _with_runtime(state, runtime)
+        case ConfigFollowed():
+            return _followed(state, event, now_s)
+        case _:
+            assert_never(event)
+
+
+def after(state: AgentState, *events: Event, now_s: float) -> AgentState:
+    """Return the state after some events, as a trial: nothing is done for them."""
+    for event in events:
+        state, _ = step(state, event, now_s)
+    return state
+
+
+def desired_state(state: AgentState, now_s: float) -> DesiredState:
+    """Return what the bridge should be, as of the last `Tick`.
+
+    Raises:
+        CompileError: A service has no weight in use.
+    """
+    require_weights(state.balancer, state.in_use)
+    return DesiredState(state.in_use, state.ejected, state.ramps(now_s))
+
+
+def _probed(state: AgentState, event: Probed, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
+    if event.check not in state.tracker.health:
+        return state, ()
+    tracker, change = state.tracker.probed(
+        event.check, event.result, state.in_use.services, asked_s=event.asked_s, now_s=now_s
+    )
+    probe = ProbeAt(event.check, tracker.health[event.check].due_s)
+    return replace(state, tracker=tracker), (probe,) if change is None else (probe, change)
+
+
+def _ticked(state: AgentState, now_s: float) -> AgentState:
+    # Only other signals may have changed what a policy makes of the same weights; the default asks for none. To collect
+    # those of 16,000 backends takes tens of milliseconds.
+    state = state if state.policy is configured_weights else _weighted(state)
+    tracker = state.tracker.decided(state.in_use.services, now_s)
+    ejected = with_ports(tracker.ejected, state.in_use, state.ports_down)
+    starts = observe(state.slow_starts, state.in_use, ejected, known=state.known, now_s=now_s)
+    return replace(state, tracker=tracker, ejected=ejected, slow_starts=starts)
+
+
+def _followed(state: AgentState, event: ConfigFollowed, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
+    tracker = state.tracker.followed(checks_of(event.balancer, event.overrides), event.known, now_s)
+    new = (check for check in tracker.checks.backends if check not in state.tracker.health)
+    probes = tuple(ProbeAt(check, tracker.health[check].due_s) for check in new)
+    state = replace(state, balancer=event.balancer, known=event.known, tracker=tracker)
+    state, effects = _with_runtime(state, replace(state.runtime, overrides=event.overrides))
+    return state, (*probes, *effects)
+
+
+def _with_runtime(state: AgentState, runtime: Runtime) -> tuple[AgentState, tuple[Effect, ...]]:
+    effects = () if runtime == state.runtime else (SaveRuntime(runtime),)
+    return _weighted(replace(state, runtime=runtime)), effects
+
+
+def _weighted(state: AgentState) -> AgentState:
+    """Return the state with the weights of config, operators and policy in use; the very same ones if none changes."""
+    in_use = with_overrides(state.balancer, state.runtime.overrides)
+    if state.policy is not configured_weights:
+        chosen = {
+            (service.name, backend): weight
+            for service in in_use.services
+            for backend, weight in state.policy(service, state.tracker.signals(service)).items()
+        }
+        in_use = with_weights(in_use, chosen)
+    return state if in_use == state.in_use else replace(state, in_use=in_use)
