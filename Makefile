@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nic test-systemd check bench soak docs clean
+.PHONY: help setup demo test test-nic test-systemd check bench soak journeys docs clean
 
 BIN := .venv/bin
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -39,6 +39,9 @@ bench: setup ## Measure speed as ratios in one run, on a real Open vSwitch
 
 soak: setup ## Ten minutes of an agent with a change every second: memory stays, megaflows are as predicted
 	$(AS_ROOT) $(BIN)/python scripts/soak.py
+
+journeys: setup ## Count the files of xenoovs/ that run in an apply, for one dump line, and when a backend dies
+	$(AS_ROOT) $(BIN)/python scripts/journeys.py
 
 docs: setup ## Write the generated pages of docs/reference anew
 	$(BIN)/python scripts/reference.py

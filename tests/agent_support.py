@@ -23,9 +23,9 @@ from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.scheduler import Probe
 from xenoovs.agent.probe.target import Target
-from xenoovs.agent.reconcile import Reconciler
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.settings import Settings
+from xenoovs.engine.engine import Engine
 from xenoovs.openflow.flow import Flow
 
 
@@ -71,8 +71,8 @@ class Scene:
         also: where else it listens. mounts: what it serves beside the API.
         """
         settings = Settings(resync_s=0.3, confirm_s=confirm_s, runtime=RuntimeFile(self.state))
-        reconciler = Reconciler(self.switch)
-        agent = Agent(ConfigFile(self.config), reconciler, probe=probe, clock=MonotonicClock(), settings=settings)
+        engine = Engine(self.switch)
+        agent = Agent(ConfigFile(self.config), engine, probe=probe, clock=MonotonicClock(), settings=settings)
         path, served = self.directory / "agent.sock", mounts(agent)
         with bound_socket(path) as sock:
             for opened in (open_local(sock), *also):

@@ -137,7 +137,9 @@ class FakeSwitch:
 
     def _check_ports(self, bridge: str, mod: FlowMod) -> None:
         known = {port.name for port in self._states[bridge].ports} | {LOCAL, None}
-        named = [mod.flow.match.in_port, *(action.port for action in mod.flow.actions if isinstance(action, Output))]
+        # The actions of a delete are not read (OpenFlow 1.4.0, 6.4).
+        actions = () if mod.command is Command.DELETE else mod.flow.actions
+        named = [mod.flow.match.in_port, *(action.port for action in actions if isinstance(action, Output))]
         for port in named:
             if port not in known:
                 message = f"{port}: output to unknown port"

@@ -17,7 +17,7 @@ from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.reconcile import Round
+from xenoovs.engine.change import Change
 from xenoovs.agent.told import LinkReconciler, PortsDown
 from xenoovs.cli.keeping import wake
 from xenoovs.compile.program import Outages, compile_program
@@ -98,15 +98,15 @@ def _port_down(ovs: PrivateOvs, server: Server, directory: Path) -> Iterator[Row
     config.write_text(head + backends_of_it + "".join(backends))
     local = LiveSwitch(find_endpoint(db=ovs.db, env={}))
     place = server.want("ovsbr1").place
-    reconciler = _Timed(ControllerSwitch(server.board, local), lambda _bridge: place.ports_down)
+    engine = _Timed(ControllerSwitch(server.board, local), lambda _bridge: place.ports_down)
     loop = asyncio.new_event_loop()
-    agent = Agent(ConfigFile(config), reconciler, probe=Prober().probe, clock=MonotonicClock())
+    agent = Agent(ConfigFile(config), engine, probe=Prober().probe, clock=MonotonicClock())
     place.on_change(lambda: wake(loop, agent.want_round))
     thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
     thread.start()
     try:
-        reconciler.wait_for(1)
-        taken = list(_links(ovs, reconciler))
+        engine.wait_for(1)
+        taken = list(_links(ovs, engine))
     finally:
         loop.call_soon_threadsafe(agent.stop)
         thread.join()
@@ -116,15 +116,15 @@ def _port_down(ovs: PrivateOvs, server: Server, directory: Path) -> Iterator[Row
     yield Row("  the slowest of them", 1000 * max(taken), "ms")
 
 
-def _links(ovs: PrivateOvs, reconciler: _Timed) -> Iterator[float]:
+def _links(ovs: PrivateOvs, engine: _Timed) -> Iterator[float]:
     """Seconds from the start of the command that takes a port down, to the end of the round."""
     for number in range(1, 2 * _ROUNDS + 1):
         state = "down" if number % 2 else "up"
         begun_s = time.monotonic()
         ovs.appctl("netdev-dummy/set-admin-state", "p2", state)
-        reconciler.wait_for(1 + number)
+        engine.wait_for(1 + number)
         if state == "down":
-            yield reconciler.changed_s[-1] - begun_s
+            yield engine.changed_s[-1] - begun_s
         time.sleep(0.1)
 
 
@@ -135,7 +135,7 @@ class _Timed(LinkReconciler):
         super().__init__(switch, ports_down)
         self.changed_s: list[float] = []
 
-    def round(self, balancer: Balancer, out: Outages, *, now_s: float) -> Round:
+    def round(self, balancer: Balancer, out: Outages, *, now_s: float) -> Change:
         done = super().round(balancer, out, now_s=now_s)
         if not done.difference.is_empty:
             self.changed_s.append(time.monotonic())

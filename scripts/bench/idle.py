@@ -14,7 +14,7 @@ from scripts.bench.configs import large_config
 from scripts.bench.measure import Row
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.offload_watch import OffloadWatch, WatchPace
-from xenoovs.agent.reconcile import Reconciler
+from xenoovs.engine.engine import Engine
 from xenoovs.config.load import load_config
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.switch.endpoint import Endpoint
@@ -33,12 +33,12 @@ def rows() -> Iterator[Row]:
         try:
             fresh_bridge(ovs)
             balancer = load_config(large_config(directory))
-            reconciler = Reconciler(LiveSwitch(Endpoint(ovs.db, ovs.directory)))
-            ours, daemon = _percent(ovs, lambda: reconciler.round(balancer, {}, now_s=time.monotonic()))
+            engine = Engine(LiveSwitch(Endpoint(ovs.db, ovs.directory)))
+            ours, daemon = _percent(ovs, lambda: engine.round(DesiredState(balancer, {}), now_s=time.monotonic()))
             yield Row("agent and ovs-ofctl, nothing to do", ours, "%", 1.0)
             yield Row("ovs-vswitchd meanwhile", daemon, "%")
             watch = OffloadWatch(
-                reconciler.switch, program=lambda: reconciler.program, clock=MonotonicClock(), pace=WatchPace()
+                engine.switch, program=lambda: engine.program, clock=MonotonicClock(), pace=WatchPace()
             )
             yield Row("with metrics or page: looks at a datapath at rest", _percent(ovs, watch.look)[0], "%", 0.5)
         finally:

@@ -62,7 +62,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     scene.config.write_text(CONFIG)
 
     def mounts(agent: Agent) -> tuple[Mount, ...]:
-        switch.program = lambda: agent.reconciler.program
+        switch.program = lambda: agent.engine.program
         return Eyes(agent, interval_s=0.2, detail=Detail.ALWAYS, is_always=True).mounts()
 
     opened = open_port(Listen("127.0.0.1", 0))

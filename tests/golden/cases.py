@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from xenoovs.compile.program import Program, compile_program
+from tests.compiled import compiled
+from xenoovs.compile.program import Program
 from xenoovs.config.load import load_config
 from xenoovs.model.address import family_of
 from xenoovs.model.packet import Packet
@@ -34,7 +35,7 @@ def file_of(case: str, name: str) -> Path:
 
 
 def program_of(case: str) -> Program:
-    return compile_program(load_config(file_of(case, "config.yaml")))
+    return compiled(load_config(file_of(case, "config.yaml")))
 
 
 def examples_of(case: str) -> tuple[Example, ...]:

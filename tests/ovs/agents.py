@@ -18,8 +18,8 @@ from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.scheduler import Probe
 from xenoovs.agent.probe.target import Target, TcpTarget, UdpTarget, Via
-from xenoovs.agent.reconcile import Reconciler
 from xenoovs.agent.settings import Settings
+from xenoovs.engine.engine import Engine
 from xenoovs.lab.lab import Lab
 from xenoovs.model.service import Service
 from xenoovs.switch.endpoint import Endpoint
@@ -53,7 +53,7 @@ def running_agent(
     switch = LiveSwitch(Endpoint(f"unix:{directory / 'db.sock'}", directory))
     agent = Agent(
         ConfigFile(config),
-        Reconciler(switch),
+        Engine(switch),
         probe=probe,
         clock=MonotonicClock(),
         settings=Settings(resync_s=resync_s),

@@ -9,11 +9,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from xenoovs.compile.holding import holdings_of
+
 from tests.ovs.agents import AtHome, running_agent
 from tests.ovs.lab_support import running_lab
 from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
-from xenoovs.compile.holding import holdings_of
 from xenoovs.config.load import load_config
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.netns import processes_in

@@ -13,7 +13,7 @@ from importlib import import_module
 from xenoovs.cli.main import run
 from xenoovs.switch.python_ovs import import_ovs
 
-_AGENT = ("xenoovs.agent.daemon", "xenoovs.agent.probe.run", "xenoovs.agent.reconcile", "xenoovs.cli.agent")
+_AGENT = ("xenoovs.agent.daemon", "xenoovs.agent.probe.run", "xenoovs.engine.engine", "xenoovs.cli.agent")
 _LATE = {
     "agent": _AGENT,
     "controller": (*_AGENT, "xenoovs.cli.controller", "xenoovs.cli.via", "xenoovs.controller.server"),

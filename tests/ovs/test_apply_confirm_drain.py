@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from xenoovs.compile.holding import Holding, holdings_of
 
 from tests.command_line import CommandLine, finish, start
 from tests.ovs.dummy import DummyBridge
 from tests.patience import eventually
-from xenoovs.compile.holding import Holding, holdings_of
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 

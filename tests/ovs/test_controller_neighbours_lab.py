@@ -8,12 +8,12 @@ from ipaddress import IPv6Address, ip_address
 
 import pytest
 
+from tests.compiled import compiled
 from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
 from tests.ovs.ways import Record, connect
 from tests.patience import PATIENCE_S, eventually
 from tests.unit.controller.test_solicitation import solicitation
 from xenoovs.agent.probe.namespace import inside
-from xenoovs.compile.program import compile_program
 from xenoovs.controller.listen import parse_address
 from xenoovs.controller.server import Server, Settings
 from xenoovs.controller.switch import ControllerSwitch
@@ -58,7 +58,7 @@ def server(lab: Lab) -> Iterator[Server]:
 
 
 def _program(wanted: Balancer) -> Bundle:
-    return Bundle(tuple(FlowMod(Command.ADD, flow) for flow in compile_program(wanted).flows))
+    return Bundle(tuple(FlowMod(Command.ADD, flow) for flow in compiled(wanted).flows))
 
 
 def _dump(lab: Lab) -> str:

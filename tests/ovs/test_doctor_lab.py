@@ -7,10 +7,10 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from xenoovs.cli.planning import plan_change
 
 from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
 from xenoovs.cli.doctor_case import Question
-from xenoovs.cli.planning import plan_change
 from xenoovs.cli.restarting import restart, restart_order
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.load import Load

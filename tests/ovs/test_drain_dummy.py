@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from xenoovs.compile.drain import Situation, with_drains
+from xenoovs.compile.holding import holdings_of, is_learned
 
 from tests.command_line import CommandLine, finish, start
 from tests.ovs.dummy import DummyBridge, udp_packet
 from tests.patience import eventually
-from xenoovs.compile.drain import Situation, with_drains
-from xenoovs.compile.holding import holdings_of, is_learned
 from xenoovs.compile.program import compile_program
 from xenoovs.config.load import load_config
 from xenoovs.openflow.flow import ObservedFlow

@@ -6,10 +6,10 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 import pytest
+from xenoovs.compile.drain import Situation, with_drains
 
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import install, observed_shapes, packet_text, predicted_shape
-from xenoovs.compile.drain import Situation, with_drains
 from xenoovs.compile.program import compile_program
 from xenoovs.config.load import load_config
 from xenoovs.model.address import IPAddress, parse_mac

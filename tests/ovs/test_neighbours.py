@@ -12,8 +12,9 @@ from tests.ovs.dummy import DummyBridge
 from tests.patience import eventually
 from tests.probe_support import FAR_MAC, inside_ip, two_namespaces
 from xenoovs.agent.neighbour import Neighbours, resolve_now
-from xenoovs.agent.reconcile import Reconciler
 from xenoovs.config.load import parse_config
+from xenoovs.decision.desired import DesiredState
+from xenoovs.engine.engine import Engine
 from xenoovs.errors import MacUnknown
 from xenoovs.model.address import parse_mac
 from xenoovs.model.balancer import Balancer
@@ -63,9 +64,9 @@ def test_a_new_mac_takes_the_blocks_of_the_old_one(namespaces: tuple[str, str], 
     near, far = namespaces
     config, neighbours = balancer(near), Neighbours()
     switch = LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
-    reconciler = Reconciler(switch, resolve=neighbours.resolve)
+    engine = Engine(switch, resolve=neighbours.resolve)
     neighbours.settle(config)
-    reconciler.round(config, {}, now_s=0.0)
+    engine.round(DesiredState(config), now_s=0.0)
     before = sorted(switch.dump_flow_text("ovsbr1").splitlines())
     assert FAR_MAC in "".join(before)
     inside_ip(far, "link", "set", "f0", "down")
@@ -73,7 +74,7 @@ def test_a_new_mac_takes_the_blocks_of_the_old_one(namespaces: tuple[str, str], 
     inside_ip(far, "link", "set", "f0", "up")
     inside_ip(near, "neigh", "flush", "dev", "n0")
     eventually(lambda: bool(neighbours.look(config)), "the new MAC is seen")
-    done = reconciler.round(config, {}, now_s=0.0)
+    done = engine.round(DesiredState(config), now_s=0.0)
     after = sorted(switch.dump_flow_text("ovsbr1").splitlines())
     assert after == [line.replace(FAR_MAC, OTHER_MAC) for line in before]
     assert done.difference.flow_mods == "".join(before).count(FAR_MAC)
@@ -83,7 +84,7 @@ def test_one_that_was_never_found_gets_no_clients(namespaces: tuple[str, str], b
     config, neighbours = balancer(namespaces[0], "192.0.2.50"), Neighbours()
     switch = LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
     neighbours.look(config)
-    Reconciler(switch, resolve=neighbours.resolve).round(config, {}, now_s=0.0)
+    Engine(switch, resolve=neighbours.resolve).round(config, {}, now_s=0.0)
     text = switch.dump_flow_text("ovsbr1")
     assert "02:00:00:00:00:09" in text
     assert "00:00:00:00:00:00" not in text
@@ -109,21 +110,21 @@ def test_a_mac_that_changes_while_its_backend_is_out(
     (wanted,) = sought(config)
     neighbours.macs = {wanted: parse_mac(FAR_MAC)}
     switch = LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
-    reconciler = Reconciler(switch, resolve=neighbours.resolve)
+    engine = Engine(switch, resolve=neighbours.resolve)
 
     def flows() -> list[str]:
         return sorted(switch.dump_flow_text("ovsbr1").splitlines())
 
-    reconciler.round(config, {}, now_s=0.0)
+    engine.round(DesiredState(config), now_s=0.0)
     before = flows()
-    reconciler.round(config, {"web": frozenset({"far"})}, now_s=0.0)
+    engine.round(DesiredState(config, {"web": frozenset({"far"})}), now_s=0.0)
     lent = flows()
     neighbours.macs = {wanted: parse_mac(OTHER_MAC)}
     if restarted:
-        reconciler.forget()
-    reconciler.round(config, {"web": frozenset({"far"})}, now_s=0.0)
+        engine.forget()
+    engine.round(DesiredState(config, {"web": frozenset({"far"})}), now_s=0.0)
     assert flows() == [line.replace(FAR_MAC, OTHER_MAC) for line in lent]
-    reconciler.round(config, {}, now_s=0.0)
+    engine.round(DesiredState(config), now_s=0.0)
     assert flows() == [line.replace(FAR_MAC, OTHER_MAC) for line in before]
 
 

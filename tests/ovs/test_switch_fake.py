@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scripts.bench.configs import large_config
+from tests.compiled import compiled
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.ways import Record, Way, live_switch, running_server
 from tests.property.flows import actions, flows
-from xenoovs.compile.program import compile_program
 from xenoovs.config.load import parse_config
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.cookie import FOREIGN, OWNER
@@ -67,7 +67,7 @@ def test_all_end_in_the_same_tables(bridge: DummyBridge, controller: Switch, sen
 
 def test_sixteen_thousand_flows_by_both_ways(bridge: DummyBridge, controller: Switch, tmp_path: Path) -> None:
     balancer = parse_config(large_config(tmp_path).read_bytes(), file="large.yaml")
-    flows = compile_program(balancer).flows
+    flows = compiled(balancer).flows
     assert len(flows) > 16_000
     live = live_switch(bridge.ovs)
     controller.apply(bridge.name, Bundle(tuple(FlowMod(Command.ADD, flow) for flow in flows)))

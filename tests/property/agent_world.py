@@ -10,17 +10,18 @@ from ipaddress import IPv4Address
 
 from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.flow_oracle import Piece, blocks_by_service, pieces
 from tests.unit import balancer as small
 from xenoovs.agent.health.checks import probed_backends
 from xenoovs.agent.health.ejection import Ejected
 from xenoovs.agent.health.slow_start import Ramps
 from xenoovs.agent.overrides import merge, require_possible, with_weight
 from xenoovs.agent.probe.target import IcmpTarget
-from xenoovs.agent.reconcile import Reconciler, Round
 from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.agent.state import RuntimeChanged
-from xenoovs.compile.holding import is_of_drain
-from xenoovs.compile.movement import Piece, blocks_by_service, pieces
+from xenoovs.compile.read import is_of_drain
+from xenoovs.engine.change import Change
+from xenoovs.engine.engine import Engine
 from xenoovs.errors import CompileError, XenoovsError
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.drain import AT_ONCE, Drain, DrainMode
@@ -86,7 +87,7 @@ class AgentWorld:
 
     def start_agent(self) -> None:
         """As after a kill: nothing is known but config, overrides, and what the switch says."""
-        self.reconciler, self.next_s, self.wanted = Reconciler(self.switch), self.now, True
+        self.engine, self.next_s, self.wanted, self.urgent = Engine(self.switch), self.now, True, False
         self.agent = DrivenAgent(self.balancer, self)
         self.ramps: Ramps = {}
         self.has_round = False
@@ -96,7 +97,7 @@ class AgentWorld:
         """As Reloader.follow and follow_if_blind."""
         self.is_blind, known = True, dict[tuple[str, str], Fraction]()
         with suppress(XenoovsError):
-            known = dict(self.reconciler.known(self.balancer))
+            known = dict(self.engine.known(self.balancer))
             self.is_blind = False
         self.agent.follow(self.balancer, self.overrides, known)
 
@@ -115,22 +116,24 @@ class AgentWorld:
             assert isinstance(check.target, IcmpTarget)
             ok = int(check.target.address) - 1 not in self.dead
             told = self.agent.record(check, ok=ok, asked_s=self.now)
-            self.wanted = self.wanted or told is not None
+            self.wanted = self.urgent = self.wanted or told is not None
         if not self.agent.state.tracker.is_settled:
             return
-        is_reason = self.wanted or self.agent.state.ramps(self.now) != self.ramps or self.reconciler.is_lost("ovsbr1")
+        is_reason = self.wanted or self.agent.state.ramps(self.now) != self.ramps or self.engine.is_lost("ovsbr1")
         if is_reason or self.now >= self.next_s:
             self.round()
 
-    def round(self) -> Round | None:
+    def round(self) -> Change | None:
         """None: it failed, and the bridge has the flows of before or of after."""
         before = self.ours()
         if self.is_blind:
             self.follow()
         desired = self.agent.desired()
         self.ramps, self.wanted, self.out = desired.ramps, False, desired.ejected
+        urgent, self.urgent = self.urgent, False
         try:
-            done = self.reconciler.reconcile(desired, now_s=self.now)
+            self.engine.look(now_s=self.now)
+            done = self.engine.round(desired, now_s=self.now, urgent=urgent)
         except XenoovsError:
             self.next_s, self.wanted = self.now + RETRY_S, True
             lost = len(self.switch.applied) and self.ours() != before
@@ -138,9 +141,10 @@ class AgentWorld:
             return None
         self.has_round = True
         self.next_s = self.now + (RESYNC_S if done.next_s is None else done.next_s)
-        program = self.reconciler.program
+        program = self.engine.program
         assert program is not None
-        assert self.ours() == set(program.flows)
+        # An urgent round believes that nobody else has changed flows; the next one compares.
+        assert urgent or self.ours() == set(program.flows)
         return done
 
     def has_applied(self, before: set[Flow]) -> bool:

@@ -74,9 +74,8 @@ def decided(draw: st.DrawFn, balancer: Balancer) -> tuple[Decision, Transition]:
     """A decision for every service, and blocks on their way."""
     ids = service_ids(service.claim for service in balancer.services)
     decisions = {ids[service.claim]: draw(service_decisions(service)) for service in balancer.services}
-    # A service without any block leaves no trace on a switch.
-    kept = {i: found for i, found in decisions.items()}
     moves = {
-        ids[service.claim]: draw(moves_of(service, kept[ids[service.claim]].active)) for service in balancer.services
+        ids[service.claim]: draw(moves_of(service, decisions[ids[service.claim]].active))
+        for service in balancer.services
     }
-    return Decision.of(kept), Transition.of(moves)
+    return Decision.of(decisions), Transition.of(moves)

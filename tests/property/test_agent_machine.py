@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.property.agent_world import FOREIGN, AgentWorld, Rules, blocks
-from xenoovs.compile.ids import service_ids
 from xenoovs.errors import CommandTimeout, SwitchUnreachable
 from xenoovs.model.health import AllDown
+from xenoovs.model.ids import service_ids
 from xenoovs.model.next_hop import NextHop
 
 RULES = st.builds(
@@ -121,7 +121,7 @@ class AgentMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_more_than_max_down_are_out(self) -> None:
-        used = self.world.reconciler.program
+        used = self.world.engine.program
         for service in () if used is None else used.services:
             weighted = {b.name for b in service.service.backends if b.weight}
             out = weighted & self.world.out.get(service.service.name, frozenset())

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.strategies import balancers
 from tests.unit import balancer as small
-from xenoovs.agent.reconcile import Reconciler
-from xenoovs.compile.program import Outages
+from xenoovs.agent.health.ejection import Ejected
+from xenoovs.decision.desired import DesiredState
+from xenoovs.engine.engine import Engine
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import with_mac
@@ -61,22 +62,22 @@ class World:
     def __init__(self) -> None:
         self.macs: Macs = dict(zip(NAMES, POOL, strict=False))
         self.switch = FakeSwitch(fake_bridge("ovsbr1", PORTS))
-        self.reconciler = Reconciler(self.switch, resolve=lambda balancer: with_macs(balancer, self.macs))
+        self.engine = Engine(self.switch, resolve=lambda balancer: with_macs(balancer, self.macs))
         self.now_s = 0.0
 
-    def round(self, balancer: Balancer, out: Outages) -> None:
+    def round(self, balancer: Balancer, out: Ejected) -> None:
         self.now_s += 1
-        self.reconciler.round(balancer, out, now_s=self.now_s)
+        self.engine.round(DesiredState(balancer, out), now_s=self.now_s)
 
     def flows(self) -> set[Flow]:
         return {seen.flow for seen in self.switch.dump_flows("ovsbr1")}
 
     def clients(self) -> list[object]:
         """Who has which clients, by the numbers of the backends, and which blocks are in a drain."""
-        program = self.reconciler.program
+        program = self.engine.program
         assert program is not None
         assert set(program.flows) == self.flows()
-        return [(s.assignment, s.out, tuple(pin.rule for pin in s.pins)) for s in program.services]
+        return [(s.decision, tuple(move.block for move in s.moves)) for s in program.services]
 
 
 def macs() -> st.SearchStrategy[Macs]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compiled import compiled
 from tests.strategies import balancers
 from xenoovs.compile.plan import plan
-from xenoovs.compile.program import compile_program
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.service import Service
 
@@ -51,8 +51,8 @@ def test_a_backend_of_weight_0_costs_no_block(balancer: Balancer) -> None:
     services = tuple(
         replace(service, backends=tuple(b for b in service.backends if b.weight)) for service in balancer.services
     )
-    without = compile_program(replace(balancer, services=services)).services
-    for one, other in zip(compile_program(balancer).services, without, strict=True):
+    without = compiled(replace(balancer, services=services)).services
+    for one, other in zip(compiled(balancer).services, without, strict=True):
         assert [block.flow for block in one.blocks] == [block.flow for block in other.blocks]
 
 
@@ -62,4 +62,4 @@ def renamed(service: Service) -> Service:
 
 
 def assert_same(before: Balancer, after: Balancer) -> None:
-    assert plan(compile_program(after).flows, compile_program(before).flows).is_empty
+    assert plan(compiled(after).flows, compiled(before).flows).is_empty

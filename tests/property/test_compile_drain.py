@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compiled import compiled, draining, observed
 from tests.strategies import EGRESS, INGRESS, backends_of, balancers, claimed_packets
 from tests.switch_model import Table, apply_bundle, table_of
-from xenoovs.compile.drain import Situation, with_drains
-from xenoovs.compile.draining import leftover
-from xenoovs.compile.holding import holdings_of, is_learned
+from xenoovs.compile.drains import leftover
 from xenoovs.compile.plan import bundle_of, plan
-from xenoovs.compile.program import Program, compile_program, keep_installed
+from xenoovs.compile.program import Program
+from xenoovs.compile.read import is_learned, read
+from xenoovs.decision.advance import SETTLE_S, BlockId, Progress
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.drain import Drain, DrainMode
 from xenoovs.model.packet import Packet
@@ -33,6 +34,16 @@ Place = tuple[int, int, str | None]
 """MACs and port with which a packet leaves."""
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    balancer: Balancer
+    program: Program
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        return self.program.flows
+
+
 @dataclass
 class Switch:
     """A flow table that learns."""
@@ -46,29 +57,35 @@ class Switch:
         (copy,) = outcome.copies
         return copy.dl_src, copy.dl_dst, copy.port
 
-    def begin(self, target: Program) -> Program:
+    def begin(self, target: Target) -> Program:
         """Move to it as far as the beginning of a drain."""
-        return self._go(target, Situation(NUMBERS))
+        return self._go(target, progress())
 
-    def move(self, target: Program) -> Program:
+    def move(self, target: Target) -> Program:
         """Move to it until new connections go to new backends."""
         self.begin(target)
-        return self._go(target, Situation(NUMBERS, settle_s=0.0))
+        return self._go(target, progress(settle_s=0.0))
 
-    def _go(self, target: Program, situation: Situation) -> Program:
-        program = with_drains(target, self.observed(), situation)
+    def _go(self, target: Target, at: Progress) -> Program:
+        seen, decision = self.observed(), target.program.decision
+        program = draining(target.balancer, seen, at, ofports=NUMBERS, decision=decision)
         learned = [flow for flow in self.table.values() if is_learned(flow)]
-        left = leftover(program, learned, out={})
+        left = leftover(program, learned, {})
         ours = [flow for flow in self.table.values() if not is_learned(flow)]
         self.table = apply_bundle(self.table, bundle_of(plan(program.flows, [*ours, *left])))
         return program
 
-    def observed(self) -> list[ObservedFlow]:
-        return [ObservedFlow(flow, 0, 0, 0.0) for flow in self.table.values()]
+    def observed(self) -> tuple[ObservedFlow, ...]:
+        return observed(self.table.values())
 
-    def end_drains(self, target: Program) -> Program:
-        pinned = (each.area for held in holdings_of(self.observed()).values() for each in held if each.is_pinned)
-        return self._go(target, Situation(NUMBERS, resting=frozenset(pinned)))
+    def end_drains(self, target: Target) -> Program:
+        _, transition = read(self.observed(), target.balancer)
+        moving = {(service_id, move.block) for service_id, moves in transition.services for move in moves}
+        return self._go(target, progress(quiet=frozenset(moving)))
+
+
+def progress(*, quiet: frozenset[BlockId] = frozenset(), settle_s: float = SETTLE_S) -> Progress:
+    return Progress(0.0, NUMBERS.keys(), quiet, settle_s)
 
 
 def named(flow: Flow) -> Flow:
@@ -92,19 +109,19 @@ def with_other_backends(draw: st.DrawFn, balancer: Balancer) -> Balancer:
 
 
 @st.composite
-def changes(draw: st.DrawFn) -> tuple[list[Program], list[Packet]]:
+def changes(draw: st.DrawFn) -> tuple[list[Target], list[Packet]]:
     """Three programs, each made from the one before, and packets of services."""
     balancer = draw(pinning())
-    programs = [compile_program(balancer)]
+    targets = [Target(balancer, compiled(balancer))]
     for _ in range(2):
         balancer = draw(with_other_backends(balancer))
-        programs.append(compile_program(balancer, installed=programs[-1].flows))
+        targets.append(Target(balancer, compiled(balancer, installed=targets[-1].flows)))
     claims = [service.claim for service in balancer.services]
     some = st.sampled_from(claims).flatmap(lambda claim: claimed_packets(claim, balancer.uplinks))
-    return programs, draw(st.lists(some, min_size=1, max_size=6))
+    return targets, draw(st.lists(some, min_size=1, max_size=6))
 
 
-def where(program: Program, packets: Iterable[Packet]) -> list[Place]:
+def where(program: Program | Target, packets: Iterable[Packet]) -> list[Place]:
     switch = Switch(table_of(program.flows))
     return [switch.send(packet) for packet in packets]
 
@@ -119,7 +136,7 @@ def later(packets: Iterable[Packet]) -> list[Packet]:
 
 
 @given(changes())
-def test_open_connections_stay_and_new_ones_move(case: tuple[list[Program], list[Packet]]) -> None:
+def test_open_connections_stay_and_new_ones_move(case: tuple[list[Target], list[Packet]]) -> None:
     (before, after, _), packets = case
     switch = Switch(table_of(before.flows))
     switch.move(after)
@@ -133,7 +150,7 @@ def test_open_connections_stay_and_new_ones_move(case: tuple[list[Program], list
 
 
 @given(changes())
-def test_connections_that_open_while_a_block_settles_stay(case: tuple[list[Program], list[Packet]]) -> None:
+def test_connections_that_open_while_a_block_settles_stay(case: tuple[list[Target], list[Packet]]) -> None:
     """Also when their first packet comes once more afterwards."""
     (before, after, _), packets = case
     switch = Switch(table_of(before.flows))
@@ -147,18 +164,18 @@ def test_connections_that_open_while_a_block_settles_stay(case: tuple[list[Progr
 
 
 @given(changes())
-def test_what_is_left_after_a_drain_is_the_plain_program(case: tuple[list[Program], list[Packet]]) -> None:
+def test_what_is_left_after_a_drain_is_the_plain_program(case: tuple[list[Target], list[Packet]]) -> None:
     (before, after, _), packets = case
     switch = Switch(table_of(before.flows))
     switch.move(after)
     for packet in opening(packets, port=5000):
         switch.send(packet)
-    assert switch.end_drains(after) is after
+    assert switch.end_drains(after) == after.program
     assert switch.table == table_of(after.flows)
 
 
 @given(changes())
-def test_a_second_change_breaks_no_connection_of_the_first(case: tuple[list[Program], list[Packet]]) -> None:
+def test_a_second_change_breaks_no_connection_of_the_first(case: tuple[list[Target], list[Packet]]) -> None:
     (before, middle, after), packets = case
     tcp = [packet for packet in packets if packet.protocol == TCP]
     switch = Switch(table_of(before.flows))
@@ -174,7 +191,7 @@ def test_a_second_change_breaks_no_connection_of_the_first(case: tuple[list[Prog
 
 
 @given(changes())
-def test_looking_again_changes_nothing(case: tuple[list[Program], list[Packet]]) -> None:
+def test_looking_again_changes_nothing(case: tuple[list[Target], list[Packet]]) -> None:
     (before, after, _), _ = case
     switch = Switch(table_of(before.flows))
     for go in (switch.begin, switch.move):
@@ -184,12 +201,12 @@ def test_looking_again_changes_nothing(case: tuple[list[Program], list[Packet]])
 
 
 @given(changes())
-def test_one_who_starts_in_the_middle_goes_to_the_same_end(case: tuple[list[Program], list[Packet]]) -> None:
+def test_one_who_starts_in_the_middle_goes_to_the_same_end(case: tuple[list[Target], list[Packet]]) -> None:
     """With nothing but the flows of the switch: who balances which clients afterwards is the same."""
     (before, after, _), packets = case
     switch = Switch(table_of(before.flows))
     moving = switch.move(after)
-    again = keep_installed(after, moving.flows)
+    again = Target(after.balancer, compiled(after.balancer, installed=moving.flows))
     assert where(again, packets) == where(after, packets)
     switch.move(again)
     switch.end_drains(again)

@@ -9,10 +9,11 @@ from itertools import product
 
 from hypothesis import assume, given, settings
 
+from tests.compiled import compiled
 from tests.strategies import VIPS4, VIPS6, balancers
 from xenoovs.compile.hardware import hardware_entries
 from xenoovs.compile.port_masks import port_masks
-from xenoovs.compile.program import Program, ServiceProgram, compile_program
+from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.packet import Packet
@@ -25,7 +26,7 @@ _MOST = 600
 @settings(max_examples=80)
 @given(balancers())
 def test_entries_are_as_predicted_beside_other_services(balancer: Balancer) -> None:
-    program = compile_program(balancer)
+    program = compiled(balancer)
     for service in program.services:
         if hardware_entries(service) <= _MOST:
             assert megaflows(program, service, balancer) == hardware_entries(service)
@@ -34,7 +35,7 @@ def test_entries_are_as_predicted_beside_other_services(balancer: Balancer) -> N
 @settings(max_examples=40)
 @given(balancers(most=1))
 def test_each_client_side_mac_costs_as_much_again_when_it_is_rewritten(balancer: Balancer) -> None:
-    program = compile_program(balancer)
+    program = compiled(balancer)
     assume(program.services and hardware_entries(program.services[0]) <= _MOST)
     (service,) = program.services
     macs = 2 if service.service.source_mac else 1
@@ -55,7 +56,7 @@ def everybody(service: ServiceProgram, balancer: Balancer) -> Iterator[Packet]:
     """A packet of each class of clients, by each port, to each VIP (two where there is none) and each port mask."""
     claim = service.service.claim
     ports = [mask.value for mask in port_masks(claim.ports)] or [0]
-    deepest = max(service.assignment.rules).mask
+    deepest = max(block.rule for block in service.blocks).mask
     for in_port, family, port in product(balancer.uplinks.ingress, claim.served_families, ports):
         known: tuple[IPAddress, ...] = VIPS4 if family is Family.IPV4 else VIPS6
         protocol = (claim.protocol or Protocol.UDP).number(family)

@@ -8,8 +8,8 @@ from typing import assert_never
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compiled import compiled
 from tests.strategies import balancers, packets, port_numbers
-from xenoovs.compile.program import compile_program
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Balancer, OtherTraffic
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY, allowed_backends, service_of
@@ -22,7 +22,7 @@ from xenoovs.simulate.walk import Outcome
 
 @given(st.data(), balancers())
 def test_a_packet_ends_where_intent_says(data: st.DataObject, balancer: Balancer) -> None:
-    tables = tables_of(compile_program(balancer).flows)
+    tables = tables_of(compiled(balancer).flows)
     for _ in range(5):
         packet = data.draw(packets(balancer))
         service, outcome = service_of(balancer, packet), tables.run(packet)
@@ -35,7 +35,7 @@ def test_a_packet_ends_where_intent_says(data: st.DataObject, balancer: Balancer
 
 @given(st.data(), balancers())
 def test_the_source_address_alone_chooses_the_backend(data: st.DataObject, balancer: Balancer) -> None:
-    tables = tables_of(compile_program(balancer).flows)
+    tables = tables_of(compiled(balancer).flows)
     packet = data.draw(packets(balancer))
     service = service_of(balancer, packet)
     other = replace(packet, sport=packet.sport ^ 1, dport=data.draw(port_numbers), ttl=3)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.compile.movement import moved, pieces, shares
+from tests.flow_oracle import moved, pieces, shares
 from xenoovs.model.address import Mac
 from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.action import Output, SetField

@@ -7,63 +7,63 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compiled import Ejected, compiled
+from tests.flow_oracle import blocks_by_service, moved, pieces, shares
 from tests.strategies import balancers, edits
 from tests.switch_model import Table, apply_bundle, table_of
 from tests.unit import balancer as small
-from xenoovs.compile.movement import blocks_by_service, moved, pieces, shares
 from xenoovs.compile.plan import bundle_of, plan
-from xenoovs.compile.program import Outages, compile_program
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import NextHop
 from xenoovs.model.service import Service
 
 
 @st.composite
-def outages(draw: st.DrawFn, balancer: Balancer) -> Outages:
+def outages(draw: st.DrawFn, balancer: Balancer) -> Ejected:
     names = {s.name: [backend.name for backend in s.backends] for s in balancer.services}
     return {name: draw(st.frozensets(st.sampled_from(of))) for name, of in names.items()}
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[Balancer, list[Outages]]:
+def histories(draw: st.DrawFn) -> tuple[Balancer, list[Ejected]]:
     balancer = draw(balancers(most=2))
     return balancer, draw(st.lists(outages(balancer), min_size=1, max_size=4))
 
 
-def after(table: Table, balancer: Balancer, out: Outages | None) -> Table:
+def after(table: Table, balancer: Balancer, ejected: Ejected | None) -> Table:
     """What a switch has after one round of somebody who starts at this moment."""
     flows = tuple(table.values())
-    desired = compile_program(balancer, installed=flows, out=out).flows
+    desired = compiled(balancer, installed=flows, ejected=ejected).flows
     return apply_bundle(table, bundle_of(plan(desired, flows)))
 
 
-def everybody_in(balancer: Balancer) -> Outages:
+def everybody_in(balancer: Balancer) -> Ejected:
     return {service.name: frozenset() for service in balancer.services}
 
 
-def destinations_out(service: Service, out: Outages) -> set[NextHop]:
-    return {b.next_hop for b in service.backends if b.name in out[service.name]}
+def destinations_out(service: Service, ejected: Ejected) -> set[NextHop]:
+    return {b.next_hop for b in service.backends if b.name in ejected[service.name]}
 
 
 @given(histories())
-def test_recovery_gives_back_exactly_what_was_lent(case: tuple[Balancer, list[Outages]]) -> None:
+def test_recovery_gives_back_exactly_what_was_lent(case: tuple[Balancer, list[Ejected]]) -> None:
     balancer, history = case
-    first = table = table_of(compile_program(balancer).flows)
-    for out in history:
-        table = after(table, balancer, out)
+    first = table = table_of(compiled(balancer).flows)
+    for ejected in history:
+        table = after(table, balancer, ejected)
     assert after(table, balancer, everybody_in(balancer)) == first
 
 
 @given(histories())
-def test_nobody_out_gets_clients_and_nobody_else_loses_a_planned_one(case: tuple[Balancer, list[Outages]]) -> None:
+def test_nobody_out_gets_clients_and_nobody_else_loses_a_planned_one(case: tuple[Balancer, list[Ejected]]) -> None:
     balancer, history = case
-    program = compile_program(balancer)
+    program = compiled(balancer)
     table = table_of(program.flows)
-    for out in history:
-        table = after(table, balancer, out)
+    for ejected in history:
+        table = after(table, balancer, ejected)
         blocks = blocks_by_service(table.values())
         for service in program.services:
-            gone = destinations_out(service.service, out)
+            gone = destinations_out(service.service, ejected)
             now = pieces(blocks.get(service.service_id, []))
             assert gone.isdisjoint(shares(now))
             planned = pieces(block.flow for block in service.blocks)
@@ -73,24 +73,24 @@ def test_nobody_out_gets_clients_and_nobody_else_loses_a_planned_one(case: tuple
 
 
 @given(histories())
-def test_a_round_that_is_repeated_changes_nothing_whoever_makes_it(case: tuple[Balancer, list[Outages]]) -> None:
+def test_a_round_that_is_repeated_changes_nothing_whoever_makes_it(case: tuple[Balancer, list[Ejected]]) -> None:
     balancer, history = case
-    table = table_of(compile_program(balancer).flows)
-    for out in history:
-        table = after(table, balancer, out)
-        assert after(table, balancer, out) == table
+    table = table_of(compiled(balancer).flows)
+    for ejected in history:
+        table = after(table, balancer, ejected)
+        assert after(table, balancer, ejected) == table
         # `xenoovs apply` knows no health: it takes from the switch who is out.
         assert after(table, balancer, None) == table
 
 
 @given(histories().flatmap(lambda case: st.tuples(st.just(case), edits(case[0]))))
 def test_weights_that_change_during_an_outage_give_a_table_that_lasts(
-    case: tuple[tuple[Balancer, list[Outages]], Balancer],
+    case: tuple[tuple[Balancer, list[Ejected]], Balancer],
 ) -> None:
     (balancer, history), edited = case
-    table = table_of(compile_program(balancer).flows)
-    for out in history:
-        table = after(table, balancer, out)
+    table = table_of(compiled(balancer).flows)
+    for ejected in history:
+        table = after(table, balancer, ejected)
     known = {name: history[-1].get(name, frozenset()) for name in (service.name for service in edited.services)}
     left = {**everybody_in(edited), **known}
     changed = after(table, edited, left)
@@ -103,7 +103,7 @@ def test_weights_that_change_during_an_outage_give_a_table_that_lasts(
 
 def test_all_backends_out_leaves_no_block_and_all_memory() -> None:
     one = small.balancer(small.service(small.claim(), 3, 1))
-    whole = table_of(compile_program(one).flows)
+    whole = table_of(compiled(one).flows)
     empty = after(whole, one, {"s": frozenset({"b0", "b1"})})
     assert blocks_by_service(empty.values()) == {}
     half = after(empty, one, {"s": frozenset({"b1"})})
@@ -114,4 +114,4 @@ def test_all_backends_out_leaves_no_block_and_all_memory() -> None:
 
 def test_a_name_that_no_backend_has_is_nobody() -> None:
     one = small.balancer(small.service(small.claim(), 3, 1))
-    assert compile_program(one, out={"s": frozenset({"b9"})}) == compile_program(one)
+    assert compiled(one, ejected={"s": frozenset({"b9"})}) == compiled(one)

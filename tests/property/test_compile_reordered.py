@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compiled import compiled
+from tests.flow_oracle import moved, pieces
 from tests.strategies import balancers, edits, packets
-from xenoovs.compile.movement import moved, pieces
-from xenoovs.compile.program import compile_program
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.intent import allowed_backends, service_of
 from xenoovs.simulate.table import tables_of
@@ -17,11 +17,11 @@ from xenoovs.simulate.table import tables_of
 
 @given(st.data(), balancers())
 def test_another_order_of_backends_moves_nobody(data: st.DataObject, balancer: Balancer) -> None:
-    before = compile_program(balancer)
+    before = compiled(balancer)
     services = tuple(
         replace(service, backends=tuple(data.draw(st.permutations(service.backends)))) for service in balancer.services
     )
-    after = compile_program(replace(balancer, services=services), installed=before.flows)
+    after = compiled(replace(balancer, services=services), installed=before.flows)
     for old, new in zip(before.services, after.services, strict=True):
         assert moved(*(pieces(block.flow for block in one.blocks) for one in (old, new))) == 0
 
@@ -29,7 +29,7 @@ def test_another_order_of_backends_moves_nobody(data: st.DataObject, balancer: B
 @given(st.data(), balancers())
 def test_a_packet_still_ends_where_intent_says(data: st.DataObject, before: Balancer) -> None:
     after = data.draw(edits(before))
-    tables = tables_of(compile_program(after, installed=compile_program(before).flows).flows)
+    tables = tables_of(compiled(after, installed=compiled(before).flows).flows)
     for _ in range(4):
         packet = data.draw(packets(after))
         service = service_of(after, packet)

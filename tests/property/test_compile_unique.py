@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 
+from tests.compiled import compiled
 from tests.strategies import balancers
 from xenoovs.compile.pipeline import GENERATION, Stage
-from xenoovs.compile.program import compile_program
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.cookie import decode_cookie
 from xenoovs.openflow.parse import parse_flow
@@ -15,13 +15,13 @@ from xenoovs.openflow.render import render_flow
 
 @given(balancers())
 def test_no_two_flows_have_one_key(balancer: Balancer) -> None:
-    flows = compile_program(balancer).flows
+    flows = compiled(balancer).flows
     assert len({flow.key for flow in flows}) == len(flows)
 
 
 @given(balancers())
 def test_cookies_say_generation_stage_and_service(balancer: Balancer) -> None:
-    program = compile_program(balancer)
+    program = compiled(balancer)
     for flow in program.flows:
         cookie = decode_cookie(flow.cookie)
         assert cookie is not None
@@ -33,5 +33,5 @@ def test_cookies_say_generation_stage_and_service(balancer: Balancer) -> None:
 
 @given(balancers())
 def test_the_text_reads_back_as_the_program(balancer: Balancer) -> None:
-    program = compile_program(balancer)
+    program = compiled(balancer)
     assert {parse_flow(render_flow(flow)) for flow in program.flows} == set(program.flows)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compiled import compiled
 from tests.strategies import balancers, edits
 from tests.switch_model import apply_bundle, table_of
 from xenoovs.compile.plan import bundle_of, plan
-from xenoovs.compile.program import compile_program
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.bundle import Command
 from xenoovs.openflow.flow import Flow
@@ -63,4 +63,4 @@ def test_a_bundle_names_no_flow_twice(data: st.DataObject, before: Balancer) -> 
 
 
 def flows_of(balancer: Balancer) -> tuple[Flow, ...]:
-    return compile_program(balancer).flows
+    return compiled(balancer).flows

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compiled import compiled, observed
 from tests.strategies import balancers, edits
-from xenoovs.compile.program import compile_program
+from xenoovs.compile.read import read
 from xenoovs.compile.summary import summarise
 from xenoovs.model.balancer import Balancer
 
@@ -19,6 +20,7 @@ def changes(draw: st.DrawFn) -> tuple[Balancer, Balancer]:
 
 @given(changes())
 def test_no_plan_moves_less(change: tuple[Balancer, Balancer]) -> None:
-    installed = compile_program(change[0]).flows
-    for service in summarise(compile_program(change[1], installed=installed), installed):
+    installed = compiled(change[0]).flows
+    before, _ = read(observed(installed), change[1])
+    for service in summarise(compiled(change[1], installed=installed), before, installed):
         assert 0 <= service.least_moved <= service.moved

@@ -8,10 +8,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.compiled import compiled
 from tests.strategies import backends_of, balancers, claimed_packets, claims, edits, packets, services, uplinks
 from tests.switch_model import apply_mod, table_of
 from xenoovs.compile.plan import bundle_of, plan
-from xenoovs.compile.program import compile_program
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Flow
@@ -39,7 +39,7 @@ def test_clients_that_move_meet_no_third_backend(data: st.DataObject) -> None:
 
 
 def assert_smooth(before: Balancer, after: Balancer, probes: Sequence[Packet]) -> None:
-    old, new = compile_program(before).flows, compile_program(after).flows
+    old, new = compiled(before).flows, compiled(after).flows
     allowed = [{sent(old, probe), sent(new, probe)} for probe in probes]
     table = table_of(old)
     for mod in bundle_of(plan(new, old)).mods:

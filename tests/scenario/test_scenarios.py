@@ -18,13 +18,15 @@ import yaml
 
 from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.flow_oracle import blocks_by_service, is_pinned, pieces, shares
 from xenoovs.agent.health.slow_start import Ramps
 from xenoovs.agent.probe.target import IcmpTarget
-from xenoovs.agent.reconcile import Reconciler, Round
-from xenoovs.compile.holding import holdings_of
-from xenoovs.compile.movement import blocks_by_service, is_pinned, pieces, shares
 from xenoovs.compile.pipeline import Stage
+from xenoovs.compile.read import read
 from xenoovs.config.load import parse_config
+from xenoovs.decision.transition import Phase
+from xenoovs.engine.change import Change
+from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.action import Learn
 from xenoovs.openflow.flow import Flow
@@ -58,17 +60,17 @@ class World:
         self.dead: set[str] = set(scenario.get("dead", []))
         self.balancer = config_of(scenario, scenario["weights"])
         self.now = Fraction(0)
-        self.rounds: list[Round] = []
+        self.rounds: list[Change] = []
         self.probes = self.foreign = 0
         self.busy = False
         self.first_flows: set[Flow] = set()
         self.start_agent()
 
     def start_agent(self) -> None:
-        self.reconciler, self.next_sync = Reconciler(self.switch), self.now
+        self.engine, self.next_sync = Engine(self.switch), self.now
         self.agent = DrivenAgent(self.balancer, self)
         self.ramps: Ramps = {}
-        self.agent.follow(self.balancer, (), self.reconciler.known(self.balancer))
+        self.agent.follow(self.balancer, (), self.engine.known(self.balancer))
 
     def now_s(self) -> float:
         return float(self.now)
@@ -77,21 +79,22 @@ class World:
         return {seen.flow for seen in self.switch.dump_flows("ovsbr1")}
 
     def tick(self) -> None:
-        changed = False
+        died = False
         for check in self.agent.take_due():
             self.probes += 1
             assert isinstance(check.target, IcmpTarget)
             name = f"b{int(check.target.address) % 256 - 1}"
             told = self.agent.record(check, ok=name not in self.dead, asked_s=float(self.now))
-            changed = changed or told is not None
-        changed = changed or self.agent.state.ramps(float(self.now)) != self.ramps
-        if changed or self.now >= self.next_sync or self.reconciler.is_lost("ovsbr1"):
-            self.round()
+            died = died or told is not None
+        changed = died or self.agent.state.ramps(float(self.now)) != self.ramps
+        if changed or self.now >= self.next_sync or self.engine.is_lost("ovsbr1"):
+            self.round(urgent=died)
 
-    def round(self) -> None:
+    def round(self, *, urgent: bool = False) -> None:
         desired = self.agent.desired()
         self.ramps = desired.ramps
-        done = self.reconciler.reconcile(desired, now_s=float(self.now))
+        self.engine.look(now_s=float(self.now))
+        done = self.engine.round(desired, now_s=float(self.now), urgent=urgent)
         self.foreign += done.foreign
         if not done.difference.is_empty:
             self.rounds.append(done)
@@ -125,7 +128,7 @@ class World:
             self.switch.remove_flow("ovsbr1", flow.key)
         if "weights" in step:
             self.balancer = config_of(self.scenario, step["weights"])
-            self.agent.follow(self.balancer, (), self.reconciler.known(self.balancer))
+            self.agent.follow(self.balancer, (), self.engine.known(self.balancer))
             self.round()
 
     def seen(self) -> dict[str, object]:
@@ -134,11 +137,11 @@ class World:
         blocks = [flow for flows in blocks_by_service(self.flows()).values() for flow in flows]
         held = shares(pieces(blocks))
         percent = [float(held.get(b.next_hop, 0) * 100) for b in service.backends]
-        moving = [each for of_one in holdings_of(self.switch.dump_flows("ovsbr1")).values() for each in of_one]
-        (change,) = self.rounds[-1].services or (None,)
+        _, transition = read(self.switch.dump_flows("ovsbr1"), self.balancer)
+        (change,) = tuple(self.rounds[-1].services()) or (None,)
         return {
             "drains": sum(map(is_pinned, self.flows())),
-            "settling": sum(each.is_pinned and not each.has_settled for each in moving),
+            "settling": sum(move.phase is Phase.SETTLING for _, moves in transition.services for move in moves),
             "out": sorted(self.agent.state.ejected.get("web", ())),
             "rounds": len(self.rounds),
             "moved": None if change is None else float(change.moved * 100),

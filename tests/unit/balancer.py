@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from xenoovs.compile.program import Program, compile_program
+from tests.compiled import compiled
+from xenoovs.compile.program import Program
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
@@ -41,7 +42,7 @@ def balancer(
 
 
 def program(*services: Service) -> Program:
-    return compile_program(balancer(*services))
+    return compiled(balancer(*services))
 
 
 def lines(compiled: Program, *, table: int) -> list[str]:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, duration, load_resolved, partial_option, reach, rebalance_option
+from xenoovs.cli.options import (
+    Output,
+    bridge_command,
+    duration,
+    hinting_partial,
+    load_resolved,
+    partial_option,
+    reach,
+    rebalance_option,
+)
 from xenoovs.cli.output import print_json
 from xenoovs.cli.plan import FLOWS_SHOWN
 from xenoovs.errors.words import counted
@@ -101,7 +110,8 @@ def command(**given: Any) -> None:
     options = Options(**given)
     balancer, switch = load_resolved(options.config), reach(options.db, options.lab)
     engine, how = Engine(switch), How(drain=not options.no_drain, partial=options.partial)
-    change = engine.plan(balancer, replace(how, rebalance=options.rebalance), now_s=time.monotonic())
+    with hinting_partial():
+        change = engine.plan(balancer, replace(how, rebalance=options.rebalance), now_s=time.monotonic())
     if options.output is Output.TEXT:
         show_plan(change, flows_shown=None if options.all_flows else FLOWS_SHOWN)
     steps = Steps(engine, change, plan_again=lambda: engine.plan(balancer, how, now_s=time.monotonic()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,18 +33,7 @@ _SHIFTS_SHOWN = 20
     help="Compare with OTHER: `installed`, or a file that -o json has written; `-` reads standard input.",
 )
 @click.pass_context
-def command(
-    context: click.Context,
-    /,
-    config: Path,
-    *,
-    db: str | None,
-    lab: str | None,
-    installed: bool,
-    offline: bool,
-    other: str | None,
-    output: Output,
-) -> None:
+def command(context: click.Context, /, config: Path, *, other: str | None, output: Output, **given: Any) -> None:
     """Show which backend has which clients by the config FILE, and who serves them now.
 
     HOME is the share of the clients that the weights give a backend, ACTIVE the share that it serves now: clients of an
@@ -61,12 +50,13 @@ def command(
     from xenoovs.engine.step import Options as How
     from xenoovs.model.ids import service_ids
 
+    offline, installed = given["offline"], given["installed"]
     if offline and (installed or other == INSTALLED):
         raise click.UsageError("--offline reads no bridge: leave it out to see what is installed.")
     balancer = load_resolved(config)
     ids = service_ids(service.claim for service in balancer.services)
     names = {ids[service.claim]: service.name for service in balancer.services}
-    engine = None if offline else Engine(reach(db, lab))
+    engine = None if offline else Engine(reach(given["db"], given["lab"]))
     if engine is None:
         decision, transition = compile_config(balancer).decision, Transition()
     elif installed:

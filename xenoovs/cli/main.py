@@ -112,6 +112,8 @@ def run(arguments: list[str]) -> int:
         return EXIT_FAILED
     except XenoovsError as error:
         complain(str(error))
+        if error.hint:
+            click.echo(error.hint, err=True)
         return EXIT_FAILED
     except click.UsageError as error:
         error.show()

@@ -6,7 +6,8 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -127,6 +128,18 @@ def partial_option(command: Command) -> Command:
         help="Go on without what cannot be made right: backends behind missing ports, flows that others block.",
     )
     return option(command)
+
+
+@contextmanager
+def hinting_partial() -> Iterator[None]:
+    """Add to errors that `--partial` passes over that it does."""
+    from xenoovs.errors import FlowTaken, PortsMissing, UnusablePorts
+
+    try:
+        yield
+    except (FlowTaken, PortsMissing, UnusablePorts) as error:
+        error.hint = "To go on without it: add --partial."
+        raise
 
 
 def load(config: Path) -> Balancer:

@@ -8,7 +8,15 @@ from typing import Any
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, load_resolved, partial_option, reach, rebalance_option
+from xenoovs.cli.options import (
+    Output,
+    bridge_command,
+    hinting_partial,
+    load_resolved,
+    partial_option,
+    reach,
+    rebalance_option,
+)
 from xenoovs.cli.output import print_json
 
 FLOWS_SHOWN = 20
@@ -47,7 +55,8 @@ def command(context: click.Context, /, **given: Any) -> None:
 
     options = Options(**given)
     balancer, switch = load_resolved(options.config), reach(options.db, options.lab)
-    change = Engine(switch).plan(balancer, How(rebalance=options.rebalance, partial=options.partial))
+    with hinting_partial():
+        change = Engine(switch).plan(balancer, How(rebalance=options.rebalance, partial=options.partial))
     if options.output is Output.JSON:
         print_json(plan_document(change))
     else:

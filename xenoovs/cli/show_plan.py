@@ -28,6 +28,7 @@ def show_plan(change: Change, *, flows_shown: int | None) -> None:
     if difference.is_empty:
         flows = counted(difference.unchanged, "flow")
         click.echo(f"{change.bridge}: nothing to do, {flows} as {worded(difference.unchanged, 'it', 'they')} should be")
+        _show_problems(change)
         _show_drains(change)
         return
     for sign, count, lines in _flow_lines(difference):
@@ -38,8 +39,14 @@ def show_plan(change: Change, *, flows_shown: int | None) -> None:
         _show_service(service, flow_mods[service.service_id])
     if next(services, None) is not None:
         click.echo("\n... and more services; -o json has them all")
+    _show_problems(change)
     _show_drains(change)
     click.echo(f"\n{headline(change)}")
+
+
+def _show_problems(change: Change) -> None:
+    for problem in change.problems:
+        click.echo(click.style(f"\nleft out: {problem.text}", fg="red"))
 
 
 def _show_drains(change: Change) -> None:
@@ -70,6 +77,7 @@ def plan_document(change: Change) -> dict[str, object]:
         "removed": [render_flow(flow) for flow in difference.removed],
         "unchanged": difference.unchanged,
         "services": [_service_document(service, flow_mods[service.service_id]) for service in change.services()],
+        "problems": [problem.text for problem in change.problems],
         "drains": [drain_document(drain) for drain in change.drains],
     }
 

@@ -48,6 +48,9 @@ class Stage(Enum):
         return Stage.PIN.value if self is Stage.LEARNED else self.value
 
 
+NESTED_RULES = 3
+"""The stage number of overlapping rules, the longest of which won: versions before docs/adr/0015 split clients so."""
+
 _OURS, _STAGE_BITS = OURS[0], 0b111
 """Three bits tell all stages apart, of any generation. Each bit more would be a request more in every dump."""
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from xenoovs.compile.key import block_of, infer_key, key_bits
 from xenoovs.compile.next_hop import hop_of
-from xenoovs.compile.pipeline import OUTPUT_PORT, TO_PIN, Stage
-from xenoovs.decision.blocks import Blocks, Owner, Row
+from xenoovs.compile.pipeline import NESTED_RULES, OUTPUT_PORT, TO_PIN, Stage
+from xenoovs.decision.blocks import Blocks, Owner
 from xenoovs.decision.decision import Decision, ServiceDecision
 from xenoovs.decision.owners import next_hops, owner_of
 from xenoovs.decision.transition import Move, Phase, Transition
@@ -23,7 +23,9 @@ from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow, ObservedFlow
 from xenoovs.partition.block import MAX_WIDTH, Block
 
-_STAGES = (Stage.BALANCE, Stage.PIN, Stage.PLANNED, Stage.NEXT)
+_STAGES = {stage.value: stage for stage in (Stage.BALANCE, Stage.PIN, Stage.PLANNED, Stage.NEXT)} | {
+    NESTED_RULES: Stage.BALANCE
+}
 
 
 def read(observed: Iterable[ObservedFlow], balancer: Balancer, *, now_s: float = 0.0) -> tuple[Decision, Transition]:
@@ -52,6 +54,11 @@ def stage_number(flow: Flow) -> int | None:
     """Return the stage in the cookie; None for a flow of others."""
     cookie = decode_cookie(flow.cookie)
     return None if cookie is None else cookie.stage
+
+
+def is_block(flow: Flow) -> bool:
+    """Return whether the flow chooses the backend of some clients."""
+    return stage_number(flow) in (Stage.BALANCE.value, NESTED_RULES)
 
 
 def is_learned(flow: Flow) -> bool:
@@ -106,17 +113,17 @@ class _Reader:
         self._key = infer_key(masks) if service is None else service.key
         hops = {} if service is None else next_hops(service)
         self._owners: Mapping[NextHop, Owner] = {hop: name for name, hop in hops.items()}
-        self._stages = {stage: list(self._blocks(stages.get(stage, ()))) for stage in _STAGES}
+        self._stages = {stage: list(self._blocks(stages.get(stage, ()))) for stage in _STAGES.values()}
         self._later = {each.block: each for each in self._stages[Stage.NEXT]}
 
     def decision(self) -> ServiceDecision | None:
         """Return None where no flow is a block of the key."""
-        rows = [row for each in self._stages[Stage.BALANCE] if (row := self._row(each.block, self._new(each)))]
-        planned = [row for each in self._stages[Stage.PLANNED] if (row := self._row(each.block, each.hop))]
-        if not self._stages[Stage.BALANCE] and not planned:
+        blocks, planned = self._stages[Stage.BALANCE], self._stages[Stage.PLANNED]
+        if not blocks and not planned:
             return None
-        active = Blocks.of(rows)
-        return ServiceDecision(self._key, Blocks.of(planned).over(active), active)
+        active = Blocks.of((each.block, self._owner(self._new(each))) for each in blocks)
+        remembered = Blocks.of((each.block, self._owner(each.hop)) for each in planned)
+        return ServiceDecision(self._key, remembered.over(active), active)
 
     def moves(self) -> Iterator[Move]:
         """Yield the blocks on their way whose old owner is known."""
@@ -138,8 +145,8 @@ class _Reader:
         later = self._later.get(each.block)
         return None if later is None else later.hop
 
-    def _row(self, block: Block, hop: NextHop | None) -> Row | None:
-        return None if hop is None else (block, owner_of(hop, self._owners))
+    def _owner(self, hop: NextHop | None) -> Owner | None:
+        return None if hop is None else owner_of(hop, self._owners)
 
     def _blocks(self, flows: Iterable[ObservedFlow]) -> Iterator[_BlockFlow]:
         """Yield the flows that are blocks of the key, those that win last. Of two IP families, the first counts."""
@@ -160,11 +167,10 @@ class _Reader:
 
 
 def _by_service(observed: Iterable[ObservedFlow]) -> dict[int, dict[Stage, list[ObservedFlow]]]:
-    stages = {stage.value: stage for stage in _STAGES}
     found = defaultdict[int, dict[Stage, list[ObservedFlow]]](lambda: defaultdict(list))
     for each in observed:
         cookie = decode_cookie(each.flow.cookie)
-        if cookie is not None and cookie.service and (stage := stages.get(cookie.stage)) is not None:
+        if cookie is not None and cookie.service and (stage := _STAGES.get(cookie.stage)) is not None:
             found[cookie.service][stage].append(each)
     return found
 

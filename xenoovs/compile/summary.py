@@ -9,9 +9,8 @@ from enum import Enum
 from fractions import Fraction
 
 from xenoovs.compile.hardware import hardware_entries, installed_entries, ways_by_service
-from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Program, ServiceProgram
-from xenoovs.compile.read import stage_number
+from xenoovs.compile.read import is_block
 from xenoovs.decision.decide import tolerance_of
 from xenoovs.decision.decision import Decision, ServiceDecision
 from xenoovs.decision.difference import moved
@@ -77,7 +76,7 @@ def summarise(
     seen = tuple(observed)
     balance = defaultdict[int, list[Flow]](list)
     for flow in seen:
-        if stage_number(flow) == Stage.BALANCE.value:
+        if is_block(flow):
             balance[service_of(flow.cookie)].append(flow)
     ways, decided = ways_by_service(seen), dict(before.services)
 

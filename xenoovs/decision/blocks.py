@@ -20,6 +20,8 @@ Row = tuple[Block, Owner]
 Interval = tuple[int, int, Owner]
 """Start, size (a power of two that divides the start) and owner, in a space of `2**width` units."""
 
+_NOBODY = ""
+
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
@@ -34,16 +36,20 @@ class Blocks:
     rows: tuple[Row, ...] = ()
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Blocks:
-        """Return the canonical form of blocks in any order. Where blocks overlap, the last of them wins."""
+    def of(cls, rows: Iterable[tuple[Block, Owner | None]]) -> Blocks:
+        """Return the canonical form of blocks in any order. Where blocks overlap, the last of them wins.
+
+        Args:
+            rows: Blocks and their owners; None: their clients are dropped.
+        """
         given = tuple(rows)
         width = max((block.depth for block, _ in given), default=0)
         space = Space(width)
         for block, owner in reversed(given):
             for start, size, held in tuple(space.parts(block.start(width), block.size(width))):
                 if held is None:
-                    space.put(start, size, owner)
-        return cls(_coalesced(width, space))
+                    space.put(start, size, owner or _NOBODY)
+        return cls(_coalesced(width, (part for part in space if part[2] != _NOBODY)))
 
     @classmethod
     def of_assignment(cls, assignment: Assignment, owners: Iterable[Owner]) -> Blocks:

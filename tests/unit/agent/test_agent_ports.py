@@ -11,11 +11,12 @@ import pytest
 from tests.agent_support import make_scene
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.flow_oracle import blocks_by_service, pieces, shares
 from tests.unit import balancer as small
-from xenoovs.agent.reconcile import Reconciler
-from xenoovs.compile.movement import blocks_by_service, pieces, shares
 from xenoovs.config.load import load_config
-from xenoovs.errors import PortsMissing, SwitchUnreachable
+from xenoovs.decision.desired import DesiredState
+from xenoovs.engine.engine import Engine
+from xenoovs.errors import SwitchUnreachable
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.drain import Drain, DrainMode
 from xenoovs.switch.api import BridgeState
@@ -54,29 +55,29 @@ def switch() -> HalfSilent:
 
 @pytest.mark.parametrize("balancer", [ONE, PINNING], ids=["none", "pin"])
 def test_clients_of_a_dead_backend_move_without_the_database(switch: HalfSilent, balancer: Balancer) -> None:
-    reconciler = Reconciler(switch)
-    reconciler.round(balancer, {}, now_s=0.0)
+    engine = Engine(switch)
+    engine.round(DesiredState(balancer), now_s=0.0)
     switch.is_silent = True
-    assert not reconciler.round(balancer, FIRST_OUT, now_s=1.0).difference.is_empty
+    assert not engine.round(DesiredState(balancer, FIRST_OUT), now_s=1.0).difference.is_empty
     blocks = blocks_by_service(seen.flow for seen in switch.dump_flows("ovsbr1"))
     assert [set(shares(pieces(flows))) for flows in blocks.values()] == [{SECOND}]
 
 
 def test_nothing_is_taken_for_known_of_a_bridge_made_anew(switch: HalfSilent) -> None:
-    reconciler = Reconciler(switch)
-    reconciler.round(ONE, {}, now_s=0.0)
+    engine = Engine(switch)
+    engine.round(DesiredState(ONE), now_s=0.0)
     switch.restart("ovsbr1")
     switch.is_silent = True
     with pytest.raises(SwitchUnreachable):
-        reconciler.round(ONE, {}, now_s=1.0)
+        engine.round(DesiredState(ONE), now_s=1.0)
 
 
 def test_a_port_that_has_gone_since_is_told_by_name(switch: HalfSilent) -> None:
-    reconciler = Reconciler(switch)
-    reconciler.round(ONE, {}, now_s=0.0)
+    engine = Engine(switch)
+    engine.round(DesiredState(ONE), now_s=0.0)
     switch.set_ports(fake_bridge("ovsbr1", ["p0"]))
-    with pytest.raises(PortsMissing, match="port p1 is on no bridge"):
-        reconciler.round(ONE, FIRST_OUT, now_s=1.0)
+    done = engine.round(DesiredState(ONE, FIRST_OUT), now_s=1.0, urgent=True)
+    assert [problem.text for problem in done.problems] == ["port p1 is not on the bridge; no clients for s/b0, s/b1"]
 
 
 def test_an_agent_that_begins_while_nobody_answers_goes_on_with_slow_starts(tmp_path: Path) -> None:
@@ -85,10 +86,10 @@ def test_an_agent_that_begins_while_nobody_answers_goes_on_with_slow_starts(tmp_
     scene.config.write_text(RAMPED.replace("192.0.2.2, weight: 30", "192.0.2.3, weight: 30"))
     balancer = load_config(scene.config)
     (service,) = balancer.services
-    slow = replace(service, backends=(replace(service.backends[0], ramp=Fraction(3, 8)), service.backends[1]))
-    reconciler = Reconciler(scene.switch)
-    reconciler.round(balancer, {}, now_s=0.0)
-    reconciler.round(replace(balancer, services=(slow,)), {}, now_s=1.0)
+    ramps = {(service.name, service.backends[0].name): Fraction(3, 8)}
+    engine = Engine(scene.switch)
+    engine.round(DesiredState(balancer), now_s=0.0)
+    engine.round(DesiredState(balancer, ramps=ramps), now_s=1.0)
     flows = scene.flows
     scene.switch.fail_next(SwitchUnreachable(target="unix:ovsbr1.mgmt", reason="it does not answer"))
     with scene.agent() as (agent, _):

@@ -10,9 +10,10 @@ import pytest
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit import balancer as small
 from xenoovs.agent import report
-from xenoovs.agent.reconcile import Reconciler
+from xenoovs.agent.health.ejection import Ejected
 from xenoovs.agent.report import Report
-from xenoovs.compile.program import Outages
+from xenoovs.decision.desired import DesiredState
+from xenoovs.engine.engine import Engine
 from xenoovs.model.drain import Drain, DrainMode
 
 PLAIN = small.service(small.claim(), 1, 1)
@@ -23,17 +24,17 @@ class World:
     def __init__(self, said: list[str]) -> None:
         self.said = said
         self.switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
-        self.reconciler, self.report = Reconciler(self.switch), Report()
+        self.engine, self.report = Engine(self.switch), Report()
         self.now_s = 0.0
 
-    def after(self, seconds: float, out: Outages, weights: tuple[int, ...] = (1, 1)) -> list[str]:
+    def after(self, seconds: float, out: Ejected, weights: tuple[int, ...] = (1, 1)) -> list[str]:
         """What a round says at this time from the last."""
         self.now_s += seconds
         self.switch.age("ovsbr1", seconds)
         (service,) = PINNING.services
         backends = tuple(replace(b, weight=Fraction(w)) for b, w in zip(service.backends, weights, strict=True))
         balancer = replace(PINNING, services=(replace(service, backends=backends),))
-        done = self.reconciler.round(balancer, out, now_s=self.now_s)
+        done = self.engine.round(DesiredState(balancer, out), now_s=self.now_s)
         self.said.clear()
         self.report.done(done, bridge="ovsbr1", config="c", now_s=self.now_s)
         return list(self.said)

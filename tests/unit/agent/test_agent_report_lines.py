@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
 from tests.agent_support import Scene, make_scene
+from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import eventually
+from tests.unit import balancer as small
 from tests.unit.agent.test_control_answering import DEAD
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import Target
-from xenoovs.agent.reconcile import Round
 from xenoovs.agent.report import Report
-from xenoovs.compile.plan import Plan
-from xenoovs.compile.summary import summarise
+from xenoovs.decision.desired import DesiredState
+from xenoovs.engine.engine import Engine
+from xenoovs.model.balancer import Balancer
 
 
 class Answers:
@@ -60,22 +62,20 @@ def test_who_is_down_and_keeps_its_clients_is_told_once(scene: Scene) -> None:
         assert len(told(agent, over)) == 1
 
 
-def test_of_very_many_services_the_most_moved_are_told(caplog: pytest.LogCaptureFixture, scene: Scene) -> None:
-    with scene.agent() as (agent, _):
-        scene.edit("weight: 70", "weight: 10")
-        eventually(lambda: agent.reloader.reloads == 1, "the change")
-        program = agent.reconciler.program
-        assert program is not None
-    caplog.clear()
-    report = Report()
-    (one,) = summarise(program, ())
-    changes = tuple(replace(one, name=f"s{number}", moved=one.moved + number) for number in range(1000))
+def test_of_very_many_services_the_most_moved_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    def config(*weights: int) -> Balancer:
+        claims = (small.claim(IPv4Address("10.0.0.0") + number) for number in range(100))
+        return small.balancer(*(small.service(one, *weights, name=str(one.vips[0])) for one in claims))
+
+    engine, report = Engine(FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))), Report()
+    engine.round(DesiredState(config(3, 1)), now_s=0.0)
+    done = engine.round(DesiredState(config(1, 3)), now_s=1.0)
     with caplog.at_level("INFO", logger="xenoovs.agent"):
-        report.done(Round(Plan(tuple(program.flows), (), (), 0), changes), bridge="b", config="c", now_s=1.0)
+        report.done(done, bridge="b", config="c", now_s=1.0)
     assert [record.message for record in caplog.records].count("service changed") == 20
     facts = caplog.records[-1].__dict__["facts"]
-    assert (caplog.records[-1].message, facts["services"]) == ("more services changed", 980)
-    assert len(report.moved) == 1000
+    assert (caplog.records[-1].message, facts["services"]) == ("more services changed", 80)
+    assert len(report.moved) == 100
 
 
 def test_a_backend_that_falls_and_keeps_its_clients_says_so_and_says_when_it_loses_them(scene: Scene) -> None:

@@ -16,7 +16,9 @@ from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import Target
-from xenoovs.agent.reconcile import Reconciler
+from xenoovs.compile.of_config import compile_config
+from xenoovs.decision.desired import DesiredState
+from xenoovs.engine.engine import Engine
 from xenoovs.errors import BundleRejected, CommandTimeout, PortsMissing
 from xenoovs.model.balancer import Balancer
 
@@ -33,62 +35,73 @@ def on(bridge: str, balancer: Balancer = ONE) -> Balancer:
 
 
 def test_a_round_with_nothing_to_do_sends_nothing(switch: FakeSwitch) -> None:
-    reconciler = Reconciler(switch)
-    assert not reconciler.round(ONE, {}, now_s=0.0).difference.is_empty
-    assert reconciler.round(ONE, {}, now_s=0.0).difference.is_empty
+    engine = Engine(switch)
+    assert not engine.round(DesiredState(ONE), now_s=0.0).difference.is_empty
+    assert engine.round(DesiredState(ONE), now_s=0.0).difference.is_empty
     assert len(switch.applied) == 1
 
 
 def test_another_bridge_is_not_a_lost_one(switch: FakeSwitch) -> None:
-    reconciler = Reconciler(switch)
-    reconciler.round(ONE, {}, now_s=0.0)
+    engine = Engine(switch)
+    engine.round(DesiredState(ONE), now_s=0.0)
     switch.restart("ovsbr1")
-    assert not reconciler.is_lost("ovsbr2")
-    done = reconciler.round(on("ovsbr2"), {}, now_s=0.0)
+    assert not engine.is_lost("ovsbr2")
+    done = engine.round(DesiredState(on("ovsbr2")), now_s=0.0)
     assert (done.lost, done.foreign, done.difference.unchanged) == (False, 0, 0)
 
 
 def test_foreign_changes_are_told_from_our_own(switch: FakeSwitch) -> None:
-    reconciler = Reconciler(switch)
-    reconciler.round(ONE, {}, now_s=0.0)
+    engine = Engine(switch)
+    engine.round(DesiredState(ONE), now_s=0.0)
     victim = next(iter(switch.dump_flows("ovsbr1"))).flow
     switch.remove_flow("ovsbr1", victim.key)
-    done = reconciler.round(ONE, {"s": frozenset({"b1"})}, now_s=0.0)
+    done = engine.round(DesiredState(ONE, {"s": frozenset({"b1"})}), now_s=0.0)
     assert done.foreign == 1
     assert done.difference.flow_mods > 1
 
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_after_a_lost_answer_the_next_round_finds_out(switch: FakeSwitch, *, lost: bool) -> None:
-    reconciler = Reconciler(switch)
+    engine = Engine(switch)
     problem = CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0)
     if lost:
         switch.lose_answer(problem)
     else:
         switch.fail_next(problem)
     with pytest.raises(CommandTimeout):
-        reconciler.round(ONE, {}, now_s=0.0)
-    reconciler.round(ONE, {}, now_s=0.0)
+        engine.round(DesiredState(ONE), now_s=0.0)
+    engine.round(DesiredState(ONE), now_s=0.0)
     assert len(switch.applied) == 1
-    assert reconciler.round(ONE, {}, now_s=0.0).difference.is_empty
+    assert engine.round(DesiredState(ONE), now_s=0.0).difference.is_empty
 
 
-def test_a_missing_port_changes_nothing(switch: FakeSwitch) -> None:
+def test_a_new_config_with_a_missing_port_changes_nothing(switch: FakeSwitch) -> None:
     wide = replace(ONE, uplinks=replace(ONE.uplinks, ingress=("p0", "p9")))
     with pytest.raises(PortsMissing):
-        Reconciler(switch).round(wide, {}, now_s=0.0)
+        Engine(switch).round(DesiredState(wide), now_s=0.0, strict=True)
     assert switch.applied == []
 
 
+def test_a_missing_port_holds_back_only_its_own_flows(switch: FakeSwitch) -> None:
+    wide, engine = replace(ONE, uplinks=replace(ONE.uplinks, ingress=("p0", "p9"))), Engine(switch)
+    done = engine.round(DesiredState(wide), now_s=0.0)
+    assert [problem.text for problem in done.problems] == ["port p9 is not on the bridge"]
+    there = {seen.flow for seen in switch.dump_flows("ovsbr1")}
+    assert there == {flow for flow in compile_config(wide).flows if flow.match.in_port != "p9"}
+    switch.set_ports(fake_bridge("ovsbr1", ["p0", "p1", "p9"]))
+    assert not engine.round(DesiredState(wide), now_s=1.0).problems
+    assert {seen.flow for seen in switch.dump_flows("ovsbr1")} == set(compile_config(wide).flows)
+
+
 def test_a_refused_bundle_is_tried_again(switch: FakeSwitch) -> None:
-    reconciler = Reconciler(switch)
-    reconciler.round(ONE, {}, now_s=0.0)
+    engine = Engine(switch)
+    engine.round(DesiredState(ONE), now_s=0.0)
     before = switch.all_flows("ovsbr1")
     switch.fail_next(BundleRejected(bridge="ovsbr1", error="OFPFMFC_TABLE_FULL", message="", advice=""))
     with pytest.raises(BundleRejected):
-        reconciler.round(ONE, {"s": frozenset({"b1"})}, now_s=0.0)
+        engine.round(DesiredState(ONE, {"s": frozenset({"b1"})}), now_s=0.0)
     assert switch.all_flows("ovsbr1") == before
-    assert not reconciler.round(ONE, {"s": frozenset({"b1"})}, now_s=0.0).difference.is_empty
+    assert not engine.round(DesiredState(ONE, {"s": frozenset({"b1"})}), now_s=0.0).difference.is_empty
 
 
 def test_a_mistake_of_ours_in_a_probe_ends_the_agent(switch: FakeSwitch, tmp_path: Path) -> None:
@@ -102,6 +115,6 @@ def test_a_mistake_of_ours_in_a_probe_ends_the_agent(switch: FakeSwitch, tmp_pat
         )
         + "    health: {probe: icmp}\n"
     )
-    agent = Agent(ConfigFile(path), Reconciler(switch), probe=broken, clock=MonotonicClock())
+    agent = Agent(ConfigFile(path), Engine(switch), probe=broken, clock=MonotonicClock())
     with pytest.raises(ZeroDivisionError):
         asyncio.run(agent.run())

@@ -16,15 +16,15 @@ from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LOGGER, facts_of, speaking_of, tell
-from xenoovs.agent.reconcile import Reconciler
 from xenoovs.agent.together import run_together
+from xenoovs.engine.engine import Engine
 from xenoovs.errors import BridgeMissing, SwitchUnreachable
 
 
 def _agent(tmp_path: Path, bridge: str, switch: FakeSwitch) -> Agent:
     file = tmp_path / f"{bridge}.yaml"
     file.write_text(SMALL_CONFIG.replace("ovsbr1", bridge))
-    return Agent(ConfigFile(file), Reconciler(switch), probe=everybody_answers, clock=MonotonicClock())
+    return Agent(ConfigFile(file), Engine(switch), probe=everybody_answers, clock=MonotonicClock())
 
 
 def _switch(bridge: str) -> FakeSwitch:

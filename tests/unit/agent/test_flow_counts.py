@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.compiled import compiled
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.agent.flow_counts import FlowCounts
 from xenoovs.agent.rates import nic_share
 from xenoovs.agent.snapshot import Counted, Rate
-from xenoovs.compile.program import Program, compile_program
+from xenoovs.compile.program import Program
 from xenoovs.openflow.flow import ObservedFlow
 
-_PROGRAM = compile_program(balancer(service(claim())))
+_PROGRAM = compiled(balancer(service(claim())))
 
 
 def _seen(program: Program, *, packets: int) -> list[ObservedFlow]:

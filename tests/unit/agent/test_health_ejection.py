@@ -15,6 +15,7 @@ from tests.unit import balancer as small
 from xenoovs.agent.health.ejection import Ejection, decide, select, with_ports
 from xenoovs.model.backend import Backend
 from xenoovs.model.health import AllDown, Health, ProbeKind
+from xenoovs.model.next_hop import Direct, mac_of
 from xenoovs.model.service import Service
 
 HEALTH = Health(ProbeKind.ICMP)
@@ -110,7 +111,7 @@ def test_backends_behind_ports_without_link_are_ejected_as_long_as_one_is_left(
     named = (("a", 1, "p1"), ("b", 1, "p2"), ("c", 1, "p2"), ("unused", 0, "p1"))
     plain = service(4)
     backends = (
-        replace(backend, name=name, weight=Fraction(weight), egress=egress)
+        Backend(name, Direct(mac_of(backend.next_hop), egress), Fraction(weight))
         for backend, (name, weight, egress) in zip(plain.backends, named, strict=True)
     )
     one = replace(plain, name="web", backends=tuple[Backend, ...](backends))

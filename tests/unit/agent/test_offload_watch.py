@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.compiled import compiled
 from tests.fake_switch import FakeSwitch
 from xenoovs.agent.offload_totals import Counters
 from xenoovs.agent.offload_watch import OffloadWatch, WatchPace
 from xenoovs.agent.sighting import Sighting
 from xenoovs.agent.snapshot import Traffic
-from xenoovs.compile.program import Program, compile_program
+from xenoovs.compile.program import Program
 from xenoovs.config.load import load_config
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.verify.verdict import Verdict
@@ -31,7 +32,7 @@ class TurnedClock:
 
 
 def dns() -> Program:
-    return compile_program(load_config(VERIFY / "dns.yaml"))
+    return compiled(load_config(VERIFY / "dns.yaml"))
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_the_totals_of_a_backend_outlive_that_it_has_no_blocks(clock: TurnedCloc
     """As while it is down: its counters vanished then, and began anew when it came back."""
     balancer = load_config(VERIFY / "dns.yaml")
     names = [backend.name for backend in balancer.services[0].backends]
-    programs = [compile_program(balancer), compile_program(balancer, out={"dns": frozenset(names[:1])})]
+    programs = [compiled(balancer), compiled(balancer, ejected={"dns": frozenset(names[:1])})]
     switch = FakeSwitch(megaflows=DUMP)
     watch = watch_of(switch, clock, lambda: programs[0])
     before = watch.look()

@@ -6,9 +6,9 @@ from ipaddress import ip_address
 
 import pytest
 
+from tests.compiled import compiled
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.cli.doctor_case import MAX_PACKETS, foreign_flows, sample_packets
-from xenoovs.compile.program import compile_program
 from xenoovs.datapath.host import NOT_ASKED, Unknown
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.parse import parse_flow
@@ -20,7 +20,7 @@ PIN = "priority=2000,ip,nw_src=203.0.113.9 actions=drop"
 
 
 def _foreign(config: Balancer, *lines: str) -> ForeignFlows:
-    return foreign_flows(config, compile_program(config), map(parse_flow, lines))
+    return foreign_flows(config, compiled(config), map(parse_flow, lines))
 
 
 def _cost(config: Balancer, *lines: str) -> Cost:

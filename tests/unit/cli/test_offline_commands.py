@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from tests.command_line import CommandLine
+from tests.compiled import compiled
 from xenoovs import __version__
 from xenoovs.cli.main import COMMANDS
-from xenoovs.compile.program import compile_program
 from xenoovs.config.load import load_config
 from xenoovs.config.templates import template_names
 from xenoovs.openflow.parse import parse_flow
@@ -98,7 +98,7 @@ def test_a_missing_file(xenoovs: CommandLine, tmp_path: Path) -> None:
 def test_compile_prints_the_program(xenoovs: CommandLine) -> None:
     said = xenoovs("compile", QUICKSTART)
     printed = {parse_flow(line) for line in said.out.splitlines()}
-    assert printed == set(compile_program(load_config(QUICKSTART)).flows)
+    assert printed == set(compiled(load_config(QUICKSTART)).flows)
 
 
 def test_compile_reads_standard_input(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

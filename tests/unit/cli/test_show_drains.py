@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xenoovs.cli.show_drains import drain_line
-from xenoovs.compile.draining import Draining
+from xenoovs.compile.drains import Draining
 
 
 @pytest.mark.parametrize(

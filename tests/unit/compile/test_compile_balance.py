@@ -8,6 +8,7 @@ from ipaddress import IPv4Address, IPv6Address
 from tests.unit.balancer import backends, claim, lines, program, service
 from xenoovs.model.address import Mac
 from xenoovs.model.block_key import BlockKey
+from xenoovs.model.next_hop import Direct
 
 VIP, VIP6 = IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")
 
@@ -54,7 +55,8 @@ def test_the_source_mac_is_set_before_the_destination() -> None:
 
 
 def test_each_backend_leaves_by_its_own_port() -> None:
-    mixed = (*backends(1, egress="p1"), *backends(1, egress="pf0hpf"))
+    first, second = backends(1, 1)
+    mixed = (first, replace(second, next_hop=Direct(Mac(0x0A0000000001), "pf0hpf")))
     assert [line.rpartition("output:")[2] for line in tails(claimed_weights=(1,), backends=mixed)] == ["p1", "pf0hpf"]
 
 

@@ -7,8 +7,8 @@ from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
+from tests.compiled import compiled
 from tests.unit.balancer import balancer, claim, lines, program, service
-from xenoovs.compile.program import compile_program
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import OtherTraffic
@@ -51,9 +51,9 @@ def test_each_ip_version_has_its_keyword(protocol: Protocol | None, keywords: li
 
 def test_vips_ports_and_ingress_ports_multiply() -> None:
     web = service(claim(VIP, OTHER_VIP, protocol=Protocol.TCP, ports=[(80, 80), (8000, 8003)]))
-    compiled = compile_program(balancer(web, ingress=("p0", "p2")))
-    assert len(compiled.services[0].classify) == 2 * 2 * 2
-    assert "priority=907,tcp,in_port=p2,nw_dst=192.0.2.2,tp_dst=0x1f40/0xfffc" in str(lines(compiled, table=0))
+    made = compiled(balancer(web, ingress=("p0", "p2")))
+    assert len(made.services[0].classify) == 2 * 2 * 2
+    assert "priority=907,tcp,in_port=p2,nw_dst=192.0.2.2,tp_dst=0x1f40/0xfffc" in str(lines(made, table=0))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_the_answer_to_arp() -> None:
     ],
 )
 def test_other_traffic(policy: OtherTraffic, flows: list[str]) -> None:
-    assert lines(compile_program(balancer(other=policy)), table=0) == [f"priority=1,{flow}" for flow in flows]
+    assert lines(compiled(balancer(other=policy)), table=0) == [f"priority=1,{flow}" for flow in flows]
 
 
 @pytest.mark.parametrize(
@@ -147,12 +147,12 @@ def test_other_traffic(policy: OtherTraffic, flows: list[str]) -> None:
     ],
 )
 def test_neighbour_discovery_goes_where_other_traffic_goes(policy: OtherTraffic, action: str) -> None:
-    compiled = compile_program(balancer(service(claim(VIP6)), other=policy))
-    assert {line.split(" actions=")[1] for line in lines(compiled, table=0) if "icmp_type" in line} == {action}
+    made = compiled(balancer(service(claim(VIP6)), other=policy))
+    assert {line.split(" actions=")[1] for line in lines(made, table=0) if "icmp_type" in line} == {action}
 
 
 def test_shared_flows_carry_no_service_in_their_cookie() -> None:
     answering = replace(service(claim(VIP)), vip_mac=MAC)
-    compiled = compile_program(balancer(answering, other=OtherTraffic.NORMAL))
-    cookies = [decode_cookie(flow.cookie) for flow in compiled.shared]
-    assert [cookie.service for cookie in cookies if cookie] == [0] * len(compiled.shared) == [0, 0, 0]
+    made = compiled(balancer(answering, other=OtherTraffic.NORMAL))
+    cookies = [decode_cookie(flow.cookie) for flow in made.shared]
+    assert [cookie.service for cookie in cookies if cookie] == [0] * len(made.shared) == [0, 0, 0]

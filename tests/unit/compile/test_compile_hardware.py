@@ -7,9 +7,9 @@ from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
+from tests.compiled import compiled
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.compile.hardware import hardware_entries
-from xenoovs.compile.program import compile_program
 from xenoovs.model.address import Mac
 from xenoovs.model.packet import Packet
 from xenoovs.model.service import Protocol, Service
@@ -19,7 +19,7 @@ VIP, VIP6 = IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")
 
 
 def entries(made: Service, *, ingress: tuple[str, ...] = ("p0",)) -> int:
-    (only,) = compile_program(balancer(made, ingress=ingress)).services
+    (only,) = compiled(balancer(made, ingress=ingress)).services
     return hardware_entries(only)
 
 
@@ -43,7 +43,7 @@ def test_answers_to_arp_widen_no_entry_of_another_service() -> None:
     """arp_op and arp_tpa lie where nw_proto and nw_dst do: these flows share the subtable of `tcp,nw_dst=VIP`."""
     web = replace(service(claim(VIP, protocol=Protocol.TCP), 1, name="web"), vip_mac=Mac(2))
     ping = service(claim(protocol=Protocol.ICMP), 1, name="ping")
-    flows = compile_program(balancer(web, ping)).flows
+    flows = compiled(balancer(web, ping)).flows
     destinations = map(IPv4Address, ("192.0.2.1", "192.0.2.2", "10.0.0.1", "224.0.0.1"))
     packets = [Packet("p0", IPv4Address("198.51.100.7"), destination, 1, 8, 0) for destination in destinations]
     assert len(predict_megaflows(flows, packets)) == 1
@@ -53,7 +53,7 @@ def test_services_without_a_vip_are_not_matched_by_destination() -> None:
     """They come first in `classify`, however many conditions they have."""
     dns = service(claim(protocol=Protocol.UDP, ports=[(53, 53)]), 1, name="dns")
     web = service(claim(VIP, protocol=Protocol.TCP), 1, name="web")
-    flows = compile_program(balancer(dns, web)).flows
+    flows = compiled(balancer(dns, web)).flows
     destinations = map(IPv4Address, ("192.0.2.1", "192.0.2.2", "10.0.0.1", "224.0.0.1"))
     packets = [Packet("p0", IPv4Address("198.51.100.7"), destination, 17, 4000, 53) for destination in destinations]
     assert len(predict_megaflows(flows, packets)) == 1

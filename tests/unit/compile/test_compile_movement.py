@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from xenoovs.compile.movement import Piece, blocks_by_service, moved, pieces, shares
+from tests.flow_oracle import Piece, blocks_by_service, moved, pieces, shares
 from xenoovs.model.address import Mac
 from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.flow import Flow

@@ -21,6 +21,7 @@ A = flow("priority=999,ip,reg0=0x1,nw_src=0.0.0.0/0.0.0.1")
 B = flow("priority=999,ip,reg0=0x1,nw_src=0.0.0.1/0.0.0.1")
 C = flow("priority=998,ip,reg0=0x1,nw_src=0.0.0.3/0.0.0.3")
 B_ELSEWHERE = flow("priority=999,ip,reg0=0x1,nw_src=0.0.0.1/0.0.0.1", "output:p2")
+THEIRS = flow("priority=999,ip,reg0=0x1,nw_src=0.0.0.0/0.0.0.1", "drop", cookie="cookie=0x2a")
 
 
 def mods(desired: list[Flow], observed: list[Flow]) -> list[str]:
@@ -77,10 +78,14 @@ def test_flows_of_others_are_left_alone(cookie: str) -> None:
     assert plan([], [flow("priority=7,ip", cookie=cookie)]).is_empty
 
 
-def test_a_foreign_flow_in_the_way_is_named_and_not_replaced() -> None:
-    theirs = flow("priority=999,ip,reg0=0x1,nw_src=0.0.0.0/0.0.0.1", "drop", cookie="cookie=0x2a")
+def test_a_flow_of_others_is_not_replaced() -> None:
+    difference = plan([A, B], [THEIRS])
+    assert (difference.blocked, difference.added, difference.unchanged) == ((THEIRS,), (B,), 0)
+
+
+def test_a_flow_of_others_in_the_place_of_ours_is_named() -> None:
     with pytest.raises(FlowTaken) as caught:
-        plan([A], [theirs])
+        plan([A], [THEIRS]).require_free()
     assert caught.value.flow == "cookie=0x2a, table=1, priority=999,ip,reg0=0x1,nw_src=0.0.0.0/0.0.0.1 actions=drop"
 
 

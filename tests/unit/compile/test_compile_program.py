@@ -10,25 +10,27 @@ from pathlib import Path
 
 import pytest
 
+from tests.compiled import compiled
 from tests.golden.cases import ROOT
 from tests.unit.balancer import balancer, claim, program, service
-from xenoovs.compile.program import compile_program, sorted_flows
+from xenoovs.compile.program import sorted_flows
 from xenoovs.model.balancer import OtherTraffic
 from xenoovs.openflow.render import render_flow
 
 _COMPILE = """
 import sys
 from pathlib import Path
-from xenoovs.compile.program import compile_program, sorted_flows
+from xenoovs.compile.of_config import compile_config
+from xenoovs.compile.program import sorted_flows
 from xenoovs.config.load import load_config
-program = compile_program(load_config(Path(sys.argv[1])))
+program = compile_config(load_config(Path(sys.argv[1])))
 print(sorted_flows(program.flows))
 print(program)
 """
 
 
 def test_nothing_is_left_without_services_and_policy() -> None:
-    assert compile_program(balancer(other=OtherTraffic.LEAVE)).flows == ()
+    assert compiled(balancer(other=OtherTraffic.LEAVE)).flows == ()
 
 
 def test_sorted_means_table_then_falling_priority_then_text() -> None:

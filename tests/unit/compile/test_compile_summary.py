@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from ipaddress import IPv4Address
 
-from tests.unit.balancer import backends, claim, program, service
-from xenoovs.compile.summary import Fate, summarise
+from tests.compiled import observed
+from tests.unit.balancer import backends, balancer, claim, program, service
+from xenoovs.compile.program import Program
+from xenoovs.compile.read import read
+from xenoovs.compile.summary import Fate, ServiceChange, summarise
 from xenoovs.model.address import Mac
 from xenoovs.model.next_hop import with_mac
+from xenoovs.openflow.flow import Flow
 
 VIP = IPv4Address("192.0.2.1")
 TWO = service(claim(VIP), 1, 1)
 NOTHING, HALF, ALL = Fraction(0), Fraction(1, 2), Fraction(1)
 
 
+def changes(made: Program, installed: Sequence[Flow]) -> Iterator[ServiceChange]:
+    """What becomes of a bridge with these flows."""
+    before, _ = read(observed(installed), balancer(*(each.service for each in made.services)))
+    return summarise(made, before, installed)
+
+
 def test_a_new_service() -> None:
-    (change,) = summarise(program(TWO), [])
+    (change,) = changes(program(TWO), [])
     assert (change.fate, change.moved, change.blocks_before, change.blocks_after) == (Fate.NEW, NOTHING, 0, 2)
     assert [(b.name, b.wanted, b.before, b.after) for b in change.backends] == [
         ("b0", HALF, NOTHING, HALF),
@@ -26,12 +37,12 @@ def test_a_new_service() -> None:
 
 
 def test_the_same_service_under_another_name() -> None:
-    (change,) = summarise(program(replace(TWO, name="new-name")), program(TWO).flows)
+    (change,) = changes(program(replace(TWO, name="new-name")), program(TWO).flows)
     assert (change.name, change.fate, change.moved) == ("new-name", Fate.SAME, NOTHING)
 
 
 def test_a_service_that_is_gone() -> None:
-    (change,) = summarise(program(), program(TWO).flows)
+    (change,) = changes(program(), program(TWO).flows)
     assert (change.fate, change.blocks_before, change.blocks_after, change.hardware_entries) == (Fate.REMOVED, 2, 0, 0)
     assert change.hardware_entries_before == 2
     assert [(b.wanted, b.before, b.after) for b in change.backends] == [(None, HALF, NOTHING)] * 2
@@ -40,7 +51,7 @@ def test_a_service_that_is_gone() -> None:
 def test_a_replaced_server_moves_its_clients() -> None:
     first, second = backends(1, 1)
     changed = replace(TWO, backends=(first, replace(second, next_hop=with_mac(second.next_hop, Mac(0x0B0000000001)))))
-    (change,) = summarise(program(changed), program(TWO).flows)
+    (change,) = changes(program(changed), program(TWO).flows)
     assert (change.fate, change.moved) == (Fate.CHANGED, HALF)
     assert [(b.name, b.before, b.after) for b in change.backends] == [
         ("b0", HALF, HALF),
@@ -52,7 +63,7 @@ def test_a_replaced_server_moves_its_clients() -> None:
 def test_equal_backends_that_change_places_move() -> None:
     """The order of backends decides who gets which block; a reader of the plan must see what a swap costs."""
     swapped = replace(TWO, backends=tuple(reversed(TWO.backends)))
-    (change,) = summarise(program(swapped), program(TWO).flows)
+    (change,) = changes(program(swapped), program(TWO).flows)
     assert (change.fate, change.moved) == (Fate.CHANGED, ALL)
 
 
@@ -60,6 +71,6 @@ def test_entries_before_are_those_that_were_predicted_then() -> None:
     vips = (VIP, IPv4Address("192.0.2.2"))
     old = service(claim(*vips), 1, 2, 4)
     new = replace(old, backends=backends(1, 1, 1))
-    (then,) = summarise(program(old), [])
-    (now,) = summarise(program(new), program(old).flows)
+    (then,) = changes(program(old), [])
+    (now,) = changes(program(new), program(old).flows)
     assert (then.hardware_entries_before, now.hardware_entries_before) == (0, then.hardware_entries)

@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import pytest
 
-from xenoovs.compile.movement import blocks_by_service, moved, pieces
+from tests.compiled import compiled
+from tests.flow_oracle import blocks_by_service, moved, pieces
 from xenoovs.compile.plan import plan
-from xenoovs.compile.program import compile_program
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
@@ -37,7 +37,7 @@ def share_moved(before: Sequence[Flow], after: Sequence[Flow]) -> Fraction:
 
 @pytest.fixture
 def installed() -> tuple[Flow, ...]:
-    return compile_program(balancer_of(WEIGHTS)).flows
+    return compiled(balancer_of(WEIGHTS)).flows
 
 
 @pytest.mark.parametrize(
@@ -49,14 +49,14 @@ def installed() -> tuple[Flow, ...]:
     ],
 )
 def test_clients_moved(installed: tuple[Flow, ...], weights: Sequence[int], expected: Fraction) -> None:
-    after = compile_program(balancer_of(weights), installed=installed).flows
+    after = compiled(balancer_of(weights), installed=installed).flows
     assert share_moved(installed, after) == expected
 
 
 def test_nested_rules_of_versions_before_0015_keep_their_clients() -> None:
     """They stand in table 3: b1 has every eighth address."""
     balancer = balancer_of((7, 1))
-    (service,) = compile_program(balancer).services
+    (service,) = compiled(balancer).services
     match = f"ip,reg0={service.service_id:#x}"
     nested = [
         parse_flow(f"cookie={0x786F_0103 << 32 | service.service_id:#x}, table=3, {text},output:p1")
@@ -65,51 +65,51 @@ def test_nested_rules_of_versions_before_0015_keep_their_clients() -> None:
             f"priority=1003,{match},nw_src=0.0.0.5/0.0.0.7 actions=mod_dl_dst:02:00:00:00:00:01",
         )
     ]
-    after = compile_program(balancer, installed=nested).flows
+    after = compiled(balancer, installed=nested).flows
     assert share_moved(nested, after) == 0
     assert set(plan(after, nested).removed) == set(nested)
 
 
 def test_a_doubled_small_weight_moves_less_than_a_new_layout(installed: tuple[Flow, ...]) -> None:
     changed = balancer_of((128, 64, 32, 16, 8, 4, 2, 2, 1))
-    near, anew = compile_program(changed, installed=installed).flows, compile_program(changed).flows
+    near, anew = compiled(changed, installed=installed).flows, compiled(changed).flows
     assert share_moved(installed, near) == Fraction(2, 256)
     assert share_moved(installed, anew) == Fraction(47, 256)
 
 
 def test_a_removed_backend_moves_its_own_clients_and_no_others(installed: tuple[Flow, ...]) -> None:
     changed = balancer_of((128, 64, 16, 8, 4, 2, 1, 1), macs=(0, 1, 3, 4, 5, 6, 7, 8))
-    near, anew = compile_program(changed, installed=installed).flows, compile_program(changed).flows
+    near, anew = compiled(changed, installed=installed).flows, compiled(changed).flows
     assert share_moved(installed, near) == Fraction(32, 256)
     assert share_moved(installed, anew) > Fraction(60, 256)
 
 
 def test_an_added_backend_moves_what_it_gets(installed: tuple[Flow, ...]) -> None:
     changed = balancer_of((*WEIGHTS, 10))
-    near, anew = compile_program(changed, installed=installed).flows, compile_program(changed).flows
+    near, anew = compiled(changed, installed=installed).flows, compiled(changed).flows
     assert share_moved(installed, near) == Fraction(10, 256)
     assert share_moved(installed, anew) > Fraction(180, 256)
 
 
 def test_a_new_mac_changes_the_flows_of_that_backend_and_no_other(installed: tuple[Flow, ...]) -> None:
     changed = balancer_of(WEIGHTS, macs=(0, 1, 2, 99, 4, 5, 6, 7, 8))
-    difference = plan(compile_program(changed, installed=installed).flows, installed)
+    difference = plan(compiled(changed, installed=installed).flows, installed)
     assert (len(difference.added), len(difference.changed), len(difference.removed)) == (0, 1, 0)
 
 
 def test_a_deleted_flow_is_put_back_and_nothing_else(installed: tuple[Flow, ...]) -> None:
     left = [flow for flow in installed if not (flow.table == 1 and flow.priority == 998)]
-    difference = plan(compile_program(balancer_of(WEIGHTS), installed=left).flows, left)
+    difference = plan(compiled(balancer_of(WEIGHTS), installed=left).flows, left)
     assert (len(difference.added), len(difference.changed), len(difference.removed)) == (1, 0, 0)
 
 
 def test_a_budget_that_the_installed_blocks_exceed_lays_them_out_anew() -> None:
-    equal = compile_program(balancer_of((1,) * 7)).flows
-    within = compile_program(balancer_of((1,) * 7, max_flows=8), installed=equal)
+    equal = compiled(balancer_of((1,) * 7)).flows
+    within = compiled(balancer_of((1,) * 7, max_flows=8), installed=equal)
     assert len(within.services[0].blocks) <= 8
 
 
 def test_flows_of_other_bits_are_no_help() -> None:
-    prefixes = compile_program(balancer_of((1, 1))).flows
+    prefixes = compiled(balancer_of((1, 1))).flows
     foreign = [flow for flow in prefixes if flow.table == 0]
-    assert compile_program(balancer_of((1, 1)), installed=foreign).flows == prefixes
+    assert compiled(balancer_of((1, 1)), installed=foreign).flows == prefixes

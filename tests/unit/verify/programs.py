@@ -5,7 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from ipaddress import ip_address
 
-from xenoovs.compile.program import Program, compile_program
+from tests.compiled import compiled
+from xenoovs.compile.program import Program
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.model.address import Family, Mac
@@ -20,7 +21,7 @@ IN_HARDWARE = ", offloaded:yes, dp:tc"
 
 def two_services() -> Program:
     """`dns` on 10.3.10.45 (UDP port 53) and `web` on 10.3.10.46 (any protocol); MACs end in 01 and 02."""
-    return compile_program(Balancer(Uplinks("ovsbr1", ("p0",), "p1", OtherTraffic.PASSTHROUGH), (_dns(), _web())))
+    return compiled(Balancer(Uplinks("ovsbr1", ("p0",), "p1", OtherTraffic.PASSTHROUGH), (_dns(), _web())))
 
 
 def _backends() -> tuple[Backend, ...]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 from ipaddress import ip_address
 
+from tests.compiled import compiled
 from xenoovs.compile.offloadable.program import ProgramOffload, Role, check_flows, check_program
 from xenoovs.compile.offloadable.row import Offload, Profile, parse_version
 from xenoovs.compile.offloadable.summary import count_by_service, describe, reasons
-from xenoovs.compile.program import compile_program
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
@@ -26,7 +26,7 @@ def _judged(*, other: OtherTraffic, profile: Profile = Profile.TC, both: bool = 
     backends = tuple(Backend(f"b{n}", Direct(Mac(0x020000000000 + n), "p1"), Fraction(1)) for n in (1, 2))
     service = Service("web", claim, backends, vip_mac=Mac(0x020000000099))
     uplinks = Uplinks("ovsbr1", ("p0",), "p1", other)
-    return check_program(compile_program(Balancer(uplinks, (service,))), profile=profile, version=(3, 1))
+    return check_program(compiled(Balancer(uplinks, (service,))), profile=profile, version=(3, 1))
 
 
 def _blocks(result: ProgramOffload) -> list[list[str]]:

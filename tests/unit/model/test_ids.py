@@ -7,9 +7,9 @@ from ipaddress import IPv4Address, IPv6Address
 import pytest
 
 from tests.unit.balancer import claim
-from xenoovs.compile import ids as ids_module
-from xenoovs.compile.ids import service_ids
+from xenoovs.model import ids as ids_module
 from xenoovs.model.address import Family
+from xenoovs.model.ids import service_ids
 from xenoovs.model.service import Claim, Protocol
 
 VIP, OTHER_VIP, VIP6 = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2"), IPv6Address("2001:db8::1")

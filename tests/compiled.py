@@ -1,0 +1,65 @@
+"""A config to a program as the engine does it, without a switch: read, decide, advance, compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from xenoovs.compile.program import Program, compile_program
+from xenoovs.compile.read import read
+from xenoovs.decision.advance import Progress, advance
+from xenoovs.decision.decide import decide, undisturbed
+from xenoovs.decision.decision import Decision
+from xenoovs.decision.desired import BackendName, DesiredState
+from xenoovs.model.balancer import Balancer
+from xenoovs.openflow.flow import Flow, ObservedFlow
+
+Ejected = Mapping[str, frozenset[str]]
+"""The names of the backends that get no clients, by the name of their service."""
+
+
+def compiled(
+    balancer: Balancer,
+    *,
+    installed: Iterable[Flow] = (),
+    ejected: Ejected | None = None,
+    ramps: Mapping[BackendName, Fraction] | None = None,
+) -> Program:
+    """Return the program near the installed flows. Neither `ejected` nor `ramps`: those that the flows show."""
+    decision, _ = _decided(balancer, observed(installed), ejected, ramps)
+    return compile_program(balancer, decision)
+
+
+def draining(
+    balancer: Balancer,
+    seen: Iterable[ObservedFlow],
+    progress: Progress,
+    *,
+    ofports: Mapping[str, int],
+    ejected: Ejected | None = None,
+    decision: Decision | None = None,
+) -> Program:
+    """Return the program for now on a switch with these flows. `decision`: what was decided already."""
+    flows = tuple(seen)
+    decided, desired = _decided(balancer, flows, ejected, None)
+    target = decision or decided
+    transition = advance(read(flows, balancer, now_s=progress.now_s), target, desired, progress)
+    return compile_program(balancer, target, transition, ofports=ofports)
+
+
+def observed(flows: Iterable[Flow], *, packets: int = 0, age_s: float = 0.0) -> tuple[ObservedFlow, ...]:
+    return tuple(ObservedFlow(flow, packets, 0, age_s) for flow in flows)
+
+
+def _decided(
+    balancer: Balancer,
+    seen: Iterable[ObservedFlow],
+    ejected: Ejected | None,
+    ramps: Mapping[BackendName, Fraction] | None,
+) -> tuple[Decision, DesiredState]:
+    before, _ = read(seen, balancer)
+    if ejected is None and ramps is None:
+        desired = undisturbed(before, DesiredState(balancer))
+    else:
+        desired = DesiredState(balancer, ejected or {}, ramps or {})
+    return decide(before, desired), desired

@@ -1,0 +1,153 @@
+"""Flows read without `compile.read`: the shares of the key space that next hops get, and how much of it moves.
+
+A second reading of what flows mean, to check the one of the product against.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations
+
+from xenoovs.compile.key import key_bits
+from xenoovs.compile.next_hop import hop_of
+from xenoovs.compile.pipeline import Stage
+from xenoovs.model.next_hop import NextHop
+from xenoovs.openflow.action import Resubmit
+from xenoovs.openflow.cookie import decode_cookie
+from xenoovs.openflow.field import Field
+from xenoovs.openflow.flow import Flow
+
+_TO_PIN = (Resubmit(Stage.PIN.table),)
+# Whatever else has a later number splits clients: overlapping rules of versions before docs/adr/0015 have 3.
+_BESIDE = frozenset(stage.value for stage in (Stage.PIN, Stage.PLANNED, Stage.NEXT, Stage.LEARNED))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The part of the key space under one mask that goes to one next hop (None: dropped, or foreign actions)."""
+
+    value: int
+    mask: int
+    hop: NextHop | None
+
+    @property
+    def size(self) -> Fraction:
+        return Fraction(1, 1 << self.mask.bit_count())
+
+
+def blocks_by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
+    """The flows that balance, by service id; all others are left out. Blocks in a drain: as they will be after it."""
+    every = tuple(flows)
+    return _by_service(flow for flow in _settled(every) if stage_number(flow) not in _BESIDE)
+
+
+def planned_by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
+    """The flows that remember the blocks of backends that are out, by service id."""
+    return _by_service(flow for flow in flows if stage_number(flow) == Stage.PLANNED.value)
+
+
+def is_pinned(flow: Flow) -> bool:
+    """Whether packets of a block go on to `pin`."""
+    return flow.actions == _TO_PIN and flow.table == Stage.BALANCE.table
+
+
+def _settled(flows: tuple[Flow, ...]) -> Iterator[Flow]:
+    """Blocks in a drain as they will be; those of which nothing is remembered go nowhere."""
+    later = {flow.match: flow.actions for flow in flows if stage_number(flow) == Stage.NEXT.value}
+    return (replace(flow, actions=later.get(flow.match, ())) if is_pinned(flow) else flow for flow in flows)
+
+
+def stage_number(flow: Flow) -> int | None:
+    """The stage in the cookie; None for a flow of others."""
+    cookie = decode_cookie(flow.cookie)
+    return None if cookie is None else cookie.stage
+
+
+def _by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
+    found = defaultdict[int, list[Flow]](list)
+    for flow in flows:
+        cookie = decode_cookie(flow.cookie)
+        if cookie is not None and cookie.service and cookie.stage >= Stage.BALANCE.value:
+            found[cookie.service].append(flow)
+    return dict(found)
+
+
+def pieces(flows: Iterable[Flow]) -> tuple[Piece, ...]:
+    """Disjoint pieces of the key space of one service; of two IP families the first stands for both."""
+    by_family = defaultdict[int, list[Flow]](list)
+    for flow in flows:
+        dl_type = flow.match.get(Field.DL_TYPE)
+        if dl_type is not None:
+            by_family[dl_type.value].append(flow)
+    first = by_family[min(by_family)] if by_family else []
+    rules = sorted(((flow.priority, *key_bits(flow), hop_of(flow.actions)) for flow in first), key=lambda r: -r[0])
+    made = tuple(Piece(value, mask, hop) for _, value, mask, hop in rules)
+    return made if _are_disjoint(made) else tuple(_resolve_overlaps(made, value=0, mask=0))
+
+
+def shares(parts: Iterable[Piece]) -> Mapping[NextHop, Fraction]:
+    """The share of the key space that each next hop gets."""
+    found = defaultdict[NextHop, Fraction](Fraction)
+    for piece in parts:
+        if piece.hop is not None:
+            found[piece.hop] += piece.size
+    return dict(found)
+
+
+def moved(before: Iterable[Piece], after: Iterable[Piece]) -> Fraction:
+    """The share of the key space that had a next hop and gets another one. Both sets are disjoint."""
+    served = [piece for piece in before if piece.hop is not None]
+    old, new = _by_mask(served), _by_mask(after)
+    stays = (_stays(mine, theirs) for mine in old.values() for theirs in new.values())
+    return sum((piece.size for piece in served), Fraction(0)) - sum(stays, Fraction(0))
+
+
+def _stays(old: list[Piece], new: list[Piece]) -> Fraction:
+    """What pieces of one mask and pieces of another have in common, with the same next hop."""
+    common = old[0].mask & new[0].mask
+    counts = Counter((piece.value & common, piece.hop) for piece in old)
+    pairs = sum(counts[piece.value & common, piece.hop] for piece in new)
+    return Fraction(pairs, 1 << (old[0].mask | new[0].mask).bit_count())
+
+
+def _are_disjoint(parts: tuple[Piece, ...]) -> bool:
+    groups = _by_mask(parts)
+    if any(len({piece.value for piece in group}) < len(group) for group in groups.values()):
+        return False
+    return all(_are_apart(one, other) for one, other in combinations(groups.values(), 2))
+
+
+def _are_apart(one: list[Piece], other: list[Piece]) -> bool:
+    common = one[0].mask & other[0].mask
+    return {piece.value & common for piece in one}.isdisjoint(piece.value & common for piece in other)
+
+
+def _by_mask(parts: Iterable[Piece]) -> dict[int, list[Piece]]:
+    found = defaultdict[int, list[Piece]](list)
+    for piece in parts:
+        found[piece.mask].append(piece)
+    return dict(found)
+
+
+def _resolve_overlaps(rules: Sequence[Piece], *, value: int, mask: int) -> Iterator[Piece]:
+    """Disjoint pieces of the space under (value, mask) for overlapping rules by falling priority.
+
+    The space is halved at the bit that most rules look at, until its first rule holds for all of it.
+    """
+    if not rules:
+        return
+    free = rules[0].mask & ~mask
+    if not free:
+        yield Piece(value, mask, rules[0].hop)
+        return
+    bit = max(_bits_of(free), key=lambda bit: sum(bool(rule.mask & bit) for rule in rules))
+    for side in (0, bit):
+        inside = [rule for rule in rules if not rule.mask & bit or rule.value & bit == side]
+        yield from _resolve_overlaps(inside, value=value | side, mask=mask | bit)
+
+
+def _bits_of(mask: int) -> list[int]:
+    return [1 << position for position in range(mask.bit_length()) if mask >> position & 1]

@@ -1,0 +1,151 @@
+"""Drains in flows and in counters: which flows they take, when a block is quiet, what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.compiled import compiled, draining, observed
+from tests.unit import balancer as small
+from xenoovs.compile.drains import Draining, Quiet, Times, drains_of, leftover, old_packets
+from xenoovs.compile.of_config import compile_onto
+from xenoovs.compile.offloadable.cost import Cost, check_cost
+from xenoovs.compile.pipeline import Stage
+from xenoovs.compile.program import Program
+from xenoovs.compile.read import drain_ports
+from xenoovs.decision.advance import Progress
+from xenoovs.model.address import Mac
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.drain import Drain, DrainMode
+from xenoovs.model.next_hop import Direct
+from xenoovs.model.service import Protocol
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.parse import parse_flow
+
+PORTS = {"p0": 1, "p1": 2}
+B0, B1 = (Direct(Mac(0x0A0000000000 + number), "p1") for number in range(2))
+PIN = Drain(DrainMode.PIN, timeout_ms=60_000, rest_ms=10_000)
+
+
+def pinning(*weights: int, drain: Drain = PIN, protocol: Protocol | None = Protocol.TCP) -> Balancer:
+    return small.balancer(replace(small.service(small.claim(protocol=protocol), *weights), drain=drain))
+
+
+def moving(before: Program, balancer: Balancer, *, age_s: float = 0.0) -> Program:
+    """The program for a switch whose flows are that old."""
+    return draining(balancer, observed(before.flows, age_s=age_s), Progress(0.0, PORTS), ofports=PORTS)
+
+
+def drain(*, drain: Drain = PIN, protocol: Protocol | None = Protocol.TCP) -> Program:
+    """All clients go to b0; b1 has had half of them, and keeps its open connections."""
+    before = compiled(pinning(1, 1, drain=drain, protocol=protocol))
+    return moving(before, pinning(1, 0, drain=drain, protocol=protocol))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "priorities"),
+    [
+        (Protocol.TCP, [199, 299]),
+        (Protocol.UDP, [99]),
+        (Protocol.SCTP, [99]),
+        (Protocol.ICMP, [99]),
+        (None, [99, 199, 299]),
+    ],
+)
+def test_flows_of_each_protocol(protocol: Protocol | None, priorities: list[int]) -> None:
+    flows = drain(protocol=protocol).flows
+    assert sorted(flow.priority for flow in flows if flow.table == Stage.PIN.table) == priorities
+
+
+def test_the_age_of_a_drain_is_that_of_its_memory() -> None:
+    on = moving(drain(), pinning(1, 0), age_s=20.0)
+    assert [move.since_s for made in on.services for move in made.moves] == [-20.0]
+
+
+def test_a_plan_finds_new_connections_where_they_are() -> None:
+    """Whoever only compares changes nothing, however old the drain is."""
+    flows = drain().flows
+    assert compile_onto(pinning(1, 0), observed(flows, age_s=30.0)).flows == flows
+
+
+def test_the_flows_of_a_drain_name_its_ports() -> None:
+    assert drain_ports(observed(drain().flows)) == {"p1": 2}
+
+
+def test_a_block_is_quiet_when_its_old_backend_gets_no_packets() -> None:
+    program = drain()
+
+    def counted(packets: int) -> list[int]:
+        return list(old_packets(program, observed(program.flows, packets=packets)).values())
+
+    assert (counted(0), counted(5)) == ([0], [5])
+    quiet = Quiet().after(old_packets(program, observed(program.flows)), now_s=100)
+    five = old_packets(program, observed(program.flows, packets=5))
+    quiet = quiet.after(five, now_s=105)
+    assert not quiet.blocks(program, now_s=114.9)
+    quiet = quiet.after(five, now_s=115)
+    (made,) = program.services
+    assert quiet.blocks(program, now_s=115) == {(made.service_id, made.moves[0].block)}
+
+
+def learned(mac: str, source: str = "198.51.100.3") -> Flow:
+    """A connection of the block that moves."""
+    (made,) = drain().services
+    match = f"tcp,reg0={made.service_id:#x},nw_src={source},nw_dst=192.0.2.1,tp_src=7,tp_dst=80"
+    cookie = f"cookie={0x786F_0106 << 32 | made.service_id:#x}"
+    return parse_flow(f"{cookie}, table=2, priority=400,{match} actions=mod_dl_dst:{mac},output:p1")
+
+
+def test_connections_opened_to_a_backend_that_the_block_has_left_are_packets_of_an_old_one() -> None:
+    program = drain()
+    to_old, to_new = learned("0a:00:00:00:00:01"), learned("0a:00:00:00:00:00", "198.51.100.5")
+    assert sum(old_packets(program, observed([to_old, to_new], packets=3)).values()) == 3
+
+
+def test_connections_to_the_new_backend_are_counted() -> None:
+    program = drain()
+    flows = [*program.flows, learned("0a:00:00:00:00:00"), learned("0a:00:00:00:00:01", "198.51.100.5")]
+    (found,) = drains_of(program, observed(flows), Times())
+    assert found.connections == 1
+
+
+def test_connections_are_left_over_when_nothing_moves() -> None:
+    of_b0, of_b1 = learned("0a:00:00:00:00:00"), learned("0a:00:00:00:00:01")
+    assert leftover(drain(), [of_b0, of_b1], {}) == ()
+    assert leftover(compiled(pinning(1, 0)), [of_b0, of_b1], {}) == (of_b0, of_b1)
+
+
+def test_connections_to_a_backend_that_is_dead_are_left_over() -> None:
+    (made,) = drain().services
+    of_b0, of_b1 = learned("0a:00:00:00:00:00"), learned("0a:00:00:00:00:01")
+    assert leftover(drain(), [of_b0, of_b1], {made.service_id: frozenset({B1})}) == (of_b1,)
+
+
+def test_what_a_drain_reports() -> None:
+    on = moving(drain(), pinning(1, 0), age_s=20.0)
+    (found,) = drains_of(on, observed(on.flows, age_s=20.0, packets=4), Times())
+    assert found == Draining("s", (("b1", "b0"),), blocks=1, left_s=40.0, connections=0, entries=2)
+
+
+@pytest.mark.parametrize(("timeout_ms", "settles_s"), [(60_000, 1.5), (1_000, 0.5)])
+def test_a_drain_reports_when_new_connections_go_on(timeout_ms: int, settles_s: float) -> None:
+    (found,) = drains_of(drain(drain=replace(PIN, timeout_ms=timeout_ms)), (), Times(now_s=0.5))
+    assert found.settles_s == settles_s
+
+
+def test_entries_that_live_longer_are_more() -> None:
+    on = moving(drain(), pinning(1, 0), age_s=20.0)
+    (found,) = drains_of(on, observed(on.flows, age_s=20.0, packets=4), Times(idle_s=300.0))
+    assert found.entries == 60
+
+
+def test_udp_takes_no_entry_for_a_connection() -> None:
+    program = drain(protocol=Protocol.UDP)
+    (found,) = drains_of(program, observed(program.flows, age_s=1.0, packets=1000), Times())
+    assert found.entries == 0
+
+
+def test_lint_reports_what_a_drain_costs() -> None:
+    assert [finding.cost for finding in check_cost(compiled(pinning(1, 1, 0)))] == [Cost.DRAIN]
+    assert check_cost(compiled(pinning(1, 1, protocol=Protocol.UDP))) == ()

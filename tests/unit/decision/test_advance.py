@@ -1,0 +1,176 @@
+"""Which blocks keep their open connections, with whom, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import pytest
+
+from tests.unit import balancer as small
+from xenoovs.decision.advance import SETTLE_S, BlockId, Progress, advance, settle_s
+from xenoovs.decision.decide import decide
+from xenoovs.decision.decision import Decision
+from xenoovs.decision.desired import DesiredState
+from xenoovs.decision.transition import Move, Phase, Transition, split
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.block_key import BlockKey
+from xenoovs.model.drain import AT_ONCE, Drain, DrainMode
+from xenoovs.model.service import Protocol
+
+PORTS = ("p0", "p1")
+PIN = Drain(DrainMode.PIN, timeout_ms=60_000, rest_ms=10_000)
+DEAD = {"s": frozenset({"b1"})}
+
+State = tuple[Decision, Transition]
+
+
+def pinning(*weights: int, drain: Drain = PIN, protocol: Protocol | None = Protocol.TCP) -> Balancer:
+    return small.balancer(replace(small.service(small.claim(protocol=protocol), *weights), drain=drain))
+
+
+def go(
+    before: State,
+    balancer: Balancer,
+    *,
+    now_s: float = 0.0,
+    ports: Collection[str] = PORTS,
+    quiet: Collection[BlockId] = (),
+    settle_s: float | None = SETTLE_S,
+    ejected: Mapping[str, frozenset[str]] | None = None,
+    dead: Mapping[str, frozenset[str]] | None = None,
+) -> State:
+    """Decide and advance. `dead`: backends that are ejected for the drain, after the decision was made."""
+    decision = decide(before[0], DesiredState(balancer, ejected or {}))
+    desired = DesiredState(balancer, dead or ejected or {})
+    return decision, advance(before, decision, desired, Progress(now_s, ports, quiet, settle_s))
+
+
+def moves(state: State) -> list[Move]:
+    return [move for _, of in state[1].services for move in of]
+
+
+def ways(state: State) -> list[tuple[str, str]]:
+    """Old and new owner of each moving block."""
+    return [
+        (move.old, owner)
+        for service_id, service in state[0].services
+        for _, owner, move in split(service.active, state[1].moves(service_id))
+        if move is not None
+    ]
+
+
+def opens(state: State) -> list[str]:
+    """Who gets the new connections of each moving block."""
+    pairs = zip(moves(state), ways(state), strict=True)
+    return [old if move.phase is Phase.SETTLING else new for move, (old, new) in pairs]
+
+
+@pytest.fixture
+def halves() -> State:
+    """Two backends, each with half of the clients."""
+    return go((Decision(), Transition()), pinning(1, 1, 0))
+
+
+@pytest.fixture
+def drained(halves: State) -> State:
+    """All clients go to b0; b1 keeps its open connections."""
+    return go(halves, pinning(1, 0, 0))
+
+
+def test_a_service_without_a_past_has_nothing_to_drain(halves: State) -> None:
+    assert ways(halves) == []
+
+
+def test_clients_that_leave_a_backend_keep_their_connections(drained: State) -> None:
+    assert ways(drained) == [("b1", "b0")]
+
+
+def test_mode_none_moves_at_once(halves: State) -> None:
+    assert ways(go(halves, pinning(1, 0, 0, drain=AT_ONCE))) == []
+
+
+def test_a_backend_that_is_ejected_keeps_no_connection(halves: State) -> None:
+    assert ways(go(halves, pinning(1, 1, 0), ejected=DEAD)) == []
+
+
+def test_a_backend_that_dies_in_its_drain_keeps_no_connection(halves: State, drained: State) -> None:
+    assert ways(go(halves, pinning(1, 0, 0), dead=DEAD)) == []
+    assert ways(go(drained, pinning(1, 0, 0), dead=DEAD)) == []
+
+
+def test_no_connection_is_left_at_a_port_that_is_gone(halves: State) -> None:
+    assert ways(go(halves, pinning(1, 0, 0), ports=("p0",))) == []
+
+
+@pytest.mark.parametrize(("now_s", "count"), [(59.9, 1), (60.0, 0)])
+def test_the_timeout(drained: State, now_s: float, count: int) -> None:
+    assert len(moves(go(drained, pinning(1, 0, 0), now_s=now_s))) == count
+
+
+def test_a_drain_under_way_began_when_it_began(drained: State) -> None:
+    (move,) = moves(go(drained, pinning(1, 0, 0), now_s=30.0))
+    assert move.since_s == 0.0
+
+
+def test_a_quiet_block_has_moved(drained: State) -> None:
+    ((service_id, (move,)),) = drained[1].services
+    assert ways(go(drained, pinning(1, 0, 0), quiet={(service_id, move.block)})) == []
+
+
+def test_a_second_change_keeps_the_first_backend(drained: State) -> None:
+    assert ways(go(drained, pinning(0, 0, 1))) == [("b0", "b2"), ("b1", "b2")]
+
+
+def test_a_second_change_begins_another_drain(drained: State) -> None:
+    assert {move.since_s for move in moves(go(drained, pinning(0, 0, 1), now_s=30.0))} == {30.0}
+
+
+def test_a_second_change_after_the_time_is_over_keeps_the_second_backend(drained: State) -> None:
+    assert ways(go(drained, pinning(0, 0, 1), now_s=60.0)) == [("b0", "b2"), ("b0", "b2")]
+
+
+def test_when_the_first_backend_dies_the_second_change_keeps_the_second(drained: State) -> None:
+    assert ways(go(drained, pinning(0, 0, 1), ejected=DEAD)) == [("b0", "b2"), ("b0", "b2")]
+
+
+def test_clients_that_come_back_in_their_drain_need_not_settle(drained: State) -> None:
+    """Their connections that were opened elsewhere meanwhile stay there: the block is not plain yet."""
+    back = go(drained, pinning(1, 1, 0), now_s=5.0)
+    assert ways(back) == [("b1", "b1")]
+    assert [move.phase for move in moves(back)] == [Phase.OPEN]
+
+
+@pytest.mark.parametrize(("now_s", "gets_new"), [(SETTLE_S - 0.1, "b1"), (SETTLE_S, "b0")])
+def test_new_connections_stay_until_a_block_has_settled(drained: State, now_s: float, gets_new: str) -> None:
+    assert opens(go(drained, pinning(1, 0, 0), now_s=now_s)) == [gets_new]
+
+
+def test_a_block_that_has_settled_does_not_settle_again(drained: State) -> None:
+    """Also when it goes on to a third backend, or the time of the clock goes back."""
+    on = go(drained, pinning(1, 0, 0), now_s=SETTLE_S)
+    assert opens(go(on, pinning(1, 0, 0), now_s=0.0)) == ["b0"]
+    third = go(on, pinning(0, 0, 1))
+    assert ways(third) == [("b0", "b2"), ("b1", "b2")]
+    assert opens(third) == ["b0", "b2"]
+
+
+def test_a_drain_that_is_not_to_go_on_stays_where_it_is(drained: State) -> None:
+    assert go(drained, pinning(1, 0, 0), settle_s=None, now_s=30.0) == drained
+
+
+def test_udp_has_nothing_to_settle() -> None:
+    before = go((Decision(), Transition()), pinning(1, 1, protocol=Protocol.UDP))
+    after = go(before, pinning(1, 0, protocol=Protocol.UDP))
+    assert [move.phase for move in moves(after)] == [Phase.OPEN]
+
+
+@pytest.mark.parametrize(("max_revalidator_ms", "seconds"), [(None, 2.0), (100, 2.0), (500, 2.0), (1500, 6.0)])
+def test_blocks_settle_as_long_as_megaflows_may_be_out_of_date(max_revalidator_ms: int | None, seconds: float) -> None:
+    assert settle_s(max_revalidator_ms) == seconds
+
+
+def test_blocks_of_other_bits_move_at_once(halves: State) -> None:
+    (service,) = pinning(1, 0, 0).services
+    other = replace(service, key=BlockKey(positions=(7, 6, 5, 4, 3, 2, 1, 0)))
+    assert ways(go(halves, small.balancer(other))) == []
