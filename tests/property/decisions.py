@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
+from tests.strategies import EGRESS, INGRESS
 from xenoovs.decision.blocks import Blocks
 from xenoovs.decision.decision import Decision, ServiceDecision
 from xenoovs.decision.transition import Move, Phase, Transition
@@ -15,6 +16,7 @@ from xenoovs.model.service import Protocol, Service
 from xenoovs.partition.block import Block
 
 NOW_S = 1000.0
+OFPORTS = {port: number for number, port in enumerate(sorted({*EGRESS, *INGRESS}), start=1)}
 STRANGER = "0e:00:00:00:00:01@p1"
 """An owner that no backend is: the text of a next hop."""
 

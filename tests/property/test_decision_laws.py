@@ -9,8 +9,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.property.decisions import NOW_S, decided
-from tests.strategies import EGRESS, INGRESS, balancers, claimed_packets, edits
+from tests.property.decisions import NOW_S, OFPORTS, decided
+from tests.strategies import balancers, claimed_packets, edits
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Program, compile_program
 from xenoovs.compile.read import read, stage_number
@@ -25,8 +25,6 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.simulate.table import tables_of
-
-OFPORTS = {port: number for number, port in enumerate(sorted({*EGRESS, *INGRESS}), start=1)}
 
 
 def observed(program: Program) -> list[ObservedFlow]:

@@ -1,0 +1,199 @@
+"""What flows say: whole tables, damaged ones, and flows that are no blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from ipaddress import IPv4Address, IPv6Address
+
+import pytest
+
+from tests.compiled import compiled, draining, observed
+from tests.unit import balancer as small
+from xenoovs.compile.pipeline import Stage
+from xenoovs.compile.program import Program
+from xenoovs.compile.read import learns, read, stage_number
+from xenoovs.decision.advance import Progress
+from xenoovs.decision.blocks import Blocks
+from xenoovs.decision.decision import Decision, ServiceDecision
+from xenoovs.decision.transition import Move, Phase, Transition
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.block_key import BlockKey
+from xenoovs.model.drain import Drain, DrainMode
+from xenoovs.model.service import Service
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.render import render_flow
+from xenoovs.partition.block import Block
+
+B1, B2 = "00:00:00:00:00:01@p1", "00:00:00:00:00:02@p1"
+"""Backends of a service that no config describes."""
+
+ALL, EVEN_HALF, ODD_HALF = Block(0, 0), Block(0, 1), Block(1, 1)
+
+
+def block(source: str, mac: int, *, priority: int = 999, family: str = "ip", stage: int = 1) -> Flow:
+    field = "nw_src" if family == "ip" else "ipv6_src"
+    conditions = f"priority={priority},{family},reg0=0x1" + (f",{field}={source}" if source else "")
+    actions = f"mod_dl_dst:00:00:00:00:00:0{mac},output:p1" if mac else "drop"
+    return parse_flow(f"cookie={0x786F_0100_0000_0001 | stage << 32:#x}, table={stage}, {conditions} actions={actions}")
+
+
+EVEN, ODD = block("0.0.0.0/0.0.0.1", 1), block("0.0.0.1/0.0.0.1", 2)
+
+
+def said(*flows: Flow) -> ServiceDecision:
+    """What flows of a service say that no config describes."""
+    decision, _ = read(observed(flows), small.balancer())
+    ((service_id, found),) = decision.services
+    assert service_id == 1
+    return found
+
+
+def test_halves() -> None:
+    halves = Blocks.of([(EVEN_HALF, B1), (ODD_HALF, B2)])
+    assert said(EVEN, ODD) == ServiceDecision(BlockKey(positions=(0,)), halves, halves)
+
+
+def test_the_longest_match_wins() -> None:
+    nested = said(block("", 1, priority=1000), block("0.0.0.1/0.0.0.3", 2, priority=1002))
+    assert nested.active.shares() == {B1: Fraction(3, 4), B2: Fraction(1, 4)}
+
+
+def test_overlaps_that_leave_room_are_seen_as_well() -> None:
+    """A half and a quarter inside it sum to less than everything."""
+    nested = block("0.0.0.1/0.0.0.1", 1, priority=1001), block("0.0.0.1/0.0.0.3", 2, priority=1002)
+    assert said(*nested).active.shares() == {B1: Fraction(1, 4), B2: Fraction(1, 4)}
+
+
+def test_of_overlapping_blocks_the_higher_priority_wins_whatever_its_length() -> None:
+    assert said(block("", 1, priority=1002), block("0.0.0.1/0.0.0.1", 2, priority=999)).active == Blocks.of([(ALL, B1)])
+
+
+def test_a_rule_that_drops_hides_what_lies_under_it() -> None:
+    nested = said(block("", 1, priority=999), block("0.0.0.1/0.0.0.1", 0, priority=1000))
+    assert nested.active == Blocks.of([(EVEN_HALF, B1)])
+
+
+def test_a_rule_of_more_bits_than_a_block_has_is_passed_over() -> None:
+    one = block("2001:db8::1/128", 2, priority=1128, family="ipv6")
+    assert said(block("", 1, priority=1000, family="ipv6"), one).active == Blocks.of([(ALL, B1)])
+
+
+def test_of_two_ip_versions_one_stands_for_both() -> None:
+    both = EVEN, ODD, block("::/::1", 2, family="ipv6"), block("::1/::1", 1, family="ipv6")
+    assert said(*both) == said(EVEN, ODD)
+
+
+def test_blocks_are_found_by_the_cookie() -> None:
+    classify = parse_flow("cookie=0x786f010000000001, priority=9,ip actions=resubmit(,1)")
+    foreign = parse_flow("cookie=0x1, table=1, priority=1009,ip actions=drop")
+    assert said(classify, EVEN, foreign, ODD) == said(EVEN, ODD)
+
+
+def test_flows_that_find_packets_are_no_decision() -> None:
+    classify = parse_flow("cookie=0x786f010000000001, priority=9,ip actions=resubmit(,1)")
+    assert read(observed([classify]), small.balancer()) == (Decision(), Transition())
+
+
+def test_a_deleted_flow_leaves_clients_without_an_owner() -> None:
+    assert said(EVEN).active == said(EVEN).home == Blocks.of([(EVEN_HALF, B1)])
+
+
+def test_the_memory_of_a_block_goes_before_who_serves_it() -> None:
+    found = said(block("", 1, priority=1000), block("0.0.0.1/0.0.0.1", 2, stage=Stage.PLANNED.value))
+    assert found.active == Blocks.of([(ALL, B1)])
+    assert found.home == Blocks.of([(EVEN_HALF, B1), (ODD_HALF, B2)])
+    assert found.ejected == {B2}
+
+
+def test_a_service_that_nobody_serves_is_known_by_its_memory() -> None:
+    found = said(block("", 1, stage=Stage.PLANNED.value))
+    assert (found.home, found.active) == (Blocks.of([(ALL, B1)]), Blocks())
+
+
+TWO = small.service(small.claim(IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")), 1, 1)
+TWO_HALVES = Blocks.of([(EVEN_HALF, "b0"), (ODD_HALF, "b1")])
+
+
+def of_config(flows: list[Flow] | tuple[Flow, ...], service: Service = TWO) -> ServiceDecision | None:
+    made = small.balancer(service)
+    (service_id,) = (each.service_id for each in compiled(made).services)
+    return read(observed(flows), made)[0].service(service_id)
+
+
+def test_owners_are_backends_of_the_config() -> None:
+    assert of_config(compiled(small.balancer(TWO)).flows) == ServiceDecision(TWO.key, TWO_HALVES, TWO_HALVES)
+
+
+def test_a_next_hop_that_no_backend_has_is_its_own_name() -> None:
+    found = of_config(compiled(small.balancer(TWO)).flows, replace(TWO, backends=TWO.backends[:1]))
+    assert found is not None
+    assert found.active == TWO_HALVES.renamed({"b1": "0a:00:00:00:00:01@p1"})
+
+
+def test_the_blocks_of_one_family_are_enough() -> None:
+    """Flows of IPv6 that others delete are put back where IPv4 has them; no client of either moves."""
+    flows = compiled(small.balancer(TWO)).flows
+    left = [flow for flow in flows if "ipv6" not in render_flow(flow)]
+    assert [flow.table for flow in left].count(1) == len(TWO_HALVES.rows)
+    assert of_config(left) == of_config(flows)
+
+
+def test_blocks_of_bits_that_the_config_does_not_use_are_passed_over() -> None:
+    other = compiled(small.balancer(replace(TWO, key=BlockKey(positions=(7,))))).flows
+    assert of_config(other) is None
+
+
+DRAINED = replace(small.service(small.claim(), 1, 1), drain=Drain(DrainMode.PIN))
+
+
+def of_drain() -> tuple[Balancer, Program]:
+    """All clients go to b0; b1 has had the odd half, and keeps its open connections."""
+    before = compiled(small.balancer(DRAINED))
+    after = small.balancer(replace(DRAINED, backends=small.backends(1, 0)))
+    ports = {"p0": 1, "p1": 2}
+    return after, draining(after, observed(before.flows), Progress(0.0, ports), ofports=ports)
+
+
+def without(program: Program, *stages: Stage, learning: bool = False) -> list[Flow]:
+    numbers = {stage.value for stage in stages}
+    return [flow for flow in program.flows if stage_number(flow) not in numbers and not (learning and learns(flow))]
+
+
+def moves_of(flows: list[Flow] | tuple[Flow, ...]) -> list[Move]:
+    balancer, _ = of_drain()
+    _, transition = read(observed(flows, age_s=20.0), balancer, now_s=100.0)
+    return [move for _, moves in transition.services for move in moves]
+
+
+def test_a_move_is_as_old_as_its_memory() -> None:
+    assert moves_of(of_drain()[1].flows) == [Move(ODD_HALF, "b1", 80.0, Phase.SETTLING)]
+
+
+def test_blocks_on_their_way_belong_to_whoever_gets_them() -> None:
+    balancer, program = of_drain()
+    ((_, found),) = read(observed(program.flows), balancer)[0].services
+    assert found.active == found.home == Blocks.of([(ALL, "b0")])
+
+
+def test_without_its_memory_a_block_has_no_owner() -> None:
+    balancer, program = of_drain()
+    flows = without(program, Stage.NEXT)
+    ((_, found),) = read(observed(flows), balancer)[0].services
+    assert found.active == Blocks.of([(EVEN_HALF, "b0")])
+    assert moves_of(flows) == []
+
+
+def test_without_the_flows_of_open_connections_nobody_keeps_them() -> None:
+    assert moves_of(without(of_drain()[1], Stage.PIN)) == []
+
+
+def test_without_the_flow_of_new_connections_a_block_settles_once_more() -> None:
+    assert moves_of(without(of_drain()[1], learning=True)) == [Move(ODD_HALF, "b1", 80.0, Phase.SETTLING)]
+
+
+@pytest.mark.parametrize("cookie", ["0x786f010600000001", "0x786f010700000001", "0x786f010100000000"])
+def test_stages_that_are_no_blocks_and_flows_of_no_service(cookie: str) -> None:
+    flow = parse_flow(f"cookie={cookie}, table=2, priority=400,ip actions=mod_dl_dst:00:00:00:00:00:01,output:p1")
+    assert read(observed([flow]), small.balancer()) == (Decision(), Transition())
