@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from xenoovs.compile.matching import family_is
 from xenoovs.model.address import Family
 from xenoovs.model.block_key import BlockKey, KeyField
+from xenoovs.model.service import Service
 from xenoovs.openflow.field import ETH_IPV6, Field
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.match import Masked
@@ -58,6 +60,11 @@ def infer_key(masks: Iterable[int]) -> BlockKey:
     )
     first = _COLUMNS[field].first
     return BlockKey(field, tuple(bit - first for bit in positions))
+
+
+def block_conditions(service: Service, family: Family, rule: BlockRule) -> tuple[Masked, ...]:
+    """Return what the flows of a block match besides the id of the service."""
+    return family_is(family), key_match(service.key.field, family, rule.value, rule.mask)
 
 
 def key_field(key: KeyField, family: Family) -> Field:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from xenoovs.compile.key import BlockRule, key_match
-from xenoovs.compile.matching import family_is
+from xenoovs.compile.key import BlockRule, block_conditions
 from xenoovs.compile.pipeline import SERVICE_ID, Stage, block_priority, cookie_of
 from xenoovs.model.service import Service
 from xenoovs.openflow.action import Action
@@ -19,10 +18,9 @@ def block_flows(
     service: Service, rules: Iterable[BlockActions], *, service_id: int, stage: Stage = Stage.BALANCE
 ) -> Iterator[Flow]:
     """Yield one flow for each IP family of the service and each rule, in this order. `stage`: of whose table."""
-    cookie, table, field = cookie_of(stage, service_id), stage.table, service.key.field
+    cookie, table = cookie_of(stage, service_id), stage.table
     given, mine = tuple(rules), exact(SERVICE_ID, service_id)
     for family in service.claim.served_families:
-        of_family = family_is(family)
         for rule, actions in given:
-            match = match_of((mine, of_family, key_match(field, family, rule.value, rule.mask)))
+            match = match_of((mine, *block_conditions(service, family, rule)))
             yield Flow(FlowKey(table, block_priority(rule.depth), match), cookie, actions)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xenoovs.compile.key import BlockRule, key_match
+from xenoovs.compile.key import BlockRule, block_conditions
 from xenoovs.compile.matching import family_is
 from xenoovs.compile.next_hop import deliver, rewrites
 from xenoovs.compile.pipeline import (
@@ -65,12 +65,13 @@ class Pin:
 def pin_flows(service: Service, pin: Pin, *, service_id: int) -> Iterator[Flow]:
     """The flows of one block in `pin`, and the memory of where it moves, for each IP family."""
     for family in service.claim.served_families:
-        clients = key_match(service.key.field, family, pin.rule.value, pin.rule.mask)
-        block = (exact(SERVICE_ID, service_id), family_is(family), clients)
+        block = (exact(SERVICE_ID, service_id), *block_conditions(service, family, pin.rule))
         key = FlowKey(Stage.NEXT.table, block_priority(pin.rule.depth), match_of(block))
         yield Flow(key, cookie_of(Stage.NEXT, service_id), deliver(pin.new, service.source_mac))
         for kind, conditions, actions in _kinds(service, pin, family, service_id):
-            key = FlowKey(Stage.PIN.table, pin_priority(kind, pin.rule.depth), match_of((*block, *conditions)))
+            # A key may ask for the protocol too.
+            match = match_of(dict.fromkeys((*block, *conditions)))
+            key = FlowKey(Stage.PIN.table, pin_priority(kind, pin.rule.depth), match)
             yield Flow(key, cookie_of(Stage.PIN, service_id), actions)
 
 
