@@ -25,7 +25,7 @@ def families_of(service: ServiceConfig) -> frozenset[Family]:
             return frozenset({Family.IPV4})
         case MatchField.IPV6_SOURCE:
             return frozenset({Family.IPV6})
-        case MatchField.SOURCE_ADDRESS:
+        case _:
             return frozenset(map(family_of, service.vip)) or frozenset({Family.IPV4})
 
 
@@ -70,9 +70,10 @@ def _backend(backend: BackendConfig, default_egress: str) -> Backend:
 
 def key_of(match: MatchConfig) -> BlockKey:
     """The bits that split the clients."""
+    field = match.field.key
     if isinstance(match.bits, tuple):
-        return BlockKey(positions=match.bits)
-    return BlockKey(width=match.bits if isinstance(match.bits, int) else None)
+        return BlockKey(field, positions=match.bits)
+    return BlockKey(field, width=match.bits if isinstance(match.bits, int) else None)
 
 
 def _source_mac(service: ServiceConfig) -> Mac | None:

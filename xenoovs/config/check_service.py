@@ -13,7 +13,8 @@ from xenoovs.config.remark import Remark
 from xenoovs.config.salvage import NOTHING_LOST, Lost
 from xenoovs.config.schema import ServiceConfig
 from xenoovs.config.tree import Path
-from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.address import IPAddress, Mac, family_of
+from xenoovs.model.block_key import KeyField
 from xenoovs.model.service import Protocol
 
 _Check = Callable[[ServiceConfig, Path], Iterator[Remark]]
@@ -69,23 +70,19 @@ def _check_ports(service: ServiceConfig, path: Path) -> Iterator[Remark]:
 def _check_bits(service: ServiceConfig, path: Path) -> Iterator[Remark]:
     if not isinstance(service.match.bits, tuple):
         return
-    family = min(families_of(service), key=lambda family: family.bits)
+    key = service.match.field.key
+    family = min(families_of(service), key=key.width)
+    highest = min(key.width(family) - 1, HIGHEST_BIT)
+    what = f"an {family_label(family)} address" if key is KeyField.SOURCE_ADDRESS else f"the {key.label}"
     for index, position in enumerate(service.match.bits):
-        if position >= family.bits:
-            yield Remark(
-                (*path, "match", "bits", index),
-                f"bit {position} is outside an {family_label(family)} address; write 0 to {_highest_bit(family)}",
-            )
-        elif position > _highest_bit(family):
+        if position >= key.width(family):
+            yield Remark((*path, "match", "bits", index), f"bit {position} is outside {what}; write 0 to {highest}")
+        elif position > highest:
             yield Remark(
                 (*path, "match", "bits", index),
                 f"bit {position} is one of the first 16 of an IPv6 address, which ovs-ofctl cannot match under a mask; "
-                f"write 0 to {_highest_bit(family)}",
+                f"write 0 to {highest}",
             )
-
-
-def _highest_bit(family: Family) -> int:
-    return min(family.bits - 1, HIGHEST_BIT)
 
 
 def _check_vip_mac(service: ServiceConfig, path: Path) -> Iterator[Remark]:

@@ -24,13 +24,12 @@ def check_shares(service: ServiceConfig, path: Path, *, lost: Lost) -> Iterator[
     if not weights or lost.has(("backends", None, "weight"), ("match", "bits")):
         return
     width = key_of(service.match).max_width
-    classes = counted(1 << width, "class", "classes")
+    classes, label = counted(1 << width, "class", "classes"), service.match.field.key.label
     if len(weights) > 1 << width:
         yield Remark(
             (*path, "match", "bits"),
-            f"{_bits(width)} of the address {worded(width, 'makes', 'make')} {classes} of clients for {len(weights)} "
-            "backends with a "
-            f"weight; use at least {_bits((len(weights) - 1).bit_length())}",
+            f"{_bits(width)} of the {label} {worded(width, 'makes', 'make')} {classes} of clients for {len(weights)} "
+            f"backends with a weight; use at least {_bits((len(weights) - 1).bit_length())}",
         )
     elif lost.has(("tolerance",), ("max_flows",)):
         return
@@ -41,7 +40,7 @@ def check_shares(service: ServiceConfig, path: Path, *, lost: Lost) -> Iterator[
 def _out_of_reach(service: ServiceConfig, weights: list[Fraction], width: int) -> str:
     least = least_tolerance(weights, width)
     smallest = min((backend for backend in service.backends if backend.weight), key=lambda backend: backend.weight)
-    problem = f"{_percent(service.tolerance)} cannot be met with {_bits(width)} of the address"
+    problem = f"{_percent(service.tolerance)} cannot be met with {_bits(width)} of the {service.match.field.key.label}"
     remedies = [f"raise the smallest weight (backend {smallest.name}) or set it to 0"]
     if width < MAX_KEY_BITS:
         remedies.append("use more bits")

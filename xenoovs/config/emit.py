@@ -11,7 +11,7 @@ from xenoovs.config.scalar import parse_plain_scalar
 from xenoovs.model.address import Family
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.block_key import BlockKey
+from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.model.drain import Drain
 from xenoovs.model.health import Health
 from xenoovs.model.service import Claim, Service
@@ -50,7 +50,7 @@ def _service(service: Service) -> Iterator[str]:
     yield from _claim(service.claim)
     if service.vip_mac is not None:
         yield f"vip_mac: {service.vip_mac}"
-    yield f"match: {{field: {_field(service.claim)}, bits: {_bits(service.key)}}}"
+    yield f"match: {{field: {_field(service)}, bits: {_bits(service.key)}}}"
     yield f"tolerance: {_decimal(service.tolerance * 100)}%"
     if service.max_flows is not None:
         yield f"max_flows: {service.max_flows}"
@@ -122,15 +122,14 @@ def _backend(backend: Backend) -> str:
     )
 
 
-def _field(claim: Claim) -> str:
-    match tuple(claim.families):
-        case (Family.IPV4,):
-            return "ipv4_source"
-        case (Family.IPV6,):
-            return "ipv6_source"
-    if not claim.vips:
-        raise ValueError("no config can say: every packet of both families; make two services")
-    return "source_address"
+def _field(service: Service) -> str:
+    families, field = service.claim.families, service.key.field
+    if field is KeyField.SOURCE_ADDRESS and len(families) == 1:
+        return "ipv4_source" if Family.IPV4 in families else "ipv6_source"
+    if not service.claim.vips and families != {Family.IPV4}:
+        told = " and ".join(sorted(family.name for family in families))
+        raise ValueError(f"no config can say: every packet of {told} by its {field.label}; make two services")
+    return field.value
 
 
 def _bits(key: BlockKey) -> str:

@@ -15,7 +15,7 @@ from typing import TypeGuard, TypeVar
 from xenoovs.config.scalar import parse_plain_scalar
 from xenoovs.config.tree import Number, show
 from xenoovs.model.address import IPAddress, Mac, parse_mac
-from xenoovs.model.block_key import MAX_KEY_BITS
+from xenoovs.model.block_key import MAX_KEY_BITS, KeyField
 from xenoovs.model.service import PortRange
 
 MAX_WEIGHT = 10**9
@@ -43,11 +43,16 @@ E = TypeVar("E", bound=Enum)
 
 
 class MatchField(Enum):
-    """What of a packet splits clients. SOURCE_ADDRESS: of whatever family the VIPs have."""
+    """What of a packet splits clients: a key, or the source address of one IP version."""
 
     SOURCE_ADDRESS = "source_address"
     IPV4_SOURCE = "ipv4_source"
     IPV6_SOURCE = "ipv6_source"
+
+    @property
+    def key(self) -> KeyField:
+        of_one_version = self in (MatchField.IPV4_SOURCE, MatchField.IPV6_SOURCE)
+        return KeyField.SOURCE_ADDRESS if of_one_version else KeyField(self.value)
 
 
 def choice(value: object, kinds: type[E]) -> E:

@@ -22,7 +22,7 @@ class _Strict(BaseModel):
 
 
 class _Key(_Strict):
-    field: Literal["source_address", "source_port"]
+    field: Annotated[KeyField, Field(strict=False)]
     positions: list[Annotated[int, Field(ge=0, lt=128)]] | None = None
     width: Annotated[int, Field(ge=0, le=MAX_WIDTH)] | None = None
 
@@ -58,7 +58,7 @@ def decision_document(decision: Decision, names: Mapping[int, str] | None = None
         names: Of services by id, for people; a name is no part of the value.
     """
     services = [_of_service(i, service, (names or {}).get(i)) for i, service in decision.services]
-    return _Document(version=decision.version, services=services).model_dump(exclude_none=True)
+    return _Document(version=decision.version, services=services).model_dump(mode="json", exclude_none=True)
 
 
 def parse_decision(document: object) -> Decision:
@@ -87,7 +87,7 @@ def parse_decision(document: object) -> Decision:
 def _of_service(service_id: int, service: ServiceDecision, name: str | None) -> _Service:
     positions = service.key.positions
     key = _Key(
-        field=service.key.field.value,
+        field=service.key.field,
         positions=None if positions is None else list(positions),
         width=service.key.width,
     )
@@ -104,7 +104,7 @@ def _of_blocks(blocks: Blocks) -> _Rows:
 
 def _to_service(service: _Service) -> ServiceDecision:
     positions = service.key.positions
-    key = BlockKey(KeyField(service.key.field), None if positions is None else tuple(positions), service.key.width)
+    key = BlockKey(service.key.field, None if positions is None else tuple(positions), service.key.width)
     home = _to_blocks(service.home)
     active = home if service.active is None else _to_blocks(service.active)
     if max(home.depth, active.depth) > key.max_width:

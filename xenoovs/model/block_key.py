@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from xenoovs.model.address import Family
+
 MAX_KEY_BITS = 16
 """The deepest blocks that there are: 65,536 of them."""
 
@@ -13,6 +15,15 @@ class KeyField(Enum):
     """The part of a packet that holds the bits."""
 
     SOURCE_ADDRESS = "source_address"
+
+    @property
+    def label(self) -> str:
+        """What a message calls it."""
+        return "address"
+
+    def width(self, family: Family) -> int:
+        """Return how many bits it has."""
+        return family.bits
 
 
 @dataclass(frozen=True, slots=True)
