@@ -49,7 +49,7 @@ def _example(entry: dict[str, Any]) -> Example:
         source=source,
         destination=destination,
         protocol=Protocol(entry["protocol"]).number(family_of(source)),
-        sport=entry.get("type", 40000),
+        sport=entry.get("type", entry.get("sport", 40000)),
         dport=entry.get("port", 0),
     )
     return Example(packet, entry.get("backend"), entry.get("other"))

@@ -12,27 +12,31 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from xenoovs.compile.matching import family_is
+from xenoovs.errors import CompileError
 from xenoovs.model.address import Family
 from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.model.service import Service
-from xenoovs.openflow.field import ETH_IPV6, Field
+from xenoovs.openflow.field import ETH_IPV6, Field, Format
 from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.match import Masked
+from xenoovs.openflow.match import Masked, exact
 from xenoovs.openflow.value import render_value
 from xenoovs.partition.bits import spread, unspread
 from xenoovs.partition.block import Block
 
 
 class _Column(NamedTuple):
-    """`first`: the key bit of the field's lowest bit. `fields`: the OpenFlow field, by IP version."""
+    """`bits`: the key bits of the field, its lowest bit first. `fields`: the OpenFlow field, by IP version."""
 
-    first: int
+    bits: range
     fields: Mapping[Family, Field]
 
 
 _COLUMNS = {
-    KeyField.SOURCE_ADDRESS: _Column(0, {Family.IPV4: Field.NW_SRC, Family.IPV6: Field.IPV6_SRC}),
+    KeyField.SOURCE_ADDRESS: _Column(range(128), {Family.IPV4: Field.NW_SRC, Family.IPV6: Field.IPV6_SRC}),
+    KeyField.SOURCE_PORT: _Column(range(128, 144), {Family.IPV4: Field.TP_SRC, Family.IPV6: Field.TP_SRC}),
 }
+
+_FIRST_BITS = {field: column.bits.start for column in _COLUMNS.values() for field in column.fields.values()}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,17 +58,25 @@ def infer_key(masks: Iterable[int]) -> BlockKey:
     positions = dict[int, None]()
     for mask in sorted(set(masks), key=lambda mask: (mask.bit_count(), mask)):
         positions |= dict.fromkeys(bit for bit in range(mask.bit_length()) if mask >> bit & 1)
-    field = max(
-        (field for field, column in _COLUMNS.items() if all(bit >= column.first for bit in positions)),
-        key=lambda field: _COLUMNS[field].first,
-    )
-    first = _COLUMNS[field].first
-    return BlockKey(field, tuple(bit - first for bit in positions))
+    found = (field for field, column in _COLUMNS.items() if any(bit in column.bits for bit in positions))
+    field = next(found, KeyField.SOURCE_ADDRESS)
+    bits = _COLUMNS[field].bits
+    return BlockKey(field, tuple(bit - bits.start for bit in positions if bit in bits))
 
 
 def block_conditions(service: Service, family: Family, rule: BlockRule) -> tuple[Masked, ...]:
-    """Return what the flows of a block match besides the id of the service."""
-    return family_is(family), key_match(service.key.field, family, rule.value, rule.mask)
+    """Return what the flows of a block match besides the id of the service.
+
+    Raises:
+        CompileError: The key is a part of packets that those of the service need not have.
+    """
+    key, protocol = service.key.field, service.claim.protocol
+    bits = key_match(key, family, rule.value, rule.mask)
+    if not key.needs_ports:
+        return family_is(family), bits
+    if protocol is None or not protocol.has_ports:
+        raise CompileError(service=service.name, reason=f"a {key.label} needs a protocol with ports; name one")
+    return family_is(family), exact(Field.NW_PROTO, protocol.number(family)), bits
 
 
 def key_field(key: KeyField, family: Family) -> Field:
@@ -74,8 +86,8 @@ def key_field(key: KeyField, family: Family) -> Field:
 
 def key_match(key: KeyField, family: Family, value: int, mask: int) -> Masked:
     """Return the condition that a block's flow has for these key bits."""
-    first, fields = _COLUMNS[key]
-    return Masked(fields[family], value >> first, mask >> first)
+    bits, fields = _COLUMNS[key]
+    return Masked(fields[family], value >> bits.start, mask >> bits.start)
 
 
 def key_of(flow: Flow, key: KeyField) -> Masked:
@@ -88,17 +100,16 @@ def key_of(flow: Flow, key: KeyField) -> Masked:
 def key_bits(flow: Flow) -> tuple[int, int]:
     """Return the value and the mask of the key bits that a flow matches."""
     value = mask = 0
-    for first, fields in _COLUMNS.values():
-        for field in fields.values():
-            if (found := flow.match.get(field)) is not None:
-                value, mask = value | found.value << first, mask | found.mask << first
+    for found in flow.match.masked:
+        if (first := _FIRST_BITS.get(found.field)) is not None:
+            value, mask = value | found.value << first, mask | found.mask << first
     return value, mask
 
 
 def bits_of(block: Block, key: BlockKey) -> tuple[int, int]:
     """Return the value and the mask of a block in key bits."""
     value, mask = spread(block, key.positions)
-    first = _COLUMNS[key.field].first
+    first = _COLUMNS[key.field].bits.start
     return value << first, mask << first
 
 
@@ -108,9 +119,8 @@ def block_of(value: int, mask: int, key: BlockKey) -> Block:
     Raises:
         ValueError: They are not a block of this key.
     """
-    first = _COLUMNS[key.field].first
-    own = (1 << first) - 1
-    if mask & own:
+    first = _COLUMNS[key.field].bits.start
+    if mask & (1 << first) - 1:
         raise ValueError(f"{value:#x}/{mask:#x} is not a block of {key.field.value}")
     return unspread(value >> first, mask >> first, key.positions)
 
@@ -119,4 +129,6 @@ def render_key(key: KeyField, family: Family, value: int, mask: int) -> str:
     """Return a block as ovs-ofctl takes it, with the mask written out."""
     condition = key_match(key, family, value, mask)
     field = condition.field
-    return f"{field.ovs_name}={render_value(field, condition.value)}/{render_value(field, condition.mask)}"
+    parts = (condition.value, condition.mask)
+    texts = (hex(part) if field.form is Format.L4_PORT else render_value(field, part) for part in parts)
+    return f"{field.ovs_name}={'/'.join(texts)}"

@@ -30,6 +30,7 @@ def check_service(
     checks: tuple[tuple[_Check, tuple[str, ...]], ...] = (
         (_check_vips, ("vip", "match")),
         (_check_ports, ("ports", "protocol")),
+        (_check_key, ("match", "protocol")),
         (_check_bits, ("match", "vip")),
         (_check_vip_mac, ("vip_mac", "vip", "rewrite_source_mac")),
         (_check_backend_names, ()),
@@ -65,6 +66,16 @@ def _check_ports(service: ServiceConfig, path: Path) -> Iterator[Remark]:
     for (one, _), (other, index) in pairwise(ordered):
         if one.overlaps(other):
             yield Remark((*path, "ports", index), f"{other} overlaps {one}; list each port once")
+
+
+def _check_key(service: ServiceConfig, path: Path) -> Iterator[Remark]:
+    key, protocol = service.match.field.key, service.protocol
+    if key.needs_ports and (protocol is None or not protocol.has_ports):
+        yield Remark(
+            (*path, "match", "field"),
+            f"{key.value} needs a protocol with ports{'' if protocol is None else f', and {protocol.value} has none'}; "
+            f"write `protocol: udp`, tcp or sctp in the service, or `field: {MatchField.SOURCE_ADDRESS.value}` here",
+        )
 
 
 def _check_bits(service: ServiceConfig, path: Path) -> Iterator[Remark]:

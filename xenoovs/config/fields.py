@@ -48,6 +48,7 @@ class MatchField(Enum):
     SOURCE_ADDRESS = "source_address"
     IPV4_SOURCE = "ipv4_source"
     IPV6_SOURCE = "ipv6_source"
+    SOURCE_PORT = "source_port"
 
     @property
     def key(self) -> KeyField:

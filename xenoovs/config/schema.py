@@ -107,13 +107,14 @@ class MatchConfig(_Mapping):
 
     field: Annotated[MatchField, _choice(MatchField), _words(MatchField)] = Field(
         default=MatchField.SOURCE_ADDRESS,
-        description="source_address: of the family of the VIPs, IPv4 without a VIP; or ipv4_source, ipv6_source.",
+        description="source_address: of the family of the VIPs, IPv4 without a VIP; or ipv4_source, ipv6_source. "
+        "source_port: of TCP, UDP or SCTP; connections of one client then go to several backends.",
     )
     bits: Bits = Field(
         default="auto",
         description="auto: as few low bits as the tolerance needs, at most 16; a number: at most so many; a list: "
-        "these bit positions, 0 the lowest, in the order in which blocks use them; of IPv6 up to 111, because "
-        "ovs-ofctl cannot match single bits of the first 16.",
+        "these bit positions, 0 the lowest, in the order in which blocks use them; of a port up to 15, of IPv6 up to "
+        "111, because ovs-ofctl cannot match single bits of the first 16.",
         examples=["auto", 8, [8, 9, 0, 1]],
     )
 

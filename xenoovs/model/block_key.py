@@ -15,15 +15,21 @@ class KeyField(Enum):
     """The part of a packet that holds the bits."""
 
     SOURCE_ADDRESS = "source_address"
+    SOURCE_PORT = "source_port"
 
     @property
     def label(self) -> str:
         """What a message calls it."""
-        return "address"
+        return "address" if self is KeyField.SOURCE_ADDRESS else "source port"
+
+    @property
+    def needs_ports(self) -> bool:
+        """Whether only packets of a protocol with ports have it."""
+        return self is KeyField.SOURCE_PORT
 
     def width(self, family: Family) -> int:
         """Return how many bits it has."""
-        return family.bits
+        return family.bits if self is KeyField.SOURCE_ADDRESS else 16
 
 
 @dataclass(frozen=True, slots=True)

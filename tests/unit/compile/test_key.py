@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from xenoovs.compile.key import bits_of, block_of, key_bits, key_field, key_match, key_of, render_key
+from tests.unit import balancer as small
+from xenoovs.compile.key import (
+    bits_of,
+    block_conditions,
+    block_of,
+    infer_key,
+    key_bits,
+    key_field,
+    key_match,
+    key_of,
+    render_key,
+    rule_of,
+)
+from xenoovs.errors import CompileError
 from xenoovs.model.address import Family
 from xenoovs.model.block_key import BlockKey, KeyField
+from xenoovs.model.service import Protocol
 from xenoovs.openflow.field import Field
-from xenoovs.openflow.match import Masked
+from xenoovs.openflow.match import Masked, match_of
 from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.render import render_match
 from xenoovs.partition.block import Block
 
+UDP = small.claim(protocol=Protocol.UDP)
 SOURCE = KeyField.SOURCE_ADDRESS
 
 
@@ -42,3 +60,30 @@ def test_bits_that_are_not_of_the_key_are_no_block() -> None:
 def test_blocks_as_text() -> None:
     assert render_key(SOURCE, Family.IPV4, 1, 3) == "nw_src=0.0.0.1/0.0.0.3"
     assert render_key(SOURCE, Family.IPV6, 1, 3) == "ipv6_src=::1/::3"
+    value, mask = bits_of(Block(10, 4), BlockKey(KeyField.SOURCE_PORT))
+    assert render_key(KeyField.SOURCE_PORT, Family.IPV4, value, mask) == "tp_src=0xa/0xf"
+
+
+def test_a_port_is_matched_behind_its_protocol() -> None:
+    of_port = replace(small.service(UDP, 1, 1), key=BlockKey(KeyField.SOURCE_PORT))
+    for family, keyword in ((Family.IPV4, "udp"), (Family.IPV6, "udp6")):
+        found = match_of(block_conditions(of_port, family, rule_of(Block(1, 2), of_port.key)))
+        assert render_match(found) == f"{keyword},tp_src=0x1/0x3"
+
+
+@pytest.mark.parametrize("protocol", [None, Protocol.ICMP])
+def test_packets_without_ports_have_no_source_port(protocol: Protocol | None) -> None:
+    of_port = replace(small.service(replace(UDP, protocol=protocol), 1, 1), key=BlockKey(KeyField.SOURCE_PORT))
+    with pytest.raises(CompileError, match="a source port needs a protocol with ports"):
+        block_conditions(of_port, Family.IPV4, rule_of(Block(1, 2), of_port.key))
+
+
+@pytest.mark.parametrize("key", KeyField)
+def test_the_key_is_inferred_from_the_masks_of_a_service_that_no_config_has(key: KeyField) -> None:
+    wanted = BlockKey(key, positions=(9, 0, 1))
+    masks = [bits_of(Block(0, depth), wanted)[1] for depth in (0, 3, 1)]
+    assert infer_key([*masks, bits_of(Block(0, 2), wanted)[1]]) == wanted
+
+
+def test_a_mask_of_nothing_is_one_of_the_address() -> None:
+    assert infer_key([0]).field is SOURCE
