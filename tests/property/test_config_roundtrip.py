@@ -15,10 +15,10 @@ from xenoovs.config.templates import read_template, template_names
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
-from xenoovs.model.block_key import BlockKey
+from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.model.health import AllDown, Health, Initial, ProbeKind
 from xenoovs.model.next_hop import Direct
-from xenoovs.model.service import Churn, Claim, PortRange, Protocol, Service
+from xenoovs.model.service import Churn, Claim, PortRange, Protocol, Service, usual_positions
 
 # Names that YAML could take for something else.
 NAMES = st.sampled_from(["1e5", "0x1F", "true", "null", "53", "no", "22.30", "web", "a.b-c_d", "9e", "1_0", "0o7"])
@@ -34,9 +34,12 @@ def decimals(draw: st.DrawFn) -> Fraction:
 
 
 @st.composite
-def bits(draw: st.DrawFn) -> BlockKey:
-    order = tuple(draw(st.permutations(range(32)))[: draw(st.integers(14, 16))])
-    return draw(st.sampled_from([BlockKey(), BlockKey(width=16), BlockKey(positions=order)]))
+def bits(draw: st.DrawFn, protocol: Protocol | None) -> BlockKey:
+    has_ports = protocol is not None and protocol.has_ports
+    field = draw(st.sampled_from(KeyField)) if has_ports else KeyField.SOURCE_ADDRESS
+    order = tuple(draw(st.permutations(range(min(32, field.width(Family.IPV4)))))[: draw(st.integers(14, 16))])
+    usual = usual_positions(field, protocol)
+    return draw(st.sampled_from([BlockKey(field, usual), BlockKey(field, usual, 15), BlockKey(field, order)]))
 
 
 @st.composite
@@ -97,7 +100,7 @@ def services(draw: st.DrawFn, *, index: int) -> Service:
             )
             for name, mac in zip(names, macs, strict=True)
         ),
-        key=draw(bits()),
+        key=draw(bits(protocol)),
         tolerance=draw(st.sampled_from([Fraction(1), Fraction(1, 4), Fraction(7, 16), Fraction(123456789, 10**9)])),
         max_flows=draw(st.none() | st.integers(4, 64)),
         vip_mac=draw(st.none() | MACS),
@@ -133,7 +136,10 @@ def test_templates_keep_their_meaning(name: str) -> None:
     assert parse_config(render_config(balancer), file=name) == balancer
 
 
-@pytest.mark.parametrize("change", [{"tolerance": Fraction(1, 3)}, {"claim": Claim(frozenset(Family))}])
+OF_PORT = {"key": BlockKey(KeyField.SOURCE_PORT), "claim": Claim(frozenset({Family.IPV6}), (), Protocol.UDP)}
+
+
+@pytest.mark.parametrize("change", [{"tolerance": Fraction(1, 3)}, {"claim": Claim(frozenset(Family))}, OF_PORT])
 def test_what_no_config_can_say(change: dict[str, object]) -> None:
     backend = Backend("a", Direct(Mac(2 << 40), "p1"), Fraction(1))
     service = Service(**{"name": "web", "claim": Claim(frozenset({Family.IPV4})), "backends": (backend,), **change})  # type: ignore[arg-type]

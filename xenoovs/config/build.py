@@ -9,13 +9,13 @@ from xenoovs.config.drain_schema import DrainConfig
 from xenoovs.config.fields import MatchField
 from xenoovs.config.health import health_of
 from xenoovs.config.health_schema import HealthConfig
-from xenoovs.config.schema import BackendConfig, MatchConfig, ServiceConfig, SwitchConfig
+from xenoovs.config.schema import BackendConfig, ServiceConfig, SwitchConfig
 from xenoovs.model.address import Family, Mac, family_of
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, Uplinks
 from xenoovs.model.block_key import BlockKey
 from xenoovs.model.next_hop import UNKNOWN_MAC, Direct
-from xenoovs.model.service import Claim, Service
+from xenoovs.model.service import Claim, Service, usual_positions
 
 
 def families_of(service: ServiceConfig) -> frozenset[Family]:
@@ -47,7 +47,7 @@ def _service(service: ServiceConfig, default_egress: str, health: HealthConfig, 
         name=service.name,
         claim=claim_of(service),
         backends=tuple(_backend(backend, default_egress) for backend in service.backends),
-        key=key_of(service.match),
+        key=key_of(service),
         tolerance=service.tolerance,
         max_flows=service.max_flows,
         vip_mac=service.vip_mac,
@@ -68,12 +68,12 @@ def _backend(backend: BackendConfig, default_egress: str) -> Backend:
     )
 
 
-def key_of(match: MatchConfig) -> BlockKey:
+def key_of(service: ServiceConfig) -> BlockKey:
     """The bits that split the clients."""
-    field = match.field.key
-    if isinstance(match.bits, tuple):
-        return BlockKey(field, positions=match.bits)
-    return BlockKey(field, width=match.bits if isinstance(match.bits, int) else None)
+    field, bits = service.match.field.key, service.match.bits
+    if isinstance(bits, tuple):
+        return BlockKey(field, bits)
+    return BlockKey(field, usual_positions(field, service.protocol), bits if isinstance(bits, int) else None)
 
 
 def _source_mac(service: ServiceConfig) -> Mac | None:

@@ -23,7 +23,7 @@ def check_shares(service: ServiceConfig, path: Path, *, lost: Lost) -> Iterator[
     weights = [backend.weight for backend in service.backends if backend.weight]
     if not weights or lost.has(("backends", None, "weight"), ("match", "bits")):
         return
-    width = key_of(service.match).max_width
+    width = key_of(service).max_width
     classes, label = counted(1 << width, "class", "classes"), service.match.field.key.label
     if len(weights) > 1 << width:
         yield Remark(

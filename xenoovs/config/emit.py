@@ -11,10 +11,10 @@ from xenoovs.config.scalar import parse_plain_scalar
 from xenoovs.model.address import Family
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.block_key import BlockKey, KeyField
+from xenoovs.model.block_key import KeyField
 from xenoovs.model.drain import Drain
 from xenoovs.model.health import Health
-from xenoovs.model.service import Claim, Service
+from xenoovs.model.service import Claim, Service, usual_positions
 
 # Text of these characters is one plain scalar anywhere; a colon at the end is not, between the brackets of a list.
 _PLAIN = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_.:+@~^-]*[A-Za-z0-9_.+@~^-])?", re.ASCII)
@@ -50,7 +50,7 @@ def _service(service: Service) -> Iterator[str]:
     yield from _claim(service.claim)
     if service.vip_mac is not None:
         yield f"vip_mac: {service.vip_mac}"
-    yield f"match: {{field: {_field(service)}, bits: {_bits(service.key)}}}"
+    yield f"match: {{field: {_field(service)}, bits: {_bits(service)}}}"
     yield f"tolerance: {_decimal(service.tolerance * 100)}%"
     if service.max_flows is not None:
         yield f"max_flows: {service.max_flows}"
@@ -132,10 +132,11 @@ def _field(service: Service) -> str:
     return field.value
 
 
-def _bits(key: BlockKey) -> str:
-    if key.positions is not None:
-        return _list(map(str, key.positions))
-    return "auto" if key.width is None else str(key.width)
+def _bits(service: Service) -> str:
+    key = service.key
+    if key.positions is None or key.positions == usual_positions(key.field, service.claim.protocol):
+        return "auto" if key.width is None else str(key.width)
+    return _list(map(str, key.positions))
 
 
 def _list(items: Iterator[str]) -> str:

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.backend import Backend
-from xenoovs.model.block_key import LOW_SOURCE_BITS, BlockKey
+from xenoovs.model.block_key import LOW_SOURCE_BITS, MAX_KEY_BITS, BlockKey, KeyField
 from xenoovs.model.drain import AT_ONCE, Drain
 from xenoovs.model.health import Health
 
@@ -31,6 +31,16 @@ class Protocol(Enum):
         if self is Protocol.ICMP:
             return 1 if family is Family.IPV4 else 58
         return {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}[self]
+
+
+def usual_positions(field: KeyField, protocol: Protocol | None) -> tuple[int, ...] | None:
+    """Return the order of the bits of a service that lists none; None: 0, 1, 2, ...
+
+    Linux opens TCP connections from even ports, as long as one is free (__inet_hash_connect() in
+    net/ipv4/inet_hashtables.c), so that the lowest bit of a TCP source port comes last.
+    """
+    is_tcp_port = (field, protocol) == (KeyField.SOURCE_PORT, Protocol.TCP)
+    return (*range(1, MAX_KEY_BITS), 0) if is_tcp_port else None
 
 
 class Churn(Enum):

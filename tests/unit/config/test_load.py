@@ -14,9 +14,11 @@ from xenoovs.errors import ConfigUnreadable
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
-from xenoovs.model.block_key import BlockKey
+from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.model.next_hop import Direct
 from xenoovs.model.service import Claim, PortRange, Protocol, Service
+
+PORT, TCP_ORDER = KeyField.SOURCE_PORT, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0)
 
 FULL = """
 version: 1
@@ -105,6 +107,20 @@ def test_weights_are_exact(text: str, weight: str) -> None:
 )
 def test_forms_of_bits(match: str, bits: BlockKey) -> None:
     assert minimal(f"    match: {match}\n").key == bits
+
+
+@pytest.mark.parametrize(
+    ("bits", "of_udp", "of_tcp"),
+    [
+        ("auto", BlockKey(PORT), BlockKey(PORT, TCP_ORDER)),
+        ("3", BlockKey(PORT, width=3), BlockKey(PORT, TCP_ORDER, 3)),
+        ("[2, 0]", BlockKey(PORT, (2, 0)), BlockKey(PORT, (2, 0))),
+    ],
+)
+def test_the_lowest_bit_of_a_tcp_port_comes_last(bits: str, of_udp: BlockKey, of_tcp: BlockKey) -> None:
+    """Linux opens connections from even ports: by the low bits half of the blocks would get none of them."""
+    for protocol, key in (("udp", of_udp), ("sctp", of_udp), ("tcp", of_tcp)):
+        assert minimal(f"    protocol: {protocol}\n    match: {{field: source_port, bits: {bits}}}\n").key == key
 
 
 def test_a_service_without_vip_for_ipv6() -> None:
