@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
-from xenoovs.model.block_key import BlockKey
+from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.model.drain import Drain, DrainMode
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.model.next_hop import Direct
@@ -71,14 +71,16 @@ def backends_of(draw: st.DrawFn, *, most: int = 5) -> tuple[Backend, ...]:
 
 
 @st.composite
-def block_keys(draw: st.DrawFn, family: Family) -> BlockKey:
-    """Enough bits for every weight that `backends_of` draws; `family`: the narrower one of the service."""
-    positions = st.permutations(range(min(family.bits, _IPV6_BITS))).flatmap(
+def block_keys(draw: st.DrawFn, claim: Claim) -> BlockKey:
+    """Enough bits for every weight that `backends_of` draws, of any key that the packets of the claim have."""
+    has_ports = claim.protocol is not None and claim.protocol.has_ports
+    field = draw(st.sampled_from(KeyField)) if has_ports else KeyField.SOURCE_ADDRESS
+    positions = st.permutations(range(min(field.width(claim.served_families[0]), _IPV6_BITS))).flatmap(
         lambda order: st.integers(_POSITIONS_NEEDED, 16).map(lambda count: tuple(order[:count]))
     )
     chosen = draw(st.none() | positions)
     width = None if chosen is not None else draw(st.none() | st.integers(_POSITIONS_NEEDED, 16))
-    return BlockKey(positions=chosen, width=width)
+    return BlockKey(field, chosen, width)
 
 
 def drains() -> st.SearchStrategy[Drain]:
@@ -92,7 +94,7 @@ def services(draw: st.DrawFn, claim: Claim, name: str) -> Service:
         name=name,
         claim=claim,
         backends=draw(backends_of()),
-        key=draw(block_keys(claim.served_families[0])),
+        key=draw(block_keys(claim)),
         tolerance=draw(st.sampled_from(_TOLERANCES)),
         vip_mac=draw(st.none() | st.just(VIP_MAC)) if claim.vips else None,
         source_mac=draw(st.none() | st.just(SOURCE_MAC)),
@@ -171,7 +173,7 @@ def claimed_packets(draw: st.DrawFn, claim: Claim, uplinks: Uplinks) -> Packet:
         source=draw(sources(family)),
         destination=draw(st.sampled_from(vips) if vips else sources(family)),
         protocol=protocol,
-        sport=128 if protocol == 58 else 8 if protocol == 1 else 4000,
+        sport=128 if protocol == 58 else 8 if protocol == 1 else draw(port_numbers),
         dport=0 if protocol in (1, 58) else draw(st.integers(ports.first, ports.last)),
     )
 

@@ -12,10 +12,12 @@ from hypothesis import assume, given, settings
 from tests.compiled import compiled
 from tests.strategies import VIPS4, VIPS6, balancers
 from xenoovs.compile.hardware import hardware_entries
+from xenoovs.compile.key import key_match
 from xenoovs.compile.port_masks import port_masks
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.block_key import KeyField
 from xenoovs.model.packet import Packet
 from xenoovs.model.service import Protocol
 from xenoovs.simulate.megaflows import pipeline_of
@@ -53,17 +55,26 @@ def megaflows(program: Program, service: ServiceProgram, balancer: Balancer, *, 
 
 
 def everybody(service: ServiceProgram, balancer: Balancer) -> Iterator[Packet]:
-    """A packet of each class of clients, by each port, to each VIP (two where there is none) and each port mask."""
-    claim = service.service.claim
+    """Packets of each class of clients, by each port, to each VIP (two where there is none) and each port mask.
+
+    Two of each class, which differ in all that does not choose their block.
+    """
+    claim, field = service.service.claim, service.service.key.field
     ports = [mask.value for mask in port_masks(claim.ports)] or [0]
     deepest = max(block.rule for block in service.blocks).mask
     for in_port, family, port in product(balancer.uplinks.ingress, claim.served_families, ports):
         known: tuple[IPAddress, ...] = VIPS4 if family is Family.IPV4 else VIPS6
         protocol = (claim.protocol or Protocol.UDP).number(family)
         sport = {1: 8, 58: 128}.get(protocol, 4000)
-        for vip, source in product(claim.vips_of(family) or known[:2], submasks(deepest)):
-            address = IPv4Address(source) if family is Family.IPV4 else IPv6Address(source)
-            yield Packet(in_port, address, vip, protocol, sport, port)
+        for vip, bits in product(claim.vips_of(family) or known[:2], submasks(deepest)):
+            chosen = key_match(field, family, bits, deepest).value
+            of_address = field is KeyField.SOURCE_ADDRESS
+            for rest in (0, 0xFFFF):
+                # Types of ICMP stay those that no flow is for.
+                by_address = chosen, sport ^ rest if claim.protocol and claim.protocol.has_ports else sport
+                source, source_port = by_address if of_address else (rest, chosen)
+                address = IPv4Address(source) if family is Family.IPV4 else IPv6Address(source)
+                yield Packet(in_port, address, vip, protocol, source_port, port)
 
 
 def submasks(mask: int) -> Iterator[int]:

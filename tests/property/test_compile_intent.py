@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compiled import compiled
-from tests.strategies import balancers, packets, port_numbers
+from tests.strategies import balancers, packets, port_numbers, sources
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Balancer, OtherTraffic
+from xenoovs.model.block_key import KeyField
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY, allowed_backends, service_of
 from xenoovs.model.next_hop import Direct
 from xenoovs.model.packet import Packet
@@ -34,11 +35,15 @@ def test_a_packet_ends_where_intent_says(data: st.DataObject, balancer: Balancer
 
 
 @given(st.data(), balancers())
-def test_the_source_address_alone_chooses_the_backend(data: st.DataObject, balancer: Balancer) -> None:
+def test_the_key_alone_chooses_the_backend(data: st.DataObject, balancer: Balancer) -> None:
     tables = tables_of(compiled(balancer).flows)
     packet = data.draw(packets(balancer))
     service = service_of(balancer, packet)
-    other = replace(packet, sport=packet.sport ^ 1, dport=data.draw(port_numbers), ttl=3)
+    other = replace(packet, dport=data.draw(port_numbers), ttl=3)
+    if service is not None and service.key.field is KeyField.SOURCE_PORT:
+        other = replace(other, source=data.draw(sources(packet.family)))
+    else:
+        other = replace(other, sport=packet.sport ^ 1)
     if service is not None and service_of(balancer, other) is service:
         assert tables.run(packet).copies[0].dl_dst == tables.run(other).copies[0].dl_dst
 
