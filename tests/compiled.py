@@ -11,7 +11,8 @@ from xenoovs.decision.advance import Progress, advance
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import Decision
 from xenoovs.decision.desired import BackendName, DesiredState
-from xenoovs.model.balancer import Balancer
+from xenoovs.decision.transition import Move
+from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
 from xenoovs.openflow.flow import Flow, ObservedFlow
 
 Ejected = Mapping[str, frozenset[str]]
@@ -49,6 +50,13 @@ def draining(
 
 def observed(flows: Iterable[Flow], *, packets: int = 0, age_s: float = 0.0) -> tuple[ObservedFlow, ...]:
     return tuple(ObservedFlow(flow, packets, 0, age_s) for flow in flows)
+
+
+def moves_of(seen: Iterable[ObservedFlow]) -> tuple[tuple[int, Move], ...]:
+    """Return the blocks on their way on a switch, each with its service id; no config is asked."""
+    nobody = Balancer(Uplinks("", (), "", OtherTraffic.LEAVE), ())
+    _, transition = read(seen, nobody)
+    return tuple((service_id, move) for service_id, moves in transition.services for move in moves)
 
 
 def _decided(

@@ -6,7 +6,7 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
 
@@ -17,17 +17,17 @@ from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.run import Prober
-from xenoovs.engine.change import Change
-from xenoovs.agent.told import LinkReconciler, PortsDown
 from xenoovs.cli.keeping import wake
-from xenoovs.compile.program import Outages, compile_program
+from xenoovs.compile.of_config import compile_config
 from xenoovs.config.load import parse_config
 from xenoovs.controller.listen import parse_address
 from xenoovs.controller.server import Server, Settings
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.controller.voice import Voice
+from xenoovs.decision.desired import DesiredState
+from xenoovs.engine.change import Change
+from xenoovs.engine.engine import Engine
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
-from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.bundle import Bundle, Command, FlowMod
 from xenoovs.openflow.render import render_bundle
 from xenoovs.switch.attach import attach
@@ -67,7 +67,7 @@ def _server(ovs: PrivateOvs) -> Server:
 
 def _install(ovs: PrivateOvs, server: Server, directory: Path) -> Iterator[Row]:
     switch = ControllerSwitch(server.board)
-    flows = compile_program(parse_config(large_config(directory).read_bytes(), file="large.yaml")).flows
+    flows = compile_config(parse_config(large_config(directory).read_bytes(), file="large.yaml")).flows
     add = Bundle(tuple(FlowMod(Command.ADD, flow) for flow in flows))
     file, target = directory / "flows.txt", f"unix:{ovs.directory}/ovsbr1.mgmt"
     file.write_text(render_bundle(add))
@@ -98,7 +98,7 @@ def _port_down(ovs: PrivateOvs, server: Server, directory: Path) -> Iterator[Row
     config.write_text(head + backends_of_it + "".join(backends))
     local = LiveSwitch(find_endpoint(db=ovs.db, env={}))
     place = server.want("ovsbr1").place
-    engine = _Timed(ControllerSwitch(server.board, local), lambda _bridge: place.ports_down)
+    engine = _Timed(ControllerSwitch(server.board, local), lambda: place.ports_down)
     loop = asyncio.new_event_loop()
     agent = Agent(ConfigFile(config), engine, probe=Prober().probe, clock=MonotonicClock())
     place.on_change(lambda: wake(loop, agent.want_round))
@@ -128,15 +128,15 @@ def _links(ovs: PrivateOvs, engine: _Timed) -> Iterator[float]:
         time.sleep(0.1)
 
 
-class _Timed(LinkReconciler):
+class _Timed(Engine):
     """Notes when a round that changed something was at its end."""
 
-    def __init__(self, switch: ControllerSwitch, ports_down: PortsDown) -> None:
-        super().__init__(switch, ports_down)
+    def __init__(self, switch: ControllerSwitch, ports_down: Callable[[], frozenset[str]]) -> None:
+        super().__init__(switch, ports_down=ports_down)
         self.changed_s: list[float] = []
 
-    def round(self, balancer: Balancer, out: Outages, *, now_s: float) -> Change:
-        done = super().round(balancer, out, now_s=now_s)
+    def round(self, desired: DesiredState, *, now_s: float, urgent: bool = False, strict: bool = False) -> Change:
+        done = super().round(desired, now_s=now_s, urgent=urgent, strict=strict)
         if not done.difference.is_empty:
             self.changed_s.append(time.monotonic())
         return done

@@ -10,7 +10,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from scripts.bench.measure import XENOOVS, Row, function, process
-from xenoovs.compile.program import compile_program
+from xenoovs.compile.of_config import compile_config
 from xenoovs.config.load import load_config
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.offload import check_dump
@@ -54,7 +54,7 @@ def rows() -> Iterator[Row]:
         cost = process([XENOOVS, "verify-offload", str(_CONFIG), "--from-dump", str(dump)], expected=2)
         yield Row(f"verify-offload --from-dump, {_LINES:,} megaflows, whole process", cost.wall_s, "s", 3)
         yield Row(f"verify-offload --from-dump, {_LINES:,} megaflows, peak memory", cost.peak_mib, "MiB", 500)
-        services = expected_services(compile_program(load_config(_CONFIG)))
+        services = expected_services(compile_config(load_config(_CONFIG)))
         lines = dump.read_text().splitlines()
         judged_s = function(lambda: check_dump(services, lines))
         yield Row(f"{_LINES:,} megaflows parsed and judged", judged_s, "s")

@@ -14,8 +14,9 @@ from scripts.bench.configs import large_config
 from scripts.bench.measure import Row
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.offload_watch import OffloadWatch, WatchPace
-from xenoovs.engine.engine import Engine
 from xenoovs.config.load import load_config
+from xenoovs.decision.desired import DesiredState
+from xenoovs.engine.engine import Engine
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
@@ -34,7 +35,7 @@ def rows() -> Iterator[Row]:
             fresh_bridge(ovs)
             balancer = load_config(large_config(directory))
             engine = Engine(LiveSwitch(Endpoint(ovs.db, ovs.directory)))
-            ours, daemon = _percent(ovs, lambda: engine.round(DesiredState(balancer, {}), now_s=time.monotonic()))
+            ours, daemon = _percent(ovs, lambda: engine.round(DesiredState(balancer), now_s=time.monotonic()))
             yield Row("agent and ovs-ofctl, nothing to do", ours, "%", 1.0)
             yield Row("ovs-vswitchd meanwhile", daemon, "%")
             watch = OffloadWatch(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from scripts.bench.measure import Row
 from tests.ovs.dummy import DummyOvs, running_dummy_ovs, udp_packet
+from xenoovs.compile.of_config import compile_config
 from xenoovs.compile.pipeline import BLOCK_PRIORITY, Stage
-from xenoovs.compile.program import compile_program
 from xenoovs.config.load import parse_config
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow
@@ -39,7 +39,7 @@ def rows() -> Iterator[Row]:
     balancer = parse_config(_CONFIG, file="nine backends")
     source = random.Random(1)
     packets = [udp_packet(str(IPv4Address(source.getrandbits(32)))) for _ in range(_CLIENTS)]
-    flows = compile_program(balancer).flows
+    flows = compile_config(balancer).flows
     ways = (
         ("xenoovs: disjoint blocks, short masks first", _text(flows), None, len(_WEIGHTS)),
         ("the same blocks, long masks first", _text(map(_reversed, flows)), None, None),

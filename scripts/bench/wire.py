@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row
-from xenoovs.compile.program import compile_program
+from xenoovs.compile.of_config import compile_config
 from xenoovs.config.load import parse_config
 from xenoovs.openflow.bundle import Command, FlowMod
 from xenoovs.openflow.flow import Flow, ObservedFlow
@@ -32,7 +32,7 @@ def rows() -> Iterator[Row]:
     """CPU time of this process, each once: other work on the machine does not count."""
     with tempfile.TemporaryDirectory() as name:
         text = large_config(Path(name)).read_bytes()
-    mods = [FlowMod(Command.ADD, flow) for flow in compile_program(parse_config(text, file="large.yaml")).flows]
+    mods = [FlowMod(Command.ADD, flow) for flow in compile_config(parse_config(text, file="large.yaml")).flows]
     theirs = _OsKen()
     packed, encoding = _timed(lambda: list(encode_flow_mods(mods, first_xid=1, ofports=_OFPORTS)))
     read = [theirs.decode_mod(message) for message in packed]

@@ -9,13 +9,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from xenoovs.compile.holding import holdings_of
-
 from tests.ovs.agents import AtHome, running_agent
 from tests.ovs.lab_support import running_lab
 from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
+from xenoovs.compile.read import read
 from xenoovs.config.load import load_config
+from xenoovs.decision.transition import Phase
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.netns import processes_in
 from xenoovs.lab.processes import kill_and_wait
@@ -75,8 +75,8 @@ class World:
         eventually(lambda: not self.is_settling(), "new connections that go on")
 
     def is_settling(self) -> bool:
-        held = holdings_of(parse_dump(self.flows()))
-        return any(each.is_pinned and not each.has_settled for blocks in held.values() for each in blocks)
+        _, transition = read(parse_dump(self.flows()), load_config(self.file))
+        return any(move.phase is Phase.SETTLING for _, moves in transition.services for move in moves)
 
     def is_draining(self) -> bool:
         return "table=2," in self.flows()

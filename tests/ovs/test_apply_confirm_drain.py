@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from xenoovs.compile.holding import Holding, holdings_of
 
 from tests.command_line import CommandLine, finish, start
+from tests.compiled import moves_of
 from tests.ovs.dummy import DummyBridge
 from tests.patience import eventually
+from xenoovs.decision.transition import Move, Phase
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 
@@ -52,10 +53,12 @@ def before(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> list[str]
     return sorted(bridge.dump_flows())
 
 
-def moving(bridge: DummyBridge) -> list[Holding]:
-    switch = LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
-    held = holdings_of(switch.dump_flows(bridge.name))
-    return [each for blocks in held.values() for each in blocks if each.is_pinned]
+def moving(bridge: DummyBridge) -> tuple[tuple[int, Move], ...]:
+    return moves_of(LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory)).dump_flows(bridge.name))
+
+
+def has_settled(bridge: DummyBridge) -> bool:
+    return all(move.phase is Phase.OPEN for _, move in moving(bridge))
 
 
 @contextmanager
@@ -80,7 +83,7 @@ def test_a_drain_goes_on_while_nobody_has_confirmed(
     """New connections go to the new backend: a change that is to be judged has to be there."""
     config.write_text(WITHOUT_ONE.replace("timeout: 60s, rest: 60s", "timeout: 4s, rest: 4s"))
     with applying(config, bridge, "--confirm", "60s") as process:
-        eventually(lambda: all(each.has_settled for each in moving(bridge)), "new connections that go on")
+        eventually(lambda: has_settled(bridge), "new connections that go on")
         eventually(lambda: not moving(bridge), "the end of the drain")
         assert confirm(xenoovs, bridge) == 0
         said = finish(process)
@@ -90,7 +93,7 @@ def test_a_drain_goes_on_while_nobody_has_confirmed(
 
 def test_the_way_back_ends_the_drain_that_it_began(bridge: DummyBridge, config: Path, before: list[str]) -> None:
     with applying(config, bridge, "--confirm", "4s") as process:
-        eventually(lambda: all(each.has_settled for each in moving(bridge)), "new connections that go on")
+        eventually(lambda: has_settled(bridge), "new connections that go on")
         said = finish(process)
     assert said.status == 1
     assert "nobody confirmed the change within 4 s" in said.err
@@ -105,10 +108,10 @@ def test_the_way_back_leaves_the_drain_of_another_service(
     other.write_text(BOTH_WITHOUT_ONE)
     with applying(config, bridge, "--confirm", "6s") as process:
         second = start("apply", other, "--db", bridge.ovs.db, "--yes")
-        eventually(lambda: len({each.area[0] for each in moving(bridge)}) == 2, "the drain of the other service")
+        eventually(lambda: len({service for service, _ in moving(bridge)}) == 2, "the drain of the other service")
         second.kill()
         second.communicate()
         assert finish(process).status == 1
-    (left,) = {each.area[0] for each in moving(bridge)}
+    (left,) = {each[0] for each in moving(bridge)}
     web = [line for line in before if f"{left:#x}" not in line]
     assert [line for line in sorted(bridge.dump_flows()) if f"{left:#x}" not in line] == web

@@ -7,11 +7,12 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from xenoovs.cli.planning import plan_change
 
 from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
 from xenoovs.cli.doctor_case import Question
 from xenoovs.cli.restarting import restart, restart_order
+from xenoovs.engine.engine import Engine
+from xenoovs.engine.step import Options
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.load import Load
 from xenoovs.lab.netns import Netns
@@ -41,7 +42,7 @@ def question(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Question]:
     """A lab with the flows of the config."""
     with running_lab("doctor", CONFIG, tmp_path_factory.mktemp("lab")) as lab:
         switch = LiveSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
-        switch.apply("ovsbr1", plan_change(CONFIG, switch).bundle)
+        switch.apply("ovsbr1", Engine(switch).plan(CONFIG, Options()).bundle)
         yield Question(CONFIG, switch, lab, where=HERE, backends=True)
 
 

@@ -9,14 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from xenoovs.compile.drain import Situation, with_drains
-from xenoovs.compile.holding import holdings_of, is_learned
 
 from tests.command_line import CommandLine, finish, start
+from tests.compiled import draining, moves_of
 from tests.ovs.dummy import DummyBridge, udp_packet
 from tests.patience import eventually
-from xenoovs.compile.program import compile_program
+from xenoovs.compile.read import is_learned
 from xenoovs.config.load import load_config
+from xenoovs.decision.advance import Progress
+from xenoovs.decision.transition import Phase
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.parse import parse_dump
 
@@ -64,9 +65,9 @@ def receivers(bridge: DummyBridge, *packets: str) -> list[str]:
 
 def is_settling(bridge: DummyBridge) -> bool:
     """Whether connections that open still stay with their old backend."""
-    held = holdings_of(parse_dump(bridge.ofctl("dump-flows")))
+    moves = moves_of(parse_dump(bridge.ofctl("dump-flows")))
     learning = any("learn(" in flow for flow in bridge.dump_flows())
-    return learning and any(each.is_pinned and not each.has_settled for blocks in held.values() for each in blocks)
+    return learning and any(move.phase is Phase.SETTLING for _, move in moves)
 
 
 def begin(bridge: DummyBridge, path: Path, text: str) -> None:
@@ -118,8 +119,7 @@ def test_who_starts_in_the_middle_reads_the_drain_back(moving: DummyBridge, file
     receivers(moving, tcp_packet("198.51.100.2", 7, "syn"), tcp_packet("198.51.100.4", 7, "syn"))
     seen = tuple(parse_dump(moving.ofctl("dump-flows")))
     assert sum(is_learned(each.flow) for each in seen) == 2
-    program = compile_program(load_config(file), installed=[each.flow for each in seen])
-    now = with_drains(program, seen, Situation({"p0": 1, "p1": 2}))
+    now = draining(load_config(file), seen, Progress(0.0, {"p0": 1, "p1": 2}), ofports={"p0": 1, "p1": 2})
     assert {each.flow for each in seen if not is_learned(each.flow)} == set(now.flows)
 
 

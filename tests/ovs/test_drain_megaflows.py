@@ -6,15 +6,15 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 import pytest
-from xenoovs.compile.drain import Situation, with_drains
 
+from tests.compiled import draining, observed
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import install, observed_shapes, packet_text, predicted_shape
-from xenoovs.compile.program import compile_program
+from xenoovs.compile.of_config import compile_config
 from xenoovs.config.load import load_config
+from xenoovs.decision.advance import Progress
 from xenoovs.model.address import IPAddress, parse_mac
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.parse import parse_dump
 from xenoovs.simulate.megaflows import predict_megaflows
 
@@ -70,12 +70,11 @@ def send(bridge: DummyBridge, packets: list[Packet]) -> None:
 def test_predicted(bridge: DummyBridge, tmp_path: Path) -> None:
     path = tmp_path / "my.yaml"
     path.write_text(CONFIG)
-    before = compile_program(load_config(path))
+    before = compile_config(load_config(path))
     path.write_text(CONFIG.replace("00:02, weight: 1", "00:02, weight: 0"))
-    after = compile_program(load_config(path), installed=before.flows)
-    held = [ObservedFlow(flow, 0, 0, 0.0) for flow in before.flows]
-    moving = with_drains(after, held, Situation({"p0": 1, "p1": 2}))
-    assert [len(service.pins) for service in moving.services] == [1, 1]
+    ports = {"p0": 1, "p1": 2}
+    moving = draining(load_config(path), observed(before.flows), Progress(0.0, ports), ofports=ports)
+    assert [len(service.moves) for service in moving.services] == [1, 1]
     install(bridge, moving.flows)
     send(bridge, OPENINGS)
     flows = [each.flow for each in parse_dump(bridge.ofctl("dump-flows"))]

@@ -84,7 +84,7 @@ def test_one_that_was_never_found_gets_no_clients(namespaces: tuple[str, str], b
     config, neighbours = balancer(namespaces[0], "192.0.2.50"), Neighbours()
     switch = LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
     neighbours.look(config)
-    Engine(switch, resolve=neighbours.resolve).round(config, {}, now_s=0.0)
+    Engine(switch, resolve=neighbours.resolve).round(DesiredState(config), now_s=0.0)
     text = switch.dump_flow_text("ovsbr1")
     assert "02:00:00:00:00:09" in text
     assert "00:00:00:00:00:00" not in text

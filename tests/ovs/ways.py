@@ -1,4 +1,4 @@
-"""The two ways to a switch, for tests that hold for both: ovs-ofctl, and a bridge that connects to the controller."""
+"""The two ways to a switch, for tests of both: its management socket, and a bridge that connects to the controller."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def live_switch(ovs: PrivateOvs) -> LiveSwitch:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way. `server`: None for ovs-ofctl."""
+    """One way. `server`: None for the management socket."""
 
     server: Server | None
 

@@ -20,9 +20,11 @@ from xenoovs.decision.blocks import Blocks
 from xenoovs.decision.owners import next_hop_of, next_hops
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.block_key import BlockKey
 from xenoovs.model.ids import service_ids
 from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.flow import Flow
+from xenoovs.partition.bits import select
 from xenoovs.partition.block import Block
 
 SERVICE = small.service(small.claim())
@@ -30,9 +32,9 @@ BALANCER = Balancer(Uplinks("ovsbr1", ("p0",), "p1", OtherTraffic.LEAVE), (SERVI
 (SERVICE_ID,) = service_ids([SERVICE.claim]).values()
 
 
-def is_block(flow: Flow) -> bool:
+def is_block(flow: Flow, key: BlockKey) -> bool:
     try:
-        block_of(*key_bits(flow), SERVICE.key)
+        block_of(*key_bits(flow), key)
     except ValueError:
         return False
     return True
@@ -40,14 +42,16 @@ def is_block(flow: Flow) -> bool:
 
 @given(rules() | nested_rules())
 def test_rules_of_any_order_say_where_each_address_goes(flows: tuple[Flow, ...]) -> None:
-    """Rules that are no blocks of the key are passed over."""
+    """Rules that are no blocks of the key are passed over; where most are blocks of another key, that is the key."""
     cookie = 0x786F_0101 << 32 | SERVICE_ID
     decision, _ = read(observed(replace(flow, cookie=cookie) for flow in flows), BALANCER)
     found = decision.service(SERVICE_ID)
-    blocks = [flow for flow in flows if is_block(flow)]
-    assert (found is None) == (not blocks)
-    active = Blocks() if found is None else found.active
-    units = [Block(unit, BITS) for unit in UNITS]
+    assert (found is None) == (not flows)
+    key, active = (SERVICE.key, Blocks()) if found is None else (found.key, found.active)
+    blocks = [flow for flow in flows if is_block(flow, key)]
+    assert len(blocks) >= sum(is_block(flow, SERVICE.key) for flow in flows)
+    width = min(BITS, key.max_width)
+    units = [Block(select(unit, key.positions, width), width) for unit in UNITS]
     wanted = [None if mac is None else str(Direct(Mac(mac), "p1")) for mac in owners(blocks)]
     assert [held for _, _, held in active.within(units)] == wanted
 

@@ -229,7 +229,7 @@ class Agent:
                 self._wanted, self._drain_s = False, None
                 is_good = await self._try_round()
                 next_round_s = self.clock.now_s() + (self._quiet_s() if is_good else _RETRY_S)
-                if is_good:
+                if is_good and not self.report.problems:
                     self._readiness.up()
             if not self._reload:
                 self._readiness.settled()
@@ -263,7 +263,8 @@ class Agent:
             self._failed(problem)
             return False
         self._done(done)
-        notify(f"STATUS=bridge {self.bridge} is as config {self.config.digest} says")
+        left_out = "; ".join(problem.text for problem in done.problems)
+        notify(f"STATUS={left_out or f'bridge {self.bridge} is as config {self.config.digest} says'}")
         self._waiting.settle(done)
         return True
 

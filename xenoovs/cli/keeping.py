@@ -58,7 +58,7 @@ class Way:
 
 @contextmanager
 def reaching(wanted: tuple[Uplinks, ...], way: Way, control: Control | None) -> Iterator[Reach]:
-    """Until the end of the `with`. `control`: how bridges connect to us; None: by ovs-ofctl.
+    """Until the end of the `with`. `control`: how bridges connect to us; None: at the management socket.
 
     Raises click.UsageError, FrameworkMissing, FrameworkUnusable, CannotListen, SwitchError.
     """

@@ -78,6 +78,8 @@ class Steps:
     def go_on(self) -> None:
         """Raises what planning and applying do."""
         self._engine.look(now_s=time.monotonic())
+        # Others may work on other services meanwhile: what the bridge has is believed, not what was left on it.
+        self._engine.forget()
         self._change = self._plan_again()
         if not self._change.difference.is_empty:
             self._engine.apply(self._change)

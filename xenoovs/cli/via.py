@@ -1,4 +1,4 @@
-"""The two ways to the switch: ovs-ofctl, or a bridge that connects to the controller. Options and wiring."""
+"""The two ways to the switch: its management socket, or a bridge that connects here. Options and wiring."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OPTIONS = (
         type=click.Choice(["ofctl", "controller"]),
         default="ofctl",
         show_default=True,
-        help="The way to the switch: ovs-ofctl, or a bridge that connects here by OpenFlow.",
+        help="Reach the bridge at its management socket, as ovs-ofctl does, or be its controller.",
     ),
     click.option(
         "--listen",
@@ -92,7 +92,7 @@ def via_options(command: Command) -> Command:
 
 
 def control_of(options: dict[str, object]) -> Control | None:
-    """From the values of `via_options`; None: by ovs-ofctl. Raises click.UsageError."""
+    """From the values of `via_options`; None: at the management socket. Raises click.UsageError."""
     values = {name: options[name] for name in Control.__dataclass_fields__}
     if options["via"] == "controller":
         return Control(**values)  # type: ignore[arg-type]

@@ -92,12 +92,34 @@ class Quiet:
         return frozenset(block for block, since_s in known if now_s - since_s >= rest_s[block[0]])
 
 
-def drains_of(program: Program, observed: Iterable[ObservedFlow], times: Times) -> tuple[Draining, ...]:
-    """Return the drains of a program, in the order of its services. `observed`: flows of the switch with counters."""
+def drains_of(
+    program: Program, observed: Iterable[ObservedFlow], times: Times, *, opened: Mapping[int, int] | None = None
+) -> tuple[Draining, ...]:
+    """Return the drains of a program, in the order of its services.
+
+    Args:
+        observed: Flows of the switch with counters.
+        opened: Connections by service id, where `opened_connections` counted them before; None: count them now.
+    """
     if not any(made.moves for made in program.services):
         return ()
     seen = tuple(observed)
-    return tuple(_draining(made, seen, times) for made in program.services if made.moves)
+    counted = opened_connections(program, (each.flow for each in seen)) if opened is None else opened
+    return tuple(
+        _draining(made, seen, times, counted.get(made.service_id, 0)) for made in program.services if made.moves
+    )
+
+
+def opened_connections(program: Program, flows: Iterable[Flow]) -> dict[int, int]:
+    """Return how many learned connections of moving blocks are with the new backend of their block, by service id."""
+    moving = {made.service_id: _Moving(made) for made in program.services if made.moves}
+    found = dict.fromkeys(moving, 0)
+    for flow in flows:
+        service_id = service_of(flow.cookie)
+        if service_id in moving and is_learned(flow):
+            block = moving[service_id].at(flow)
+            found[service_id] += block is not None and moving[service_id].is_to_new(flow, block)
+    return found
 
 
 def old_packets(program: Program, observed: Iterable[ObservedFlow]) -> dict[BlockId, int]:
@@ -145,13 +167,10 @@ class _Moving:
         return hop_of(flow.actions) == self._made.hop(block.backend.name)
 
 
-def _draining(made: ServiceProgram, seen: tuple[ObservedFlow, ...], times: Times) -> Draining:
+def _draining(made: ServiceProgram, seen: tuple[ObservedFlow, ...], times: Times, connections: int) -> Draining:
     begun = [times.now_s - move.since_s for move in made.moves]
     settling = [times.now_s - move.since_s for move in made.moves if move.phase is Phase.SETTLING]
     left_s = max(0.0, made.service.drain.timeout_ms / 1000 - min(begun))
-    moving = _Moving(made)
-    learned = (each.flow for each in seen if is_learned(each.flow))
-    mine = ((flow, moving.at(flow)) for flow in learned if service_of(flow.cookie) == made.service_id)
     return Draining(
         made.service.name,
         ways=tuple(sorted({(b.move.old, b.backend.name) for b in made.blocks if b.move is not None})),
@@ -159,7 +178,7 @@ def _draining(made: ServiceProgram, seen: tuple[ObservedFlow, ...], times: Times
         left_s=left_s,
         is_settling=bool(settling),
         settles_s=min(left_s, max(0.0, times.settle_s - min(settling, default=times.settle_s))),
-        connections=sum(block is not None and moving.is_to_new(flow, block) for flow, block in mine),
+        connections=connections,
         entries=ceil(sum(_rates(made, seen)) * times.idle_s),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import ServiceProgram
@@ -19,10 +19,10 @@ def hardware_entries(service: ServiceProgram) -> int:
     MAC (`rewrite_source_mac` needs as many again for each further one) and, where neighbour discovery has to be told
     from a service that takes any IPv6 protocol, for one IP protocol.
     """
-    return len(service.classify) * len({block.rule for block in service.blocks})
+    return len(service.classify) * len(service.decision.active.rows)
 
 
-def installed_entries(ways: Counter[int | None], blocks: Sequence[Flow]) -> int:
+def installed_entries(ways: Counter[int | None], blocks: Iterable[Flow]) -> int:
     """The same of what is installed. `ways`: of `ways_by_service`; `blocks`: the flows that split its clients."""
     by_type = Counter(_dl_type(flow) for flow in blocks)
     return sum(count * by_type[dl_type] for dl_type, count in ways.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from xenoovs.decision.decision import Decision, ServiceDecision
 from xenoovs.decision.owners import next_hops, owner_of
 from xenoovs.decision.transition import Move, Phase, Transition
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.block_key import BlockKey
 from xenoovs.model.ids import service_ids
 from xenoovs.model.next_hop import NextHop
 from xenoovs.model.service import Protocol, Service
@@ -109,15 +110,14 @@ class _Reader:
     def __init__(self, stages: Mapping[Stage, list[ObservedFlow]], service: Service | None, now_s: float) -> None:
         self._now_s = now_s
         self._learns = service is None or service.claim.protocol in (None, Protocol.TCP)
-        masks = (key_bits(each.flow)[1] for stage in stages.values() for each in stage)
-        self._key = infer_key(masks) if service is None else service.key
+        self._key = _key_of((each.flow for stage in stages.values() for each in stage), service)
         hops = {} if service is None else next_hops(service)
         self._owners: Mapping[NextHop, Owner] = {hop: name for name, hop in hops.items()}
         self._stages = {stage: list(self._blocks(stages.get(stage, ()))) for stage in _STAGES.values()}
         self._later = {each.block: each for each in self._stages[Stage.NEXT]}
 
     def decision(self) -> ServiceDecision | None:
-        """Return None where no flow is a block of the key."""
+        """Return None where no flow is a block."""
         blocks, planned = self._stages[Stage.BALANCE], self._stages[Stage.PLANNED]
         if not blocks and not planned:
             return None
@@ -153,17 +153,25 @@ class _Reader:
         found = sorted(flows, key=lambda each: each.flow.priority)
         first = min((_family(each.flow) for each in found), default=0)
         for each in found:
-            if _family(each.flow) == first and (block := self._block(each.flow)) is not None:
+            if _family(each.flow) == first and (block := _block(*key_bits(each.flow), self._key)) is not None:
                 yield _BlockFlow(block, each)
 
-    def _block(self, flow: Flow) -> Block | None:
-        value, mask = key_bits(flow)
-        if mask.bit_count() > MAX_WIDTH:
-            return None
-        try:
-            return block_of(value, mask, self._key)
-        except ValueError:
-            return None
+
+def _key_of(flows: Iterable[Flow], service: Service | None) -> BlockKey:
+    """Return the key that flows use: that of the service, unless they use another one, of an earlier config."""
+    masks = Counter(key_bits(flow)[1] for flow in flows)
+    used = infer_key(mask for mask in masks if mask.bit_count() <= MAX_WIDTH)
+    if service is None:
+        return used
+    return max((service.key, used), key=lambda key: sum(n for mask, n in masks.items() if _block(0, mask, key)))
+
+
+def _block(value: int, mask: int, key: BlockKey) -> Block | None:
+    """Return the block behind key bits; None: it is none of this key, or has more bits than any block."""
+    try:
+        return block_of(value, mask, key) if mask.bit_count() <= MAX_WIDTH else None
+    except ValueError:
+        return None
 
 
 def _by_service(observed: Iterable[ObservedFlow]) -> dict[int, dict[Stage, list[ObservedFlow]]]:

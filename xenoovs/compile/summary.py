@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 
 from xenoovs.compile.hardware import hardware_entries, installed_entries, ways_by_service
+from xenoovs.compile.pipeline import TO_PIN, Stage
 from xenoovs.compile.program import Program, ServiceProgram
-from xenoovs.compile.read import is_block
+from xenoovs.compile.read import is_block, stage_number
 from xenoovs.decision.decide import tolerance_of
 from xenoovs.decision.decision import Decision, ServiceDecision
 from xenoovs.decision.difference import moved
@@ -75,15 +76,14 @@ def summarise(
     """
     seen = tuple(observed)
     balance = defaultdict[int, list[Flow]](list)
-    for flow in seen:
-        if is_block(flow):
-            balance[service_of(flow.cookie)].append(flow)
+    for flow in _settled(seen):
+        balance[service_of(flow.cookie)].append(flow)
     ways, decided = ways_by_service(seen), dict(before.services)
 
     def found(service_id: int) -> _Before:
-        flows = balance[service_id]
+        flows = frozenset(balance[service_id])
         entries = installed_entries(ways.get(service_id, Counter()), flows)
-        return _Before(decided.get(service_id), len(flows), entries)
+        return _Before(decided.get(service_id), flows, entries)
 
     for made in program.services:
         if made.service_id not in same:
@@ -94,10 +94,15 @@ def summarise(
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """One service on the bridge. blocks: how many flows balance it; entries: hardware entries predicted for them."""
+    """One service on the bridge.
+
+    Attributes:
+        blocks: The flows that choose backends, as they are once drains are over.
+        entries: Hardware entries predicted for them.
+    """
 
     decision: ServiceDecision | None
-    blocks: int
+    blocks: frozenset[Flow]
     entries: int
 
     @property
@@ -106,22 +111,31 @@ class _Before:
 
 
 def _of_config(made: ServiceProgram, before: _Before) -> ServiceChange:
-    was, blocks = before.decision, len(made.blocks)
-    same = was is not None and was.active == made.decision.active and before.blocks == blocks
+    was, blocks = before.decision, frozenset(_settled(made.flows))
+    same = blocks == before.blocks
     is_served = was is not None and was.active.rows and not same
     return ServiceChange(
         name=made.service.name,
         service_id=made.service_id,
-        fate=Fate.SAME if same else Fate.NEW if was is None else Fate.CHANGED,
+        fate=Fate.SAME if same else Fate.CHANGED if before.blocks else Fate.NEW,
         backends=_backend_shares(made, before.shares),
         moved=moved(was, made.decision) if was is not None and is_served else Fraction(0),
-        blocks_before=before.blocks,
-        blocks_after=blocks,
+        blocks_before=len(before.blocks),
+        blocks_after=len(blocks),
         hardware_entries_before=before.entries,
         hardware_entries=hardware_entries(made),
         least_moved=_least_moved(made, was) if was is not None and is_served else Fraction(0),
         out=tuple(sorted(made.decision.ejected)),
     )
+
+
+def _settled(flows: Iterable[Flow]) -> Iterator[Flow]:
+    """Yield the flows that choose backends, as they are once drains are over."""
+    every = tuple(flows)
+    later = {flow.match: flow.actions for flow in every if stage_number(flow) == Stage.NEXT.value}
+    for flow in every:
+        if is_block(flow):
+            yield replace(flow, actions=later.get(flow.match, ())) if flow.actions == TO_PIN else flow
 
 
 def _least_moved(made: ServiceProgram, was: ServiceDecision) -> Fraction:
@@ -164,7 +178,7 @@ def _removed(service_id: int, before: _Before) -> ServiceChange:
         fate=Fate.REMOVED,
         backends=tuple(_not_configured(owner, share) for owner, share in sorted(before.shares.items())),
         moved=Fraction(0),
-        blocks_before=before.blocks,
+        blocks_before=len(before.blocks),
         blocks_after=0,
         hardware_entries_before=before.entries,
         hardware_entries=0,

@@ -1,4 +1,4 @@
-"""Flows of a connected bridge, changed by a bundle."""
+"""Bundles for a bridge that is connected to the controller."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def send_bundle(line: Line, bundle: Bundle) -> None:
 
 
 def _explain(bundle: Bundle, numbers: Mapping[str, int]) -> str | None:
-    """Which port is unknown, in the words of ovs-ofctl."""
+    """Return which port is unknown, in the words of ovs-ofctl."""
     for mod in bundle.mods:
         port = mod.flow.match.in_port
         if port is not None and not _is_known(port, numbers):

@@ -1,4 +1,4 @@
-"""Flows of a connected bridge."""
+"""Dumps and counts of the flows of a bridge that is connected to the controller."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def dump(line: Line, only: Cookies) -> tuple[ObservedFlow, ...]:
     with line.well_formed():
         with line.exchange() as exchange:
             frames = flows.request_flows(exchange, only)
-        # Decoding takes long for thousands of flows, and keeps nobody from the connection.
+        # Decoding thousands of flows takes long; other threads may use the connection meanwhile.
         return flows.decode_flows(frames, line.names)
 
 
 def count(line: Line, only: Cookies) -> int:
     """Return how many flows have these cookies, likewise."""
     with line.well_formed(), line.exchange() as exchange:
-        return flows.count_flows(exchange, only)
+        return sum(flows.count_flows(exchange, only))

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from threading import Lock
 
-from xenoovs.compile.drains import Quiet, Times, drains_of, leftover, old_packets
+from xenoovs.compile.drains import Quiet, Times, drains_of, leftover, old_packets, opened_connections
 from xenoovs.compile.pipeline import LEARNED, PROGRAM
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import is_of_drain, read
 from xenoovs.datapath.megaflow import MAX_IDLE_S
-from xenoovs.decision.advance import BlockId, settle_s
+from xenoovs.decision.advance import settle_s
 from xenoovs.decision.decide import parts_served
 from xenoovs.decision.decision import Decision
 from xenoovs.decision.desired import BackendName, DesiredState
@@ -35,7 +35,6 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.ids import service_ids
 from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.cookie import FOREIGN, of_service, service_of
-from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.recognise import recognise
 from xenoovs.switch.api import PortCheck, Switch
 
@@ -102,7 +101,7 @@ class Engine:
         self._resolve = resolve or (lambda balancer: balancer)
         self._follow = follow or (lambda _balancer: None)
         self._memory: Memory | None = None
-        self._quiet, self._learned = Quiet(), tuple[ObservedFlow, ...]()
+        self._quiet, self._opened = Quiet(), dict[int, int]()
         self._ports = Ports(switch)
         self._lock = Lock()
 
@@ -195,7 +194,8 @@ class Engine:
         program, bridge = memory.target.program, memory.bridge
         learned = self.switch.dump_flows(bridge, only=LEARNED)
         seen = (*self.switch.dump_flows(bridge, only=PROGRAM), *learned)
-        self._learned, self._quiet = learned, self._quiet.after(old_packets(program, seen), now_s=now_s)
+        self._opened = opened_connections(program, (each.flow for each in learned))
+        self._quiet = self._quiet.after(old_packets(program, seen), now_s=now_s)
         left = leftover(program, (each.flow for each in learned), _dead(memory.target.desired))
         if left:
             self.switch.apply(bridge, bundle_of(Plan((), (), left, 0)))
@@ -216,7 +216,7 @@ class Engine:
                 if memory is not None and not lost and memory.is_met(desired, dump):
                     return _unchanged(memory)
                 found = self._aged(compare(dump, guess), bridge) if memory is None else compare(dump, guess)
-            quiet = self._quiet.blocks(memory.target.program, now_s=now_s) if memory else frozenset[BlockId]()
+            quiet = self._quiet.blocks(found.guess.program, now_s=now_s)
             at = Circumstances(now_s, ports, quiet, remembers=memory is not None, lost=lost)
             change = replace(step(desired, found, options, at), dump=dump, incarnation=incarnation)
             return self._with_drains(self._beside_others(change, options), at, urgent=urgent, counted=counted)
@@ -268,8 +268,8 @@ class Engine:
         state = at.ports.state
         idle_s = MAX_IDLE_S if state.max_idle_ms is None else state.max_idle_ms / 1000
         times = Times(at.now_s, settle_s(state.max_revalidator_ms), idle_s)
-        seen = self.switch.dump_flows(change.bridge, only=PROGRAM) if counted else ()
-        drains = drains_of(change.program, (*seen, *self._learned), times)
+        seen = self.switch.dump_flows(change.bridge) if counted else ()
+        drains = drains_of(change.program, seen, times, opened=None if counted else self._opened)
         waits = (_DRAIN_S, *(each.left_s for each in drains), *(each.settles_s or _DRAIN_S for each in drains))
         return replace(change, drains=drains, next_s=min(waits))
 
@@ -281,7 +281,7 @@ class Engine:
                 dump = self._read_back(change)
         self._memory = Memory(change.asked, change.target, dump, change.incarnation, change.problems)
         if not change.target.transition.services:
-            self._quiet, self._learned = Quiet(), ()
+            self._quiet, self._opened = Quiet(), {}
 
     def _read_back(self, change: Change) -> str:
         """Compare the services that were changed; return the text of all flows if all were read. Raises."""

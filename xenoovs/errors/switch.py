@@ -167,7 +167,7 @@ class OpenFlowVersionDisabled(SwitchError):
 class BundleRejected(SwitchError):
     """A bundle was refused; the table is as it was.
 
-    error:   OpenFlow error name, e.g. OFPFMFC_TABLE_FULL; None where ovs-ofctl refused the text and sent nothing.
+    error:   OpenFlow error name, e.g. OFPFMFC_TABLE_FULL; None where the change could not be sent.
     message: the flow-mod that it is about, with the reason where there is one.
     advice:  what to do; `commands` that it tells.
     """

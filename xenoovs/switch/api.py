@@ -123,7 +123,8 @@ class PortCheck:
     @property
     def reasons(self) -> dict[str, str]:
         """Every port that cannot be used, with the reason."""
-        return dict.fromkeys(self.missing, "is not on the bridge") | dict(self.unusable)
+        missing = {name: f"is on bridge {home}" if home else "is on no bridge" for name, home in self.missing.items()}
+        return missing | dict(self.unusable)
 
     def require(self) -> BridgeState:
         """Return the bridge. Raises PortsMissing, which names the bridges that have the ports, or UnusablePorts."""

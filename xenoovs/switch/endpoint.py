@@ -50,7 +50,7 @@ class Endpoint:
         return self.rundir is not None and self.db != f"unix:{self.rundir / 'db.sock'}"
 
     def management(self, bridge: str) -> str:
-        """The OpenFlow socket of a bridge for ovs-ofctl(8): always in this run directory, never looked for elsewhere.
+        """Return the OpenFlow socket of a bridge as ovs-ofctl(8) takes it, always the one in this run directory.
 
         Raises BridgeMissing for a name that no bridge can have (bridge_check_reconfigure of vswitchd/bridge.c).
         """

@@ -20,7 +20,7 @@ from xenoovs.switch.openflow.management import connected
 from xenoovs.switch.ovsdb import DEFAULT_TIMEOUT_S, read_bridges
 
 _FEW_FLOWS = 500
-"""Up to so many are decoded and written as text here faster than ovs-ofctl starts."""
+"""Up to so many flows are decoded and rendered faster than ovs-ofctl starts and prints them (docs/adr/0017)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +56,19 @@ class LiveSwitch:
 
     def dump_flow_text(self, bridge: str, *, only: Cookies = OURS) -> str:
         with connected(self.endpoint, bridge) as connection:
-            few = tuple(each for each in only if count_flows(connection, (each,)) <= _FEW_FLOWS)
+            counts = zip(only, count_flows(connection, only), strict=True)
+            few = tuple(each for each, flows in counts if flows <= _FEW_FLOWS)
             text = render_dump(decode_flows(request_flows(connection, few), connection.names))
         ofctl = Ofctl(self.endpoint)
         return text + "".join(ofctl.dump_flow_text(bridge, each) for each in only if each not in few)
 
     def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
-        """Return the flows of others in the words of ovs-ofctl, which has some for all that a flow can do."""
+        """Return the flows of others as ovs-ofctl prints them, which has a name for every action and field."""
         return Ofctl(self.endpoint).dump_foreign_flows(bridge) if self.count_flows(bridge, only=FOREIGN) else ()
 
     def count_flows(self, bridge: str, *, only: Cookies = OURS) -> int:
         with connected(self.endpoint, bridge) as connection:
-            return count_flows(connection, only)
+            return sum(count_flows(connection, only))
 
     def apply(self, bridge: str, bundle: Bundle) -> None:
         """Apply all flow-mods or none. An empty bundle sends nothing. Raises BundleRejected."""
@@ -77,7 +78,7 @@ class LiveSwitch:
             with connected(self.endpoint, bridge) as connection:
                 send_bundle(connection, bundle, ofports=connection.numbers)
         except NotEncodable:
-            # Read from a dump of ovs-ofctl, which can also send it, or can say what is wrong with it.
+            # A flow from a dump of ovs-ofctl, which can send what it prints; or a port that is not there.
             Ofctl(self.endpoint).apply(bridge, bundle)
 
     def dump_megaflows(self) -> str:

@@ -27,7 +27,7 @@ _TABLE_NAME = re.compile(r'^  table ([0-9]+) \(("(?:[^"\\]|\\.)*"|[^"()]+)\):', 
 
 @dataclass(frozen=True, slots=True)
 class Ofctl:
-    """ovs-ofctl to the bridges of one Open vSwitch that answers: it waits long for one that does not.
+    """Runs of ovs-ofctl. Callers first make sure that ovs-vswitchd answers: ovs-ofctl waits long for one that does not.
 
     All methods raise BridgeMissing, OpenFlowVersionDisabled, SwitchUnreachable, CommandMissing and CommandTimeout.
     """

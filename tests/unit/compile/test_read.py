@@ -21,7 +21,8 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.block_key import BlockKey
 from xenoovs.model.drain import Drain, DrainMode
 from xenoovs.model.service import Service
-from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.field import Field
+from xenoovs.openflow.flow import Flow, FlowKey
 from xenoovs.openflow.parse import parse_flow
 from xenoovs.openflow.render import render_flow
 from xenoovs.partition.block import Block
@@ -140,9 +141,19 @@ def test_the_blocks_of_one_family_are_enough() -> None:
     assert of_config(left) == of_config(flows)
 
 
-def test_blocks_of_bits_that_the_config_does_not_use_are_passed_over() -> None:
-    other = compiled(small.balancer(replace(TWO, key=BlockKey(positions=(7,))))).flows
-    assert of_config(other) is None
+def test_blocks_of_an_earlier_key_are_read_by_that_key() -> None:
+    """A plan reports how many clients a change of the key moves."""
+    other = compiled(small.balancer(replace(TWO, key=BlockKey(positions=(7, 8))))).flows
+    assert of_config(other) == ServiceDecision(BlockKey(positions=(7,)), TWO_HALVES, TWO_HALVES)
+
+
+def test_a_flow_of_other_bits_among_blocks_is_passed_over() -> None:
+    flows = compiled(small.balancer(TWO)).flows
+    first = next(flow for flow in flows if flow.table == 1)
+    (match,) = (one for one in first.match.masked if one.field is Field.NW_SRC)
+    masked = tuple(replace(one, mask=0x80) if one is match else one for one in first.match.masked)
+    planted = replace(first, key=FlowKey(1, 1009, replace(first.match, masked=masked)))
+    assert of_config((*flows, planted)) == of_config(flows)
 
 
 DRAINED = replace(small.service(small.claim(), 1, 1), drain=Drain(DrainMode.PIN))

@@ -1,4 +1,4 @@
-"""Flows by a bundle of OpenFlow 1.4: all flow-mods or none (OpenFlow Switch Specification 1.4.0, 7.3.9)."""
+"""Bundles of OpenFlow 1.4, which apply all flow-mods or none (OpenFlow Switch Specification 1.4.0, 7.3.9)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,18 @@ _IS_SLAVE = "OFPBRC_IS_SECONDARY"
 
 
 def send_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int]) -> None:
-    """Apply all flow-mods or none. `ofports`: port numbers by name.
+    """Apply all flow-mods or none. After SwitchUnreachable read the tables: it may have happened, as a whole.
 
-    Raises BundleRejected, StandingBy; NotEncodable for a flow that has no bytes. After SwitchUnreachable the change may
-    or may not have happened, as a whole: read the tables again.
+    Args:
+        exchange: of a connection on which OpenFlow 1.4 was agreed.
+        bundle: at least one flow-mod.
+        ofports: port numbers by the names that the flows use.
+
+    Raises:
+        BundleRejected: the switch refused a flow-mod or the bundle.
+        NotEncodable: a flow has no bytes in OpenFlow 1.4; nothing was changed.
+        StandingBy: another controller is master.
+        SwitchUnreachable, WireError: the connection is lost, or what came is no OpenFlow.
     """
     first = exchange.take_xids(len(bundle) + 2)
     messages = encode_bundle(bundle, bundle_id=first, first_xid=first, ofports=ofports)
@@ -44,7 +52,7 @@ def send_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int
         if has_begun:
             _discard(exchange, bundle_id=first)
         raise
-    # A switch refuses single flow-mods and would still commit the others: ask for all it has to say before that.
+    # A switch that refuses single flow-mods would still commit the others: collect all refusals before the commit.
     refusals = _barrier(exchange, timeout_s=timeout_s)
     if not refusals:
         exchange.send(next(messages))
@@ -70,7 +78,7 @@ def describe_mod(mod: FlowMod) -> str:
 
 
 def _pieces(messages: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in larger pieces: a call of send(2) for each flow-mod would take longer than all the rest."""
+    """Join messages to larger pieces: a call of send(2) for each flow-mod would take longer than all the rest."""
     piece = bytearray()
     for message in messages:
         piece += message
@@ -93,7 +101,7 @@ def _discard(exchange: Exchange, *, bundle_id: int) -> None:
 
 
 def _refusals(exchange: Exchange, *, last_xid: int, timeout_s: float) -> dict[int, Error]:
-    """What was refused, by transaction id, up to the answer to `last_xid`. Of several for one the first."""
+    """Collect errors by transaction id until `last_xid` is answered; of several for one id the first."""
     refusals: dict[int, Error] = {}
     while True:
         frame = exchange.receive(timeout_s=timeout_s)

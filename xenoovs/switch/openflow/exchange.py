@@ -1,27 +1,27 @@
-"""Requests to a switch and their answers, whoever has opened the connection."""
+"""Requests to a switch and their answers, over any connection."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Protocol
 
 from xenoovs.errors import SwitchError, WireError
 from xenoovs.openflow.wire.codec import decode, encode
 from xenoovs.openflow.wire.error import Error
 from xenoovs.openflow.wire.frame import HEADER
-from xenoovs.openflow.wire.kinds import ERROR, MULTIPART_REPLY
+from xenoovs.openflow.wire.kinds import MULTIPART_REPLY
 from xenoovs.openflow.wire.message import Message
 from xenoovs.openflow.wire.multipart import Request
 
 ANSWER_TIMEOUT_S = 15.0
-"""For the next message of an answer. A busy switch may work on a large bundle for seconds."""
+"""Until the next message of an answer. A busy switch may work on a large bundle for seconds."""
 
 _MORE_AT, _MORE = 11, 1
-"""OFPMPF_REPLY_MORE and where it is (OpenFlow 1.4.0, 7.3.5)."""
+"""OFPMPF_REPLY_MORE, and the offset of its byte in a multipart reply (OpenFlow 1.4.0, 7.3.5)."""
 
 
 class Exchange(Protocol):
-    """Requests with their answers, by one caller at a time."""
+    """One caller's requests and the messages that answer them."""
 
     @property
     def bridge(self) -> str:
@@ -57,22 +57,21 @@ def ask(exchange: Exchange, request: Message) -> Message:
     return answer
 
 
-def answers(exchange: Exchange, requests: Iterable[Request]) -> tuple[bytes, ...]:
-    """Send all requests at once and return the messages of their answers. Raises SwitchError, WireError."""
-    return tuple(_answers(exchange, tuple(requests)))
-
-
-def _answers(exchange: Exchange, requests: tuple[Request, ...]) -> Iterator[bytes]:
-    first = exchange.take_xids(len(requests))
-    exchange.send(b"".join(encode(request, xid=xid) for xid, request in enumerate(requests, first)))
-    unanswered = set(range(first, first + len(requests)))
+def answers(exchange: Exchange, requests: Iterable[Request]) -> tuple[tuple[bytes, ...], ...]:
+    """Send all requests at once and return the messages that answer each. Raises SwitchError, WireError."""
+    sent = tuple(requests)
+    first = exchange.take_xids(len(sent))
+    exchange.send(b"".join(encode(request, xid=xid) for xid, request in enumerate(sent, first)))
+    found: dict[int, list[bytes]] = {xid: [] for xid in range(first, first + len(sent))}
+    unanswered = set(found)
     while unanswered:
         frame = exchange.receive()
         _, kind, length, xid = HEADER.unpack_from(frame)
         if xid not in unanswered:
             continue
-        if kind == ERROR or kind != MULTIPART_REPLY or length <= _MORE_AT:
+        if kind != MULTIPART_REPLY or length <= _MORE_AT:
             raise SwitchError(f"bridge {exchange.bridge} refused a request: {error_of(frame).name}")
-        yield frame
+        found[xid].append(frame)
         if not frame[_MORE_AT] & _MORE:
             unanswered.discard(xid)
+    return tuple(map(tuple, found.values()))

@@ -1,8 +1,9 @@
-"""Flows by multipart requests (OpenFlow 1.4.0, 7.3.5)."""
+"""Dumps and counts of flows by multipart requests (OpenFlow 1.4.0, 7.3.5)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from xenoovs.errors import WireError
 from xenoovs.openflow.cookie import Cookies
@@ -15,12 +16,12 @@ from xenoovs.switch.openflow.exchange import Exchange, answers
 
 
 def request_flows(exchange: Exchange, only: Cookies) -> tuple[bytes, ...]:
-    """Return the undecoded answer: decoding thousands of flows takes longer than to receive them."""
-    return answers(exchange, (FlowStatsRequest(each) for each in _filters(only)))
+    """Return the undecoded messages that list the flows with these cookies. Raises SwitchError, WireError."""
+    return tuple(chain.from_iterable(answers(exchange, (FlowStatsRequest(each) for each in _filters(only)))))
 
 
 def decode_flows(frames: Iterable[bytes], names: Mapping[int, str]) -> tuple[ObservedFlow, ...]:
-    """Return the flows in the order of the switch. `names`: of ports, by their numbers. Raises WireError."""
+    """Return the flows in the order of the messages. `names`: port names by number. Raises WireError."""
     found: list[ObservedFlow] = []
     for frame in frames:
         reply = decode(frame, names=names).message
@@ -30,15 +31,10 @@ def decode_flows(frames: Iterable[bytes], names: Mapping[int, str]) -> tuple[Obs
     return tuple(found)
 
 
-def count_flows(exchange: Exchange, only: Cookies) -> int:
-    """Return how many flows have these cookies. Raises SwitchError, WireError."""
-    total = 0
-    for frame in answers(exchange, (AggregateRequest(each) for each in _filters(only))):
-        reply = decode(frame).message
-        if not isinstance(reply, AggregateReply):
-            raise WireError(data=frame, offset=8, expected="a number of flows")
-        total += reply.sums.flows
-    return total
+def count_flows(exchange: Exchange, only: Cookies) -> tuple[int, ...]:
+    """Return how many flows have the cookies of each mask. Raises SwitchError, WireError."""
+    replies = answers(exchange, (AggregateRequest(each) for each in _filters(only)))
+    return tuple(sum(map(_number_of_flows, frames)) for frames in replies)
 
 
 def render_dump(flows: Iterable[ObservedFlow]) -> str:
@@ -48,3 +44,10 @@ def render_dump(flows: Iterable[ObservedFlow]) -> str:
 
 def _filters(only: Cookies) -> Iterable[FlowFilter]:
     return (FlowFilter(cookie=each.value, cookie_mask=each.mask) for each in only)
+
+
+def _number_of_flows(frame: bytes) -> int:
+    reply = decode(frame).message
+    if not isinstance(reply, AggregateReply):
+        raise WireError(data=frame, offset=8, expected="a number of flows")
+    return reply.sums.flows

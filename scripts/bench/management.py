@@ -1,0 +1,82 @@
+"""Small changes and dumps at the management socket, beside runs of ovs-ofctl, with and without flows of a drain."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from scripts.bench.apply import fresh_bridge
+from scripts.bench.configs import large_config
+from scripts.bench.measure import Row, function
+from xenoovs.compile.pipeline import PROGRAM, PinPriority, Stage, cookie_of
+from xenoovs.compile.of_config import compile_config
+from xenoovs.config.load import load_config
+from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
+from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.openflow.cookie import of_service, service_of
+from xenoovs.openflow.field import ETH_IPV4, Field
+from xenoovs.openflow.flow import Flow, FlowKey
+from xenoovs.openflow.match import exact, match_of
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.ofctl import Ofctl
+
+_ROUNDS = 20
+_BRIDGE, _FLOWS, _LEARNED = "ovsbr1", 50, 16_100
+
+
+def rows() -> Iterator[Row]:
+    """Both ways in turn, so that their ratio holds on any machine."""
+    with tempfile.TemporaryDirectory() as name:
+        ovs = start_private_ovs(Path(name) / "ovs", datapath=Datapath.DUMMY)
+        try:
+            fresh_bridge(ovs)
+            config = large_config(Path(name), services=1, backends=64)
+            yield from _measure(ovs, compile_config(load_config(config)).flows[-_FLOWS:])
+        finally:
+            stop_private_ovs(ovs)
+
+
+def _measure(ovs: PrivateOvs, flows: tuple[Flow, ...]) -> Iterator[Row]:
+    endpoint = Endpoint(ovs.db, ovs.directory)
+    switch, ofctl = LiveSwitch(endpoint), Ofctl(endpoint)
+    few, service = _add(flows), service_of(flows[-1].cookie)
+    (all_of_service,) = of_service(service)
+    only = of_service(service, among=PROGRAM)
+    dumped_s = {}
+    for learned in (0, _LEARNED):
+        switch.apply(_BRIDGE, _add(_learned(number, service) for number in range(learned)))
+        told = f", {learned:,} flows of a drain" if learned else ""
+        yield from _compare(
+            f"a bundle of {len(few)} flow-mods{told}",
+            lambda: ofctl.apply(_BRIDGE, few),
+            lambda: switch.apply(_BRIDGE, few),
+        )
+        yield from _compare(
+            f"a dump of the {len(few)} flows of a service{told}",
+            lambda: ofctl.dump_flow_text(_BRIDGE, all_of_service),
+            lambda: switch.dump_flow_text(_BRIDGE, only=only),
+        )
+        dumped_s[learned] = function(lambda: switch.dump_flows(_BRIDGE, only=PROGRAM), runs=_ROUNDS)
+    yield Row("a dump of the program with these / without, management socket", dumped_s[_LEARNED] / dumped_s[0], "x", 5)
+
+
+def _compare(name: str, theirs: Callable[[], object], mine: Callable[[], object]) -> Iterator[Row]:
+    taken = [(function(theirs, runs=1), function(mine, runs=1)) for _ in range(_ROUNDS)]
+    by_ofctl, by_socket = (1000 * statistics.median(column) for column in zip(*taken, strict=True))
+    yield Row(f"ovs-ofctl: {name}", by_ofctl, "ms")
+    yield Row("  at the management socket", by_socket, "ms")
+    yield Row("  / ovs-ofctl", by_socket / by_ofctl, "x", 0.25)
+
+
+def _add(flows: Iterator[Flow] | tuple[Flow, ...]) -> Bundle:
+    return Bundle(tuple(FlowMod(Command.ADD, flow) for flow in flows))
+
+
+def _learned(number: int, service: int) -> Flow:
+    """The flow of one connection."""
+    conditions = (exact(Field.DL_TYPE, ETH_IPV4), exact(Field.NW_SRC, 0x0A000000 + number))
+    key = FlowKey(Stage.LEARNED.table, PinPriority.LEARNED.value, match_of(conditions))
+    return Flow(key, cookie_of(Stage.LEARNED, service), ())
