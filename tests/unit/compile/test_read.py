@@ -18,9 +18,9 @@ from xenoovs.decision.blocks import Blocks
 from xenoovs.decision.decision import Decision, ServiceDecision
 from xenoovs.decision.transition import Move, Phase, Transition
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.block_key import BlockKey
+from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.model.drain import Drain, DrainMode
-from xenoovs.model.service import Service
+from xenoovs.model.service import Protocol, Service
 from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow, FlowKey
 from xenoovs.openflow.parse import parse_flow
@@ -145,6 +145,14 @@ def test_blocks_of_an_earlier_key_are_read_by_that_key() -> None:
     """A plan reports how many clients a change of the key moves."""
     other = compiled(small.balancer(replace(TWO, key=BlockKey(positions=(7, 8))))).flows
     assert of_config(other) == ServiceDecision(BlockKey(positions=(7,)), TWO_HALVES, TWO_HALVES)
+
+
+@pytest.mark.parametrize(("was", "now"), [tuple(KeyField), tuple(KeyField)[::-1]])
+def test_blocks_of_another_field_are_read_by_that_field(was: KeyField, now: KeyField) -> None:
+    udp = replace(TWO, claim=replace(TWO.claim, protocol=Protocol.UDP))
+    flows = compiled(small.balancer(replace(udp, key=BlockKey(was)))).flows
+    found = of_config(flows, replace(udp, key=BlockKey(now)))
+    assert found == ServiceDecision(BlockKey(was, (0,)), TWO_HALVES, TWO_HALVES)
 
 
 def test_a_flow_of_other_bits_among_blocks_is_passed_over() -> None:
