@@ -76,6 +76,32 @@ def test_costs_have_numbers(xenoovs: CommandLine, tmp_path: Path) -> None:
     assert document["entries"] == 40
 
 
+@pytest.mark.parametrize(
+    ("protocol", "bits", "wanted"),
+    [
+        ("udp", "[0, 1]", ["affinity"]),
+        ("tcp", "2", ["affinity"]),
+        ("tcp", "[1, 2, 0]", ["affinity"]),
+        ("tcp", "[1, 0]", ["affinity", "even-ports"]),
+    ],
+)
+def test_what_clients_lose_by_source_port_is_told(
+    xenoovs: CommandLine, tmp_path: Path, protocol: str, bits: str, wanted: list[str]
+) -> None:
+    config = _config(tmp_path / "my.yaml", service=f", protocol: {protocol}", bits=f"{bits}, field: source_port")
+    assert [cost["cost"] for cost in json.loads(xenoovs("lint", config, "-o", "json").out)["costs"]] == wanted
+    assert "COST     web: source_port: each connection of a client may go to" in xenoovs("lint", config).out
+    assert xenoovs("lint", config, "--strict").status == 0
+    notes = json.loads(xenoovs("validate", config, "-o", "json").out)["notes"]
+    assert [(note["service"], note["note"]) for note in notes] == [("web", name) for name in wanted]
+    assert "note: web: source_port: each connection of a client may go to" in xenoovs("validate", config).out
+
+
+def test_services_by_address_have_no_notes(xenoovs: CommandLine) -> None:
+    assert json.loads(xenoovs("validate", QUICKSTART, "-o", "json").out)["notes"] == []
+    assert "note" not in xenoovs("validate", QUICKSTART).out
+
+
 def test_ipv6_of_any_protocol_is_dear(xenoovs: CommandLine, tmp_path: Path) -> None:
     config = _config(tmp_path / "my.yaml", service=", vip: 2001:db8::10")
     assert "4 entries for each IP protocol of its clients (12 for 3)" in xenoovs("lint", config).out

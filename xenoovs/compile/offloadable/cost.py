@@ -1,4 +1,4 @@
-"""What a program costs in entries of the NIC's table, with numbers, and why."""
+"""What a program costs in entries of the NIC's table, with numbers, and why; and what it costs the clients."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from xenoovs.compile.hardware import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.errors.words import counted
 from xenoovs.model.address import Family
+from xenoovs.model.block_key import KeyField
 from xenoovs.model.drain import DrainMode
 from xenoovs.model.service import Protocol
 
@@ -30,6 +31,10 @@ class Cost(Enum):
     DRAIN = "drain"
     FOREIGN_FLOWS = "foreign-flows"
     """Flows of others that our packets pass."""
+    AFFINITY = "affinity"
+    """Connections of one client go to several backends."""
+    EVEN_PORTS = "even-ports"
+    """Blocks are chosen by a bit that is the same in most connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,11 @@ def check_cost(
     return tuple(found)
 
 
+def check_clients(program: Program) -> tuple[CostFinding, ...]:
+    """Return what the clients of the services pay for how these are balanced."""
+    return tuple(finding for service in program.services for finding in _clients(service))
+
+
 def _entries_told(number: int) -> str:
     return counted(number, "entry", "entries")
 
@@ -68,6 +78,7 @@ def _service(service: ServiceProgram, client_macs: int | None) -> Iterator[CostF
     yield from _any_protocol(service)
     yield from _source_mac(service, client_macs)
     yield from _drain(service)
+    yield from _clients(service)
 
 
 def _entrances(service: ServiceProgram) -> Iterator[CostFinding]:
@@ -118,6 +129,25 @@ def _drain(service: ServiceProgram) -> Iterator[CostFinding]:
             "matched by addresses, ports and TCP flags; `xenoovs plan` estimates how many"
         )
         yield CostFinding(Cost.DRAIN, service.service.name, entries, text)
+
+
+def _clients(made: ServiceProgram) -> Iterator[CostFinding]:
+    service, entries = made.service, hardware_entries(made)
+    if service.key.field is not KeyField.SOURCE_PORT:
+        return
+    text = (
+        "source_port: each connection of a client may go to another backend; balance by source_address where a backend "
+        "has to know its clients again"
+    )
+    yield CostFinding(Cost.AFFINITY, service.name, entries, text)
+    depth = made.decision.home.depth
+    used = range(depth) if service.key.positions is None else service.key.positions[:depth]
+    if service.claim.protocol is Protocol.TCP and 0 in used:
+        text = (
+            "bit 0 of the source port: Linux opens TCP connections from even ports, so that blocks of odd ports get "
+            "next to none; leave the bit out of `bits`"
+        )
+        yield CostFinding(Cost.EVEN_PORTS, service.name, entries, text)
 
 
 def _entries(service: ServiceProgram, client_macs: int) -> int:
