@@ -10,9 +10,10 @@ import click
 from xenoovs.cli.options import Output, config_argument, load, output_option
 from xenoovs.cli.output import percent, print_json, print_table, say
 from xenoovs.errors.words import counted
+from xenoovs.model.block_key import KeyField
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from xenoovs.compile.spread import Spread
     from xenoovs.model.balancer import Balancer
@@ -40,6 +41,8 @@ def command(context: click.Context, config: Path, clients: Path, *, service: str
     leave, which cannot split a client either. Other bits are told where they are clearly better for a half of the
     clients that they were not chosen for.
 
+    Services by source port are passed over: addresses say nothing of ports.
+
     Exit status 0: told, 1: there was no client.
     """
     from xenoovs.cli.main import EXIT_FAILED, EXIT_OK, complain
@@ -51,12 +54,20 @@ def command(context: click.Context, config: Path, clients: Path, *, service: str
     if service is not None and service not in names:
         raise click.UsageError(f"--service {service}: the config has {', '.join(names)}")
     read = _read(clients)
-    spreads = tuple(_spreads(balancer, read, only=service))
+    asked = [one for one in balancer.services if service in (None, one.name)]
+    by_address = [one.name for one in asked if one.key.field is KeyField.SOURCE_ADDRESS]
+    passed_over = [one for one in asked if one.name not in by_address]
+    spreads = tuple(_spreads(balancer, read, only=by_address))
     if output is Output.JSON:
-        print_json(_document(read, spreads))
+        print_json({**_document(read, spreads), "passed_over": [one.name for one in passed_over]})
     else:
         _show(read, spreads)
-    if not spreads:
+        for one in passed_over:
+            label = one.key.field.label
+            say(f"{one.name}: passed over, as it balances by {label}, of which addresses say nothing", fg="yellow")
+    if not by_address:
+        complain("nothing to analyse: no service here balances by the addresses of its clients")
+    elif not spreads:
         complain(f"{clients}: no client of any service; it takes one address a line, such as `203.0.113.9` or `12 ::1`")
     context.exit(EXIT_OK if spreads else EXIT_FAILED)
 
@@ -69,14 +80,12 @@ def _read(path: Path) -> Clients:
         return parse_clients(lines)
 
 
-def _spreads(balancer: Balancer, clients: Clients, *, only: str | None) -> Iterator[Spread]:
+def _spreads(balancer: Balancer, clients: Clients, *, only: Collection[str]) -> Iterator[Spread]:
     from xenoovs.compile.of_config import compile_config
     from xenoovs.compile.spread import check_spread
 
     for compiled in compile_config(balancer).services:
-        if only is not None and compiled.service.name != only:
-            continue
-        for family in compiled.service.claim.served_families:
+        for family in compiled.service.claim.served_families if compiled.service.name in only else ():
             sent = clients.of(family)
             if sum(sent.values()):
                 yield check_spread(compiled, family, sent)

@@ -30,7 +30,13 @@ _SOURCE_PORT = 40000
 @click.option("--src", required=True, type=address, help="The client's address.")
 @click.option("--dst", type=address, help="Destination. Default: the first VIP of the client's IP version.")
 @click.option("--protocol", type=click.Choice([p.value for p in Protocol]), help="Default: that of the service.")
-@click.option("--sport", type=click.IntRange(0, 65535), default=_SOURCE_PORT, show_default=True)
+@click.option(
+    "--sport",
+    type=click.IntRange(0, 65535),
+    default=_SOURCE_PORT,
+    show_default=True,
+    help="The client's port; it chooses the backend where a service has match.field source_port.",
+)
 @click.option("--dport", type=click.IntRange(0, 65535), help="Default: the first port of the service.")
 @click.option("--in-port", help="Where the packet enters. Default: the first ingress port.")
 @click.option("--offline", is_flag=True, help="Do not ask a switch.")
@@ -127,7 +133,8 @@ def _show(balancer: Balancer, packet: Packet, outcome: Outcome, check: SwitchChe
         name = service.name if service else None
         print_json({"service": name, "backend": backend, "copies": copies, "flows": flows, "switch": answer})
         return
-    click.echo(f"{packet.source} -> {packet.destination}, IP protocol {packet.protocol}, port {packet.dport}")
+    by_port = f" from port {packet.sport}" if service is not None and service.key.field.needs_ports else ""
+    click.echo(f"{packet.source} -> {packet.destination}, IP protocol {packet.protocol}, port {packet.dport}{by_port}")
     click.echo("".join(f"  {flow}\n" for flow in flows), nl=False)
     leaves = ", ".join(f"{copy['dl_dst']} by {copy['port'] or 'NORMAL'}" for copy in copies) or "dropped"
     if service is None:

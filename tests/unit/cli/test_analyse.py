@@ -9,6 +9,7 @@ import pytest
 
 from tests.command_line import CommandLine
 
+SOURCE_PORT = Path(__file__).parents[3] / "flows" / "source-port" / "config.yaml"
 CONFIG = Path(__file__).parents[3] / "templates" / "quickstart.yaml"
 
 
@@ -44,6 +45,17 @@ def test_no_client_at_all(xenoovs: CommandLine, tmp_path: Path, text: str, told:
     (tmp_path / "none").write_text(text)
     said = xenoovs("analyse", CONFIG, tmp_path / "none")
     assert (said.status, told in said.err) == (1, True)
+
+
+def test_services_by_source_port_are_passed_over(xenoovs: CommandLine, clients: Path) -> None:
+    said = xenoovs("analyse", SOURCE_PORT, clients)
+    assert (said.status, said.err) == (0, "")
+    assert "quic: passed over, as it balances by source port, of which addresses say nothing" in said.out
+    document = json.loads(xenoovs("analyse", SOURCE_PORT, clients, "-o", "json").out)
+    assert [spread["service"] for spread in document["services"]] == ["dns"]
+    assert document["passed_over"] == ["quic"]
+    alone = xenoovs("analyse", SOURCE_PORT, clients, "--service", "quic")
+    assert (alone.status, "no service here balances by the addresses" in alone.err) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from xenoovs.config.templates import template_names
 from xenoovs.openflow.parse import parse_flow
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
+SOURCE_PORT = Path(__file__).parents[3] / "flows" / "source-port" / "config.yaml"
 MANY_SERVICES = Path(__file__).parents[3] / "templates" / "many-services.yaml"
 QUICKSTART = TEMPLATES / "quickstart.yaml"
 
@@ -130,6 +131,14 @@ def test_trace_of_other_traffic(xenoovs: CommandLine) -> None:
     said = xenoovs("trace", QUICKSTART, "--src", "198.51.100.7", "--dport", "54", "--offline")
     assert "no service's packet" in said.out
     assert "by p1" in said.out
+
+
+@pytest.mark.parametrize(("port", "backend"), [(50000, "edge1"), (50001, "edge2"), (50007, "edge3")])
+@pytest.mark.parametrize("source", ["203.0.113.7", "2001:db8:c::7"])
+def test_trace_of_a_service_by_source_port(xenoovs: CommandLine, source: str, port: int, backend: str) -> None:
+    said = xenoovs("trace", SOURCE_PORT, "--src", source, "--sport", port, "--offline")
+    assert said.out.splitlines()[0].endswith(f"IP protocol 17, port 443 from port {port}")
+    assert f"service quic -> backend {backend} (" in said.out
 
 
 @pytest.mark.parametrize(
