@@ -13,6 +13,7 @@ from xenoovs.lab.tally import Flight
 from xenoovs.lab.topology import vips_of
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.block_key import KeyField
 from xenoovs.model.service import Protocol, Service
 
 
@@ -106,11 +107,11 @@ def _trial(service: Service, load: Load, clients: _Clients, *, packets: int) -> 
     ports = tried_ports(service.claim) if protocol.has_ports else (0,)
     sources = {family: clients.of(service, family) for family in Family if family in service.claim.families}
     targets = [(target, family) for family in sources if sources[family] for target in _destinations(service, family)]
-    aims = list(product(targets, ports))
+    aims, by_port = list(product(targets, ports)), service.key.field is KeyField.SOURCE_PORT
     flights = []
     for i, ((destination, family), port) in enumerate(aims):
         senders = _round_robin(sources[family], range(i, packets, len(aims)), every=len(aims))
-        flights.append(Flight(protocol.value, destination, port, senders))
+        flights.append(Flight(protocol.value, destination, port, senders, by_port))
     return Trial(service, protocol, tuple(flight for flight in flights if flight.sources))
 
 

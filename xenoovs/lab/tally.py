@@ -10,12 +10,16 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """Packets to one destination; `sources`: the client of each of them. protocol: udp, tcp (connections) or icmp."""
+    """Packets to one destination; `sources`: the client of each of them. protocol: udp, tcp (connections) or icmp.
+
+    fresh_ports: whether each UDP packet comes from a port of its own, as each connection of TCP does.
+    """
 
     protocol: str
     destination: str
     port: int
     sources: tuple[str, ...]
+    fresh_ports: bool = False
 
 
 @dataclass(slots=True)

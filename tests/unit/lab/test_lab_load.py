@@ -11,7 +11,7 @@ from xenoovs.lab.load import Load, plan_trials
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.backend import Backend
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
-from xenoovs.model.block_key import BlockKey
+from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.model.next_hop import Direct
 from xenoovs.model.service import Claim, PortRange, Protocol, Service
 
@@ -68,6 +68,14 @@ def test_clients_differ_in_the_bits_that_split_them() -> None:
     assert sources == {0, 1, 2, 3}
     (usual,), _ = plan_trials(_balancer(Claim(V4)), Load(clients=200, packets=200))
     assert all(ip_address(source) in ip_network("198.18.0.0/15") for source in usual.flights[0].sources)
+
+
+@pytest.mark.parametrize("key", KeyField)
+def test_packets_to_a_service_by_source_port_come_from_many_ports(key: KeyField) -> None:
+    claim = Claim(V4, (VIP,), Protocol.UDP, (PortRange(53, 55),))
+    (trial,), _ = plan_trials(_balancer(claim, bits=BlockKey(key, (15, 14))), Load(clients=3, packets=9))
+    assert {flight.fresh_ports for flight in trial.flights} == {key is KeyField.SOURCE_PORT}
+    assert trial.clients == 3
 
 
 @pytest.mark.parametrize("load", [Load(clients=0), Load(packets=0), Load(clients=-1)])
