@@ -1,13 +1,16 @@
-"""Lines of a dump that differ in ufid, counters and source address alone: judged once, then only counted.
+"""Lines of a dump that differ in ufid, counters and the client alone: judged once, then only counted.
 
 A large dump is mostly that, since clients differ in little else. What such a line has in common with an earlier one is
-compared as text, so that nothing of it is parsed again; the address tells the block.
+compared as text, so that nothing of it is parsed again. The address tells the block, or the bits of the port that
+choose blocks, in which alike lines agree.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from xenoovs.compile.key import key_field
@@ -18,6 +21,7 @@ from xenoovs.model.address import Family
 from xenoovs.model.block_key import KeyField
 from xenoovs.verify.check import Check, IgnoredTally, Judged, Shared, Taker
 from xenoovs.verify.expected import ExpectedBlock
+from xenoovs.verify.join import Place
 from xenoovs.verify.verdict import Verdict, verdict_of
 
 _WIDTHS = {"ipv4(": 32, "ipv6(": 128}
@@ -82,9 +86,8 @@ class AlikeLines:
         # A filter of traffic control tells each megaflow apart by its ufid.
         self.is_usable = check.around.filters is None and not check.index.looks_at(_FIELDS.values())
         self._met = self._resting = 0
-        index, indifferent = check.index, _INDIFFERENT_FIELDS
-        is_general = not (index.looks_at(indifferent) or index.splits_by(indifferent))
-        self._key_of = _general_key_of if is_general else _key_of
+        port_bits = check.index.bits_of("tp_src")
+        self._key_of = _key_of if check.index.looks_at(_INDIFFERENT_FIELDS) else partial(_general_key_of, port_bits)
 
     def add(self, line: str) -> bool:
         """Count a line; False: its like was never seen, or it is to be looked at itself."""
@@ -148,16 +151,26 @@ class AlikeLines:
         name = _FIELDS[width]
         source = fields.pop(name, _ANY)
         places = tuple(self.check.index.places(megaflow.in_port, fields))
-        lookups = tuple(
-            (mask, blocks)
-            for place in places
-            for looked_at, mask, blocks in place.sources.by_mask
-            if mask == 0 or (looked_at == name and source.mask & mask == mask)
-        )
+        lookups = tuple(_lookups(places, name, {**fields, name: source}))
         ignored = shared if isinstance(shared, IgnoredTally) and not lookups else None
         taker = shared if isinstance(shared, Taker) and not lookups else None
         # Behind several entries the first may have no block for an address that the second has.
         return _Shape(width, source.mask, lookups if len(places) == 1 else (), verdict, ignored, taker)
+
+
+def _lookups(
+    places: Iterable[Place], name: str, fields: Mapping[str, MaskedValue]
+) -> Iterator[tuple[int, dict[int, ExpectedBlock]]]:
+    """Yield the masks under which an address tells the block; mask 0 where the bits of the port have told it."""
+    for place in places:
+        for looked_at, mask, blocks in place.sources.by_mask:
+            found = fields.get(looked_at, _ANY)
+            if found.mask & mask != mask:
+                continue
+            if looked_at == name:
+                yield mask, blocks
+            elif (block := blocks.get(found.value & mask)) is not None:
+                yield 0, {0: block}
 
 
 def _split(line: str) -> _Parts | None:
@@ -181,7 +194,8 @@ def _key_of(line: str, parts: _Parts) -> _Key:
     return line[parts.begin : parts.start], line[parts.end : counters.start()], line[counters.end() :]
 
 
-def _general_key_of(line: str, parts: _Parts) -> _Key:
-    """Without values that no entry looks at: such lines are judged alike, whoever sent the packets."""
+def _general_key_of(port_bits: int, line: str, parts: _Parts) -> _Key:
+    """Without values that no entry and no block looks at: such lines are judged alike, whoever sent the packets."""
     before, behind, after = _key_of(line, parts)
-    return _MAC.sub("", before, count=1), _PORT.sub("", behind, count=1), after
+    port = (lambda found: str(int(found[0]) & port_bits)) if port_bits else ""
+    return _MAC.sub("", before, count=1), _PORT.sub(port, behind, count=1), after

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from xenoovs.datapath.match import match_of
 from xenoovs.datapath.megaflow import Megaflow
@@ -66,10 +68,11 @@ class BlockIndex:
         """Whether any entry asks for one of these fields."""
         return not {field for masks in self.entries for field, _ in masks}.isdisjoint(fields)
 
-    def splits_by(self, fields: Iterable[str]) -> bool:
-        """Whether the blocks of any service are chosen by one of these fields."""
+    def bits_of(self, field: str) -> int:
+        """Return all bits of a field that choose the blocks of any service."""
         places = (place for entries in self.entries.values() for place in entries.values())
-        return not {field for place in places for field, _, _ in place.sources.by_mask}.isdisjoint(fields)
+        masks = (mask for place in places for looked_at, mask, _ in place.sources.by_mask if looked_at == field)
+        return reduce(or_, masks, 0)
 
     def places(self, in_port: str | None, fields: _Fields) -> Iterator[Place]:
         """The entries by which such packets may have come, whatever their source."""
