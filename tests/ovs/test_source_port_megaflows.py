@@ -20,7 +20,13 @@ from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.config.load import parse_config
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.packet import Packet
+from xenoovs.openflow.parse import parse_flow
 from xenoovs.simulate.megaflows import predict_megaflows
+from xenoovs.verify.expected import expected_services
+from xenoovs.verify.findings import Conclusion
+from xenoovs.verify.offload import check_dump
+from xenoovs.verify.verdict import Verdict
+from xenoovs.verify.widened import name_foreign
 
 pytestmark = pytest.mark.ovs
 
@@ -61,6 +67,34 @@ def test_megaflows_are_as_many_as_blocks_whatever_stands_beside(bridge: DummyBri
     assert {name: keys_of(shapes) for name, shapes in by_service(found).items()} == keys_of_blocks(program)
 
 
+def test_verify_finds_every_block_by_its_port(bridge: DummyBridge) -> None:
+    program = compiled(parse_config(CONFIG, file="c.yaml"))
+    install(bridge, program.flows)
+    bridge.settle(removed_s=0)
+    send(bridge, [packet for service in program.services for packet in everybody(service)])
+    lines = [line.replace("dp:ovs", "offloaded:yes, dp:tc") for line in bridge.megaflows()]
+    found = check_dump(expected_services(program), lines)
+    assert found.conclusion is Conclusion.IN_HARDWARE
+    assert [each.verdicts for each in found.blocks] == [((Verdict.HW, 1),)] * 18 * len(SERVICES)
+    assert (found.widenings, found.taken, found.ignored, found.torn) == ((), (), (), ())
+
+
+@pytest.mark.parametrize(
+    ("match", "looked_at"), [("tp_src=0x1000/0xf000", "tp_src"), ("tp_src=9,nw_src=203.0.113.9", "nw_src")]
+)
+def test_a_flow_of_others_widens_both_keys_and_is_named(bridge: DummyBridge, match: str, looked_at: str) -> None:
+    program = compiled(parse_config(CONFIG, file="c.yaml"))
+    foreign = parse_flow(f"priority=3000,udp,{match} actions=drop")
+    install(bridge, (*program.flows, foreign))
+    bridge.settle(removed_s=0)
+    send(bridge, [packet for made in program.services[:2] for packet in everybody(made) if packet.source in CLIENTS])
+    lines = bridge.megaflows()
+    found = name_foreign(check_dump(expected_services(program), lines), [foreign])
+    assert {widening.service for widening in found.widenings} == {"udp-port", "udp-address"}
+    assert {widening.flows for widening in found.widenings} == {(foreign,)}
+    assert {name for widening in found.widenings for name, _ in widening.fields} == {looked_at}
+
+
 def everybody(service: ServiceProgram) -> Iterator[Packet]:
     """Every value of the low 9 bits of the port, 512 clients for it, to each VIP."""
     claim = service.service.claim
@@ -71,6 +105,9 @@ def everybody(service: ServiceProgram) -> Iterator[Packet]:
             port = 40_448 + (number * 37 + 5) % 512
             family = Family.IPV4 if vip.version == 4 else Family.IPV6
             yield Packet("p0", source, vip, claim.protocol.number(family), port, claim.ports[0].first)
+
+
+CLIENTS = {IPv4Address(0xC6120000 + number) for number in range(64)}
 
 
 def client(vip: IPAddress, number: int) -> IPAddress:
