@@ -9,14 +9,13 @@ import click
 from xenoovs.cli.offload_look import Look
 from xenoovs.cli.output import percent, print_table, say
 from xenoovs.errors.words import counted, worded
-from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.render import render_flow, render_match
-from xenoovs.openflow.value import render_value
 from xenoovs.verify.bridge import BridgeFindings
 from xenoovs.verify.findings import Conclusion, Oddity, OffloadFindings, Taking, Widening
 from xenoovs.verify.report import OffloadRow, backend_rows, total_row
 from xenoovs.verify.verdict import Verdict
+from xenoovs.verify.why.widened import render_bits
 
 _COLOUR = {
     Verdict.HW: "green",
@@ -208,7 +207,7 @@ def _show_surplus(total: OffloadRow, findings: OffloadFindings) -> None:
 
 
 def _show_widening(widening: Widening) -> None:
-    fields = ", ".join(f"{name} {_bits(name, bits)}" for name, bits in widening.fields)
+    fields = ", ".join(f"{name} {render_bits(name, bits)}" for name, bits in widening.fields)
     told = f"megaflows of {widening.service} match {fields} too; no flow of ours looks there, these do:"
     say(f"widened ({widening.megaflows}): {told}", indent="  ", fg="yellow")
     _show_flows(widening.flows)
@@ -241,11 +240,6 @@ def _show_flows(flows: Sequence[Flow]) -> None:
         click.echo(f"  {render_flow(flow)}")
     if len(flows) > _MAX_FLOWS:
         click.echo(f"  and {len(flows) - _MAX_FLOWS} more")
-
-
-def _bits(name: str, bits: int) -> str:
-    field = next((field for field in Field if field.ovs_name == name), None)
-    return f"{bits:#x}" if field is None else render_value(field, bits)
 
 
 def _show_oddity(oddity: Oddity, count: int, look: Look) -> None:

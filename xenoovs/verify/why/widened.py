@@ -87,11 +87,11 @@ def _whose(widened: Widened) -> str:
 
 
 def _bits(widened: Widened) -> str:
-    return ", ".join(f"{name} {_value(name, bits)}" for name, bits in widened.fields)
+    return ", ".join(f"{name} {render_bits(name, bits)}" for name, bits in widened.fields)
 
 
-def _value(name: str, bits: int) -> str:
-    """The bits as the field's mask is written; a number of few digits in hexadecimal, in which masks are read."""
+def render_bits(name: str, bits: int) -> str:
+    """Return bits of a field as its mask is written; a number of few digits in hexadecimal, in which masks are read."""
     field = _FIELDS.get(name)
     return f"{bits:#x}" if field is None or field.width <= 16 else render_value(field, bits)
 
