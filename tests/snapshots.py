@@ -35,6 +35,7 @@ def blocks(owners: str, verdicts: str) -> tuple[BlockView, ...]:
             start=number / len(owners),
             size=1 / len(owners),
             backend=f"b{owner}",
+            field="nw_src",
             verdict=letters.get(verdict),
         )
         for number, (owner, verdict) in enumerate(zip(owners, verdicts, strict=True))

@@ -19,8 +19,8 @@ def block_views(program: ServiceProgram, found: Iterable[BlockOffload]) -> tuple
     for block in {block.rule: block for block in program.blocks}.values():
         start, size = _interval(block, program, parts)
         own = key_match(service.key.field, service.claim.served_families[0], block.rule.value, block.rule.mask)
-        verdict = worst.get((own.value, own.mask))
-        views.append(BlockView(own.value, own.mask, start / parts, size / parts, block.backend.name, verdict))
+        verdict, name = worst.get((own.value, own.mask)), own.field.ovs_name
+        views.append(BlockView(own.value, own.mask, start / parts, size / parts, block.backend.name, name, verdict))
     return tuple(sorted(views, key=lambda view: view.start))
 
 

@@ -93,8 +93,9 @@ class BackendView:
 
 @dataclass(frozen=True, slots=True)
 class BlockView:
-    """One block of a service: clients whose address under `mask` is `value`. `verdict`: None while nobody has looked.
+    """One block of a service: clients whose `field` under `mask` is `value`. `verdict`: None while nobody has looked.
 
+    field: of their packets, by its name in OpenFlow, such as nw_src.
     start, size: where it lies when the bits in use are read as one number, 0..1; the blocks of a service fill 0..1.
     """
 
@@ -103,6 +104,7 @@ class BlockView:
     start: float
     size: float
     backend: str
+    field: str
     verdict: Verdict | None = None
 
 

@@ -11,11 +11,11 @@ from xenoovs.cli.output import percent, print_table, say
 from xenoovs.errors.words import counted, worded
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.render import render_flow, render_match
+from xenoovs.openflow.value import render_bits
 from xenoovs.verify.bridge import BridgeFindings
 from xenoovs.verify.findings import Conclusion, Oddity, OffloadFindings, Taking, Widening
 from xenoovs.verify.report import OffloadRow, backend_rows, total_row
 from xenoovs.verify.verdict import Verdict
-from xenoovs.verify.why.widened import render_bits
 
 _COLOUR = {
     Verdict.HW: "green",

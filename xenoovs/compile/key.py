@@ -16,10 +16,9 @@ from xenoovs.errors import CompileError
 from xenoovs.model.address import Family
 from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.model.service import Service
-from xenoovs.openflow.field import ETH_IPV6, Field, Format
+from xenoovs.openflow.field import ETH_IPV6, Field
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.match import Masked, exact
-from xenoovs.openflow.value import render_value
 from xenoovs.partition.bits import spread, unspread
 from xenoovs.partition.block import Block
 
@@ -123,12 +122,3 @@ def block_of(value: int, mask: int, key: BlockKey) -> Block:
     if mask & (1 << first) - 1:
         raise ValueError(f"{value:#x}/{mask:#x} is not a block of {key.field.value}")
     return unspread(value >> first, mask >> first, key.positions)
-
-
-def render_key(key: KeyField, family: Family, value: int, mask: int) -> str:
-    """Return a block as ovs-ofctl takes it, with the mask written out."""
-    condition = key_match(key, family, value, mask)
-    field = condition.field
-    parts = (condition.value, condition.mask)
-    texts = (hex(part) if field.form is Format.L4_PORT else render_value(field, part) for part in parts)
-    return f"{field.ovs_name}={'/'.join(texts)}"

@@ -20,6 +20,7 @@ _FLAGS = {
 _FLAG_BITS = {name: bit for bit, name in _FLAGS.items()}
 _FLAG = re.compile(r"([+-])([a-z0-9\[\]]+)", re.ASCII)
 _FLAG_LIST = re.compile(r"([+-][a-z0-9\[\]]+)+", re.ASCII)
+_BY_NAME = {field.ovs_name: field for field in Field}
 _MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}", re.ASCII)
 
 
@@ -40,6 +41,12 @@ def render_value(field: Field, value: int) -> str:
             return render_ipv4(value)
         case Format.IPV6:
             return render_ipv6(value)
+
+
+def render_bits(name: str, bits: int) -> str:
+    """Return a value or a mask for people, short numbers in hexadecimal. `name`: of a field, also of an unknown one."""
+    field = _BY_NAME.get(name)
+    return f"{bits:#x}" if field is None or field.width <= 16 else render_value(field, bits)
 
 
 @lru_cache(maxsize=65536)

@@ -118,7 +118,7 @@ def test_drawings_are_well_formed() -> None:
 
 def test_few_blocks_are_drawn_as_they_are() -> None:
     made = blocks("0011", "hsa-")
-    drawn = cells(made, is_ipv6=False)
+    drawn = cells(made)
     assert [(cell.start, cell.size, cell.backend, cell.verdict) for cell in drawn] == [
         (block.start, block.size, block.backend, block.verdict) for block in made
     ]
@@ -128,8 +128,10 @@ def test_few_blocks_are_drawn_as_they_are() -> None:
     ]
 
 
-def test_blocks_of_ipv6_are_told_as_such() -> None:
-    assert cells(blocks("01", "hh"), is_ipv6=True)[1].tip == "b1 · HW · ipv6_src=::1/::1"
+@pytest.mark.parametrize(("field", "bits"), [("ipv6_src", "::1/::1"), ("tp_src", "0x1/0x1")])
+def test_blocks_of_other_fields_are_told_as_such(field: str, bits: str) -> None:
+    made = replace(blocks("01", "hh")[1], field=field)
+    assert cells([made])[0].tip == f"b1 · HW · {field}={bits}"
 
 
 @given(st.integers(0, 4), st.integers())
@@ -137,10 +139,10 @@ def test_many_blocks_become_runs_that_fill_the_strip(backends: int, seed: int) -
     depth, random = 11, Random(seed)
     owners = [f"b{random.randint(0, backends)}" for _ in range(1 << depth)]
     made = [
-        BlockView(number, (1 << depth) - 1, number / (1 << depth), 1 / (1 << depth), owner, Verdict.HW)
+        BlockView(number, (1 << depth) - 1, number / (1 << depth), 1 / (1 << depth), owner, "nw_src", Verdict.HW)
         for number, owner in enumerate(owners)
     ]
-    drawn = cells(made, is_ipv6=False)
+    drawn = cells(made)
     assert len(drawn) <= COLUMNS
     assert drawn[0].start == 0
     assert all(abs(a.start + a.size - b.start) < 1e-9 for a, b in pairwise(drawn))

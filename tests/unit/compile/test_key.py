@@ -16,7 +16,6 @@ from xenoovs.compile.key import (
     key_field,
     key_match,
     key_of,
-    render_key,
     rule_of,
 )
 from xenoovs.errors import CompileError
@@ -40,7 +39,7 @@ def test_what_is_written_into_a_flow_is_read_out_of_it(key: KeyField, family: Fa
     condition = key_match(key, family, value, mask)
     assert condition.field is key_field(key, family)
     version = "ipv6" if family is Family.IPV6 else "ip"
-    flow = parse_flow(f"table=1, {version},{render_key(key, family, value, mask)} actions=drop")
+    flow = parse_flow(f"table=1, {version},{render_match(match_of([condition]))} actions=drop")
     assert key_of(flow, key) == condition
     assert key_bits(flow) == (value, mask)
     assert block_of(value, mask, BlockKey(key, positions=(9, 0, 1, 2))) == Block(5, 4)
@@ -55,13 +54,6 @@ def test_a_flow_for_all_clients() -> None:
 def test_bits_that_are_not_of_the_key_are_no_block() -> None:
     with pytest.raises(ValueError, match="0x4/0x4 is not a block"):
         block_of(4, 4, BlockKey())
-
-
-def test_blocks_as_text() -> None:
-    assert render_key(SOURCE, Family.IPV4, 1, 3) == "nw_src=0.0.0.1/0.0.0.3"
-    assert render_key(SOURCE, Family.IPV6, 1, 3) == "ipv6_src=::1/::3"
-    value, mask = bits_of(Block(10, 4), BlockKey(KeyField.SOURCE_PORT))
-    assert render_key(KeyField.SOURCE_PORT, Family.IPV4, value, mask) == "tp_src=0xa/0xf"
 
 
 def test_a_port_is_matched_behind_its_protocol() -> None:

@@ -69,9 +69,9 @@ def _sayings(service: ServiceView) -> Iterator[str]:
 
 
 def _strips(service: ServiceView, blocks: Sequence[BlockView], *, order: Mapping[str, int]) -> Markup:
-    drawn = cells(blocks, is_ipv6=bool(service.vips) and all(":" in vip for vip in service.vips))
-    owners = draw(drawn, (_colour(order.get(c.backend)) for c in drawn), label="client addresses by backend")
-    verdicts = draw(drawn, (_verdict_class(c.verdict) for c in drawn), label="client addresses by verdict")
+    drawn = cells(blocks)
+    owners = draw(drawn, (_colour(order.get(c.backend)) for c in drawn), label="clients by backend")
+    verdicts = draw(drawn, (_verdict_class(c.verdict) for c in drawn), label="clients by verdict")
     seen = {cell.verdict for cell in drawn}
     legend = (
         element("li", _swatch(_verdict_class(verdict)), f"{verdict.value} ", element("small", _MEANINGS[verdict]))
@@ -85,7 +85,7 @@ def _strips(service: ServiceView, blocks: Sequence[BlockView], *, order: Mapping
         owners,
         element("span", "verdict", class_="of"),
         verdicts,
-        element("figcaption", "All client addresses, by the bits that choose.", element("ul", *legend, unseen)),
+        element("figcaption", "All clients, by the bits that choose.", element("ul", *legend, unseen)),
         class_="map",
     )
 

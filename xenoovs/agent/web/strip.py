@@ -7,15 +7,12 @@ from dataclasses import dataclass
 
 from xenoovs.agent.snapshot import BlockView
 from xenoovs.agent.web.html import Markup, element
-from xenoovs.compile.key import render_key
-from xenoovs.model.address import Family
-from xenoovs.model.block_key import KeyField
+from xenoovs.openflow.value import render_bits
 from xenoovs.verify.verdict import Verdict
 
 COLUMNS = 512
 """Most cells that a strip is drawn with: a screen shows no more."""
 
-_ALL_IPV4 = 0xFFFFFFFF
 _GAPS_UP_TO = 128
 
 
@@ -30,10 +27,10 @@ class Cell:
     tip: str
 
 
-def cells(blocks: Sequence[BlockView], *, is_ipv6: bool) -> tuple[Cell, ...]:
+def cells(blocks: Sequence[BlockView]) -> tuple[Cell, ...]:
     """What is to be drawn, in this order: later ones cover earlier ones."""
     if len(blocks) <= COLUMNS:
-        return tuple(Cell(b.start, b.size, b.backend, b.verdict, _tip(b, is_ipv6=is_ipv6)) for b in blocks)
+        return tuple(Cell(b.start, b.size, b.backend, b.verdict, _tip(b)) for b in blocks)
     return tuple(_runs(blocks))
 
 
@@ -77,10 +74,9 @@ def _looks(block: BlockView | None) -> tuple[str, Verdict | None] | None:
     return None if block is None else (block.backend, block.verdict)
 
 
-def _tip(block: BlockView, *, is_ipv6: bool) -> str:
-    family = Family.IPV6 if is_ipv6 or block.mask > _ALL_IPV4 else Family.IPV4
-    match = render_key(KeyField.SOURCE_ADDRESS, family, block.value, block.mask)
-    return f"{block.backend} · {_word(block.verdict)} · {match}"
+def _tip(block: BlockView) -> str:
+    value, mask = (render_bits(block.field, bits) for bits in (block.value, block.mask))
+    return f"{block.backend} · {_word(block.verdict)} · {block.field}={value}/{mask}"
 
 
 def _word(verdict: Verdict | None) -> str:

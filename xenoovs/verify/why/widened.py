@@ -15,7 +15,7 @@ from xenoovs.openflow.field import Field
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.match import Match
 from xenoovs.openflow.render import render_flow, render_key_to_send, render_match_to_send
-from xenoovs.openflow.value import render_value
+from xenoovs.openflow.value import render_bits
 from xenoovs.verify.verdict import Verdict
 from xenoovs.verify.why.actions import explains, profile_of, version_of
 from xenoovs.verify.why.case import Case, Widened, shape_of
@@ -29,7 +29,6 @@ _AGAIN = "ovs-appctl revalidator/purge"
 """A megaflow that is narrower than needed stays as long as packets come (revalidate_ukey of ofproto-dpif-upcall.c)."""
 
 _OWNER = "# whether {it} may go is {its} owner's to say: leave {it}, give {it} a priority below ours, or delete {it}:"
-_FIELDS = {field.ovs_name: field for field in Field}
 
 
 def widened_reasons(case: Case) -> Iterator[Reason]:
@@ -88,12 +87,6 @@ def _whose(widened: Widened) -> str:
 
 def _bits(widened: Widened) -> str:
     return ", ".join(f"{name} {render_bits(name, bits)}" for name, bits in widened.fields)
-
-
-def render_bits(name: str, bits: int) -> str:
-    """Return bits of a field as its mask is written; a number of few digits in hexadecimal, in which masks are read."""
-    field = _FIELDS.get(name)
-    return f"{bits:#x}" if field is None or field.width <= 16 else render_value(field, bits)
 
 
 def _seen(widened: Widened) -> tuple[str, ...]:
