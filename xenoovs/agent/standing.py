@@ -17,7 +17,7 @@ Told = tuple[str, str]
 
 
 def unanswered(service: ServiceView) -> float:
-    """Share of the client addresses, 0..1, that lead to no backend, or to one that its probes find down."""
+    """Share of the clients, 0..1, that lead to no backend, or to one that its probes find down."""
     found = 1 - sum(one.share_installed for one in service.backends if one.state is not BackendState.DOWN)
     return found if found > _LEAST_SHARE else 0.0
 

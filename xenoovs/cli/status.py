@@ -60,7 +60,7 @@ def command(context: click.Context, /, **given: Any) -> None:
     """Show who gets what, and what is wrong: from the agent where one runs, else from the bridge and the config FILE.
 
     From the agent: state of each backend, and for how long (`kept`: down, but `max_down` leaves it its clients); its
-    weight in use; WANTED, its share by weight; SPACE, its share of the client addresses; rates by the datapath.
+    weight in use; WANTED, its share by weight; SPACE, its share of the clients; rates by the datapath.
 
     From the bridge: WANTED and SPACE, and SEEN, the share of the packets, from the counters of the flows. Open vSwitch
     brings those up to date about twice a second, those of hardware every 2 s.

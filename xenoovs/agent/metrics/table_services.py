@@ -57,7 +57,7 @@ SERVICES = (
     Metric(
         "xenoovs_service_unanswered_ratio",
         _G,
-        "Share of its client addresses, 0..1, that lead to no backend, or to one that is down.",
+        "Share of its clients, 0..1, that lead to no backend, or to one that is down.",
         "the flows, probes",
         ("service",),
         read=per_service(unanswered),
@@ -141,7 +141,7 @@ BACKENDS = (
     Metric(
         "xenoovs_backend_share_installed_ratio",
         _G,
-        "Share of the client addresses on the bridge, 0..1.",
+        "Share of the clients on the bridge, 0..1.",
         "the flows",
         _BACKEND,
         read=per_backend(lambda v: v.share_installed),
