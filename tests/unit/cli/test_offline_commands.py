@@ -133,12 +133,12 @@ def test_trace_of_other_traffic(xenoovs: CommandLine) -> None:
     assert "by p1" in said.out
 
 
-@pytest.mark.parametrize(("port", "backend"), [(50000, "edge1"), (50001, "edge2"), (50007, "edge3")])
+@pytest.mark.parametrize(("port", "backend"), [(50000, "ns1"), (50001, "ns2"), (50007, "ns3")])
 @pytest.mark.parametrize("source", ["203.0.113.7", "2001:db8:c::7"])
 def test_trace_of_a_service_by_source_port(xenoovs: CommandLine, source: str, port: int, backend: str) -> None:
     said = xenoovs("trace", SOURCE_PORT, "--src", source, "--sport", port, "--offline")
-    assert said.out.splitlines()[0].endswith(f"IP protocol 17, port 443 from port {port}")
-    assert f"service quic -> backend {backend} (" in said.out
+    assert said.out.splitlines()[0].endswith(f"IP protocol 17, port 53 from port {port}")
+    assert f"service dns -> backend {backend} (" in said.out
 
 
 @pytest.mark.parametrize(
