@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from random import Random
@@ -44,19 +44,33 @@ def spread(value: int, positions: Sequence[int]) -> int:
 
 
 def balance_flows(
-    identity: int, blocks: Sequence[Block], *, positions: Sequence[int], family: Family = Family.IPV4, base: int = 1000
+    identity: int,
+    blocks: Sequence[Block],
+    *,
+    positions: Sequence[int],
+    family: Family = Family.IPV4,
+    base: int = 1000,
+    protocol: str = "",
 ) -> list[str]:
-    """The balance table of one service, priority falling with depth; a MAC and egress port for each block."""
-    keyword, source, address = (
-        ("ip", "nw_src", IPv4Address) if family is Family.IPV4 else ("ipv6", "ipv6_src", IPv6Address)
-    )
+    """The balance table of one service, priority falling with depth; a MAC and egress port for each block.
+
+    protocol: keyword of ovs-ofctl; with it the source port splits clients, else their address.
+    """
+    keyword, source, written = _key(family, protocol)
     flows = []
     for i, block in enumerate(blocks):
         mask = spread((1 << block.depth) - 1, positions)
-        match = f",{source}={address(spread(block.value, positions))}/{address(mask)}" if mask else ""
+        match = f",{source}={written(spread(block.value, positions))}/{written(mask)}" if mask else ""
         actions = f"mod_dl_dst:0a:00:00:00:{identity:02x}:{i:02x},output:p1"
         flows.append(f"table=1, priority={base - block.depth},{keyword},reg0={identity:#x}{match} actions={actions}")
     return flows
+
+
+def _key(family: Family, protocol: str) -> tuple[str, str, Callable[[int], object]]:
+    """Keyword and field of the flows, and how bits of the field are written."""
+    if protocol:
+        return protocol, "tp_src", hex
+    return ("ip", "nw_src", IPv4Address) if family is Family.IPV4 else ("ipv6", "ipv6_src", IPv6Address)
 
 
 def random_claims(random: Random, *, count: int) -> list[Claim]:
@@ -101,11 +115,17 @@ def random_program(random: Random) -> list[Flow]:
         priority = 100 + specificity if by_claim else 100
         texts += [classify_flow(claim, identity, in_port=port, priority=priority) for port in ("p0", "p2")]
         width = random.randrange(1, 9)
+        by_port = claim.protocol is not None and claim.protocol.has_ports and random.random() < 0.5
+        bits = 16 if by_port else family.bits
         # Of IPv6, the lower half or a prefix: ovs-ofctl takes a mask that starts with a digit for a prefix length.
-        anywhere = random.sample(range(min(64, family.bits)), width)
-        prefix = range(family.bits - 1, family.bits - 1 - width, -1)
+        anywhere = random.sample(range(min(64, bits)), width)
+        prefix = range(bits - 1, bits - 1 - width, -1)
         positions: Sequence[int] = random.choice((range(width), anywhere, prefix))
-        flows = balance_flows(identity, random_blocks(random, max_depth=width), positions=positions, family=family)
+        keyword = (
+            f"{_KEYWORDS[claim.protocol]}{'' if family is Family.IPV4 else '6'}" if by_port and claim.protocol else ""
+        )
+        blocks = random_blocks(random, max_depth=width)
+        flows = balance_flows(identity, blocks, positions=positions, family=family, protocol=keyword)
         if random.random() < 0.2:
             flows = [flow.replace("mod_dl_dst", "mod_dl_src:06:00:00:00:00:01,mod_dl_dst") for flow in flows]
         texts += flows

@@ -17,7 +17,8 @@ from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of, predict_m
 from xenoovs.simulate.table import tables_of
 
 _SEEDS = st.integers(0, 2**32)
-_FREE = (Field.DL_SRC, Field.DL_DST, Field.NW_SRC, Field.NW_DST, Field.IPV6_SRC, Field.IPV6_DST, Field.TP_DST)
+_ETHERNET, _IPV4, _IPV6 = (Field.DL_SRC, Field.DL_DST), (Field.NW_SRC, Field.NW_DST), (Field.IPV6_SRC, Field.IPV6_DST)
+_FREE = (*_ETHERNET, *_IPV4, *_IPV6, Field.TP_SRC, Field.TP_DST)
 
 
 @given(_SEEDS)

@@ -9,7 +9,15 @@ from xenoovs.config.templates import read_template, template_names
 
 
 def test_names() -> None:
-    assert template_names() == ("bluefield-host", "ipv6", "many-services", "quickstart", "source-port", "thesis", "weighted")
+    assert template_names() == (
+        "bluefield-host",
+        "ipv6",
+        "many-services",
+        "quickstart",
+        "source-port",
+        "thesis",
+        "weighted",
+    )
 
 
 @pytest.mark.parametrize("name", template_names())
