@@ -197,3 +197,19 @@ def test_as_an_application_of_the_framework(wide: DummyBridge, config: Path) -> 
         finally:
             _link(wide, "p2", "up")
             process.kill()
+
+
+def test_a_port_that_is_gone_holds_nothing_else_back(wide: DummyBridge, config: Path) -> None:
+    """As with the agent at the management socket: its backends are ejected, and come back with it."""
+    with controller(config, wide, "--attach", "--resync", "1h") as process:
+        eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
+        before = _ours(wide)
+        wide.ovs.vsctl("del-port", wide.name, "p2")
+        eventually(lambda: _backends(wide) == {"02"}, "clients of fips3 are with fips2")
+        wide.ovs.vsctl("add-port", wide.name, "p2", "--", "set", "interface", "p2", "type=dummy")
+        eventually(lambda: _ours(wide) == before, "exactly the same as before")
+        process.send_signal(signal.SIGTERM)
+        said = finish(process)
+    events = [json.loads(line) for line in said.err.splitlines()]
+    reasons = [event["reason"] for event in events if event["event"] == "a part of the bridge cannot be made right"]
+    assert reasons == ["port p2 is on no bridge; no clients for dns/fips3"]

@@ -58,7 +58,11 @@ WAYS = (
 
 def packets(protocol: int, ports: Sequence[int], *, flags: int = ACK) -> list[Packet]:
     """Of one client by each IP version."""
-    return [Packet("p0", source, vip, protocol, port, 443, tcp_flags=flags) for source, vip in WAYS for port in ports]
+    return [
+        Packet("p0", source, destination, protocol, port, 443, tcp_flags=flags)
+        for source, destination in WAYS
+        for port in ports
+    ]
 
 
 OPEN = [*packets(TCP, range(1000, 1008)), *packets(UDP, range(1000, 1008))]

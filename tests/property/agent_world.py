@@ -12,7 +12,6 @@ from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.flow_oracle import Piece, blocks_by_service, pieces
 from tests.unit import balancer as small
-from xenoovs.agent.health.checks import probed_backends
 from xenoovs.agent.health.ejection import Ejected
 from xenoovs.agent.health.slow_start import Ramps
 from xenoovs.agent.overrides import merge, require_possible, with_weight
@@ -171,8 +170,6 @@ class AgentWorld:
             self.settled = None
         self.overrides, self.wanted = found, True
         self.agent.store.dispatch(RuntimeChanged(Runtime(found)))
-        if probed_backends(self.balancer, found) != tracker.checks.by_backend.keys():
-            self.follow()
 
     def reload(self, balancer: Balancer) -> None:
         """Another config, with what is left of the overrides."""

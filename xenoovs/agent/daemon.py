@@ -45,7 +45,8 @@ _RETRY_S = 0.5
 """After a round that failed. Flows are back within a second after Open vSwitch is."""
 _LATE_S = 10.0
 """After so long a round that is not over is told, and nobody waits for its end any more."""
-_SETTLE_S = 0.02
+_SETTLE_S, _URGENT_S = 0.02, 0.005
+"""How long a round waits for other reasons to come, and how long one does for which clients wait."""
 _COUNT_S, _COUNT_PACE = 1.0, 10
 """Between two counts of the packets of a drain; each pause is at least so many times as long as the count took."""
 _SPREAD = 0.1
@@ -310,5 +311,5 @@ class Agent:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
             # Backends that fall together, as those of one rack do, are moved in one round.
-            await asyncio.sleep(_SETTLE_S)
+            await asyncio.sleep(_URGENT_S if self._urgent else _SETTLE_S)
         self._wake.clear()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from xenoovs.agent.block_views import block_views
@@ -31,53 +32,39 @@ class Looker:
 
     def glance(self) -> Glance:
         """Within the event loop of the agent, for which thousands of backends would take too long."""
-        taken = self._taken()
-        return Glance(lambda: self._snapshot(taken), lambda service: self._blocks(taken, service))
-
-    def _taken(self) -> _Taken:
         agent, now_s = self._agent, self._agent.clock.now_s()
+        ramps, moved = agent.state.ramps(now_s), dict(agent.report.moved)
         seen = Seen(
-            state=agent.state,
-            ramps=agent.state.ramps(now_s),
+            agent.state,
+            ramps,
             ahead_s=time.time() - now_s,
             offload=agent.offload,
-            moved=dict(agent.report.moved),
+            moved=moved,
             unreachable=agent.report.unreachable,
         )
-        return _Taken(_facts(agent), seen, agent.engine.program)
+        facts, program = _facts(agent), agent.engine.program
+        return Glance(partial(self._snapshot, facts, seen, program), partial(self._blocks, seen, program))
 
-    def _snapshot(self, taken: _Taken) -> Snapshot:
-        program, findings = taken.program, _findings(taken)
+    def _snapshot(self, facts: Snapshot, seen: Seen, program: Program | None) -> Snapshot:
+        findings = _findings(seen)
         seen = replace(
-            taken.seen,
+            seen,
             installed={} if program is None else self._installed.of(program),
             found=Found() if findings is None else self._found.of(findings),
         )
         flows = 0 if program is None else self._flows.of(program)
-        return replace(taken.facts, services=service_views(seen), flows=flows)
+        return replace(facts, services=service_views(seen), flows=flows)
 
-    def _blocks(self, taken: _Taken, service: str) -> tuple[BlockView, ...]:
-        findings, services = _findings(taken), () if taken.program is None else taken.program.services
+    def _blocks(self, seen: Seen, program: Program | None, service: str) -> tuple[BlockView, ...]:
+        findings, services = _findings(seen), () if program is None else program.services
         made = next((made for made in services if made.service.name == service), None)
         if made is None:
             return ()
         return block_views(made, () if findings is None else self._by_service.of(findings).get(service, ()))
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """What a glance is made of; nothing in it changes any more.
-
-    facts: a snapshot without services and flows; seen: without what has to be made of the others.
-    """
-
-    facts: Snapshot
-    seen: Seen
-    program: Program | None
-
-
-def _findings(taken: _Taken) -> OffloadFindings | None:
-    return None if taken.seen.offload is None else taken.seen.offload.findings
+def _findings(seen: Seen) -> OffloadFindings | None:
+    return None if seen.offload is None else seen.offload.findings
 
 
 def _facts(agent: Agent) -> Snapshot:

@@ -102,15 +102,7 @@ def _named(among: Iterable[T], name: str) -> T | None:
 def with_weight(
     runtime: Runtime, balancer: Balancer, name: BackendName, weight: Fraction | None, *, now_s: float
 ) -> Runtime:
-    """Return the runtime in which a backend has this weight; None: that of the config. Raises RequestRefused.
-
-    Args:
-        runtime: What operators set until now.
-        balancer: The config.
-        name: The backend.
-        weight: Its weight.
-        now_s: The time, UTC.
-    """
+    """Return the runtime in which a backend has this weight; None: that of the config. Raises RequestRefused."""
     backend = find_backend(balancer, name)
     before = next((one for one in runtime.overrides if (one.service, one.backend) == name), None)
     overrides = [one for one in runtime.overrides if one is not before]
@@ -124,12 +116,6 @@ def require_possible(
     tracker: HealthTracker, balancer: Balancer, overrides: Iterable[Override], *, instead_of: Iterable[Override] = ()
 ) -> None:
     """Check that flows can have the weights of these overrides, and that a backend which is up is left.
-
-    Args:
-        tracker: Which backends are down.
-        balancer: The config.
-        overrides: The overrides to be.
-        instead_of: The overrides until now.
 
     Raises:
         CompileError: A service has no weight left, or none on a backend that is up.

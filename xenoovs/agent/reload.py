@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from xenoovs.agent.config_file import Candidate, ConfigFile
 from xenoovs.agent.confirm import Before, roll_back, take_flows, touched
-from xenoovs.agent.health.checks import probed_backends
+from xenoovs.agent.health.slow_start import Known
 from xenoovs.agent.log import tell, warn
 from xenoovs.agent.overrides import Ended, Merged, merge, merge_back, require_possible, with_weight
 from xenoovs.agent.report import Report
@@ -149,7 +149,10 @@ class Reloader:
         self._engine.is_held = self._store.state.runtime.is_paused
         if self._engine.is_held:
             warn("paused before the restart; nothing is changed until `xenoovs resume`")
-        await self._follow_or_complain(merged)
+        try:
+            await self.follow(merged)
+        except SwitchError as error:
+            self._report.complain(str(error), bridge=self.config.balancer.uplinks.bridge)
 
     async def set_weight(self, name: BackendName, weight: Fraction | None) -> None:
         """Give a backend another weight than the config; None: that of the config.
@@ -165,8 +168,6 @@ class Reloader:
         self._store.dispatch(RuntimeChanged(runtime))
         shown = "config" if weight is None else show_weight(weight)
         tell("weight set", service=name[0], backend=name[1], weight=shown)
-        if probed_backends(balancer, then) != state.tracker.checks.by_backend.keys():
-            await self._follow_or_complain()
 
     def pause(self, *, hold: bool) -> bool:
         """Leave the bridge as it is, or no longer; return whether it was otherwise before."""
@@ -185,22 +186,14 @@ class Reloader:
             SwitchError: The config is followed, but what the bridge remembers is not known.
         """
         if merged is not None:
-            _tell_ended(merged)
-        overrides = self._overrides if merged is None else merged.kept
+            self._keep(merged)
+        known: Known = {}
+        self._is_blind = True
         try:
             known = await asyncio.to_thread(self._engine.known, self.config.balancer)
-        except SwitchError:
-            self._is_blind = True
-            self._store.dispatch(ConfigFollowed(self.config.balancer, overrides))
-            raise
-        self._is_blind = False
-        self._store.dispatch(ConfigFollowed(self.config.balancer, overrides, known))
-
-    async def _follow_or_complain(self, merged: Merged | None = None) -> None:
-        try:
-            await self.follow(merged)
-        except SwitchError as problem:
-            self._report.complain(str(problem), bridge=self.config.balancer.uplinks.bridge)
+            self._is_blind = False
+        finally:
+            self._store.dispatch(ConfigFollowed(self.config.balancer, self._overrides, known))
 
     async def follow_if_blind(self) -> None:
         """As `follow`, where that failed: the switch is the memory of ejected backends and slow starts."""
@@ -251,16 +244,16 @@ class Reloader:
 
     def _accept(self, merged: Merged) -> None:
         self.config.accept()
-        _tell_ended(merged)
+        self._keep(merged)
         self.reloads += 1
         tell("config read", file=self.config.path, config=self.config.digest)
 
+    def _keep(self, merged: Merged) -> None:
+        for ended in merged.ended:
+            one = ended.override
+            weight = show_weight(one.weight)
+            warn("an override has ended", service=one.service, backend=one.backend, weight=weight, reason=ended.reason)
+        self._store.dispatch(RuntimeChanged(replace(self._store.state.runtime, overrides=merged.kept)))
+
     def _tell_refused(self, event: str, problem: XenoovsError) -> None:
         warn(event, reason=str(problem), newer=self.config.newer or "-", config=self.config.digest)
-
-
-def _tell_ended(merged: Merged) -> None:
-    for ended in merged.ended:
-        one = ended.override
-        weight = show_weight(one.weight)
-        warn("an override has ended", service=one.service, backend=one.backend, weight=weight, reason=ended.reason)

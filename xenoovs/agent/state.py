@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from xenoovs.agent.health.checks import Check, checks_of
+from xenoovs.agent.health.checks import Check, checks_of, raised
 from xenoovs.agent.health.ejection import Ejected, with_ports
 from xenoovs.agent.health.slow_start import Known, Ramps, SlowStarts, observe, ramps
 from xenoovs.agent.health.tracker import HealthChange, HealthTracker
@@ -60,7 +60,7 @@ class AgentState:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFollowed:
-    """The agent follows a config, with these overrides, and probes its backends."""
+    """The agent follows a config, with these overrides. `known`: what the bridge remembers."""
 
     balancer: Balancer
     overrides: tuple[Override, ...] = ()
@@ -69,7 +69,7 @@ class ConfigFollowed:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeChanged:
-    """An operator set a weight, paused or resumed. The same backends are probed as before."""
+    """An operator set a weight, paused or resumed."""
 
     runtime: Runtime
 
@@ -117,13 +117,7 @@ Effect = ProbeAt | HealthChange | SaveRuntime
 
 
 def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
-    """Return the state after an event, and what has to be done for it.
-
-    Args:
-        state: The state before the event.
-        event: What happened.
-        now_s: When it happened, on a clock that never goes back.
-    """
+    """Return the state after an event, and what has to be done for it."""
     match event:
         case Probed():
             return _probed(state, event, now_s)
@@ -132,9 +126,15 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
         case PortsChanged(down):
             return replace(state, ports_down=down), ()
         case RuntimeChanged(runtime):
-            return _with_runtime(state, runtime)
-        case ConfigFollowed():
-            return _followed(state, event, now_s)
+            used, saves = _with_runtime(state, runtime)
+            is_same = raised(runtime.overrides) == raised(state.runtime.overrides)
+            probed, probes = (used, ()) if is_same else _probing(used, {}, now_s)
+            return probed, (*probes, *saves)
+        case ConfigFollowed(balancer, overrides, known):
+            followed = replace(state, balancer=balancer, known=known)
+            used, saves = _with_runtime(followed, replace(state.runtime, overrides=overrides))
+            probed, probes = _probing(used, known, now_s)
+            return probed, (*probes, *saves)
         case _:
             assert_never(event)
 
@@ -176,18 +176,17 @@ def _ticked(state: AgentState, now_s: float) -> AgentState:
     return replace(state, tracker=tracker, ejected=ejected, slow_starts=starts)
 
 
-def _followed(state: AgentState, event: ConfigFollowed, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
-    tracker = state.tracker.followed(checks_of(event.balancer, event.overrides), event.known, now_s)
-    new = (check for check in tracker.checks.backends if check not in state.tracker.health)
-    probes = tuple(ProbeAt(check, tracker.health[check].due_s) for check in new)
-    state = replace(state, balancer=event.balancer, known=event.known, tracker=tracker)
-    state, effects = _with_runtime(state, replace(state.runtime, overrides=event.overrides))
-    return state, (*probes, *effects)
+def _with_runtime(state: AgentState, runtime: Runtime) -> tuple[AgentState, tuple[SaveRuntime, ...]]:
+    saves = () if runtime == state.runtime else (SaveRuntime(runtime),)
+    return _weighted(replace(state, runtime=runtime)), saves
 
 
-def _with_runtime(state: AgentState, runtime: Runtime) -> tuple[AgentState, tuple[Effect, ...]]:
-    effects = () if runtime == state.runtime else (SaveRuntime(runtime),)
-    return _weighted(replace(state, runtime=runtime)), effects
+def _probing(state: AgentState, known: Known, now_s: float) -> tuple[AgentState, tuple[ProbeAt, ...]]:
+    """Begin to probe the backends of config and overrides. `known`: what the bridge remembers of new ones."""
+    before, checks = state.tracker.health, checks_of(state.balancer, state.runtime.overrides)
+    tracker = state.tracker.followed(checks, known, now_s)
+    new = (check for check in checks.backends if check not in before)
+    return replace(state, tracker=tracker), tuple(ProbeAt(check, tracker.health[check].due_s) for check in new)
 
 
 def _weighted(state: AgentState) -> AgentState:

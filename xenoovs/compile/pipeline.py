@@ -8,11 +8,12 @@ Nobody else writes a table number, a priority or a register. The laws behind the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
 from xenoovs.model.service import Claim
 from xenoovs.openflow.action import Resubmit
-from xenoovs.openflow.cookie import OURS, Cookie, CookieMask, Cookies, all_but
+from xenoovs.openflow.cookie import OURS, WHOLE_COOKIE, Cookie, CookieMask, Cookies, all_but
 from xenoovs.openflow.field import Field
 
 GENERATION = 1
@@ -116,3 +117,13 @@ def cookie_of(stage: Stage, service_id: int = 0) -> int:
 
 TO_PIN = (Resubmit(Stage.PIN.table),)
 """What the flow of a moving block does."""
+
+_PROGRAM_STAGES = tuple(stage for stage in Stage if stage is not Stage.LEARNED)
+
+
+def of_service(service_id: int, stages: Iterable[Stage] = _PROGRAM_STAGES) -> Cookies:
+    """Return the cookies of one service, 0: of no service, in the stages of its program or in others.
+
+    A switch finds these flows at once, however many it has learned. Flows of another generation are not among them.
+    """
+    return tuple(CookieMask(cookie_of(stage, service_id), WHOLE_COOKIE) for stage in stages)

@@ -115,13 +115,17 @@ class _Reader:
         self._owners: Mapping[NextHop, Owner] = {hop: name for name, hop in hops.items()}
         self._stages = {stage: list(self._blocks(stages.get(stage, ()))) for stage in _STAGES.values()}
         self._later = {each.block: each for each in self._stages[Stage.NEXT]}
+        found = self._stages[Stage.BALANCE]
+        numbered = Blocks.of((each.block, str(number)) for number, each in enumerate(found))
+        self._parts = [(part, found[int(number)]) for part, number in numbered.rows]
+        """Who has which clients: the parts of the blocks that no other block hides."""
 
     def decision(self) -> ServiceDecision | None:
         """Return None where no flow is a block."""
-        blocks, planned = self._stages[Stage.BALANCE], self._stages[Stage.PLANNED]
-        if not blocks and not planned:
+        planned = self._stages[Stage.PLANNED]
+        if not self._parts and not planned:
             return None
-        active = Blocks.of((each.block, self._owner(self._new(each))) for each in blocks)
+        active = Blocks.of((part, self._owner(self._new(each))) for part, each in self._parts)
         remembered = Blocks.of((each.block, self._owner(each.hop)) for each in planned)
         return ServiceDecision(self._key, remembered.over(active), active)
 
@@ -129,15 +133,15 @@ class _Reader:
         """Yield the blocks on their way whose old owner is known."""
         opens = {each.block: each for each in self._stages[Stage.PIN] if learns(each.seen.flow)}
         stays = {each.block: each for each in self._stages[Stage.PIN] if not learns(each.seen.flow)}
-        for each in self._stages[Stage.BALANCE]:
+        for part, each in self._parts:
             later, stay = self._later.get(each.block), stays.get(each.block)
-            if each.seen.flow.actions != TO_PIN or later is None or stay is None or stay.hop is None:
+            if each.seen.flow.actions != TO_PIN or later is None or later.hop is None or stay is None or not stay.hop:
                 continue
             new_connections = opens.get(each.block)
             is_open = not self._learns if new_connections is None else new_connections.hop == later.hop
             since_s = self._now_s - later.seen.duration_s
             phase = Phase.OPEN if is_open else Phase.SETTLING
-            yield Move(each.block, owner_of(stay.hop, self._owners), since_s, phase)
+            yield Move(part, owner_of(stay.hop, self._owners), since_s, phase)
 
     def _new(self, each: _BlockFlow) -> NextHop | None:
         if each.seen.flow.actions != TO_PIN:
@@ -149,11 +153,12 @@ class _Reader:
         return None if hop is None else owner_of(hop, self._owners)
 
     def _blocks(self, flows: Iterable[ObservedFlow]) -> Iterator[_BlockFlow]:
-        """Yield the flows that are blocks of the key, those that win last. Of two IP families, the first counts."""
-        found = sorted(flows, key=lambda each: each.flow.priority)
-        first = min((_family(each.flow) for each in found), default=0)
-        for each in found:
-            if _family(each.flow) == first and (block := _block(*key_bits(each.flow), self._key)) is not None:
+        """Yield the flows that are blocks of the key, those that win last.
+
+        Both IP families have the same blocks. Where they differ, because others changed one of them, IPv4 wins.
+        """
+        for each in sorted(flows, key=lambda each: (-_family(each.flow), each.flow.priority)):
+            if (block := _block(*key_bits(each.flow), self._key)) is not None:
                 yield _BlockFlow(block, each)
 
 

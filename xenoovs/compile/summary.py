@@ -125,7 +125,7 @@ def _of_config(made: ServiceProgram, before: _Before) -> ServiceChange:
         hardware_entries_before=before.entries,
         hardware_entries=hardware_entries(made),
         least_moved=_least_moved(made, was) if was is not None and is_served else Fraction(0),
-        out=tuple(sorted(made.decision.ejected)),
+        out=tuple(one.name for one in made.service.backends if one.name in made.decision.ejected),
     )
 
 

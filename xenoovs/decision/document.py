@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from xenoovs.decision.blocks import Blocks
 from xenoovs.decision.decision import Decision, ServiceDecision
 from xenoovs.errors import DecisionMalformed
+from xenoovs.model.address import Family
 from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.partition.block import MAX_WIDTH, Block
 
@@ -23,13 +25,16 @@ class _Strict(BaseModel):
 
 class _Key(_Strict):
     field: Annotated[KeyField, Field(strict=False)]
-    positions: list[Annotated[int, Field(ge=0, lt=128)]] | None = None
+    positions: list[Annotated[int, Field(ge=0)]] | None = None
     width: Annotated[int, Field(ge=0, le=MAX_WIDTH)] | None = None
 
     @model_validator(mode="after")
-    def _has_each_bit_once(self) -> _Key:
+    def _has_each_bit_of_the_field_once(self) -> _Key:
         if self.positions is not None and len(set(self.positions)) < len(self.positions):
-            raise ValueError("a position stands twice")
+            raise ValueError("a position is listed twice")
+        width = max(self.field.width(family) for family in Family)
+        if self.positions is not None and max(self.positions, default=0) >= width:
+            raise ValueError(f"the {self.field.label} has {width} bits")
         return self
 
 
@@ -65,23 +70,30 @@ def parse_decision(document: object) -> Decision:
     """Return the decision of a document.
 
     Raises:
-        DecisionMalformed: The document has another form, a service twice, or blocks that overlap; it names the key.
+        DecisionMalformed: The document has another form, a service twice, blocks that overlap, or active blocks that
+            are nobody's home; it names the key.
     """
     try:
         parsed = _Document.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
-        raise DecisionMalformed(path=".".join(map(str, first["loc"])), reason=first["msg"]) from None
+        raise DecisionMalformed(path=".".join(map(str, first["loc"])), reason=_reason(first)) from None
     services = dict[int, ServiceDecision]()
     for number, service in enumerate(parsed.services):
         service_id = int(service.id, 16)
-        if service_id in services:
-            raise DecisionMalformed(path=f"services.{number}.id", reason=f"{service.id} stands twice")
+        if service_id in services or not service_id:
+            reason = f"{service.id} is {'listed twice' if service_id else 'the id of no service'}"
+            raise DecisionMalformed(path=f"services.{number}.id", reason=reason)
         try:
             services[service_id] = _to_service(service)
         except ValueError as error:
             raise DecisionMalformed(path=f"services.{number}", reason=str(error)) from None
     return Decision.of(services, version=parsed.version)
+
+
+def _reason(error: ErrorDetails) -> str:
+    """Return the reason without the names of pydantic's types and ours."""
+    return "not an object" if error["type"] == "model_type" else error["msg"].removeprefix("Value error, ")
 
 
 def _of_service(service_id: int, service: ServiceDecision, name: str | None) -> _Service:
@@ -109,6 +121,8 @@ def _to_service(service: _Service) -> ServiceDecision:
     active = home if service.active is None else _to_blocks(service.active)
     if max(home.depth, active.depth) > key.max_width:
         raise ValueError(f"blocks are deeper than the {key.max_width} bits of the key")
+    if any(owner is None for _, _, owner in home.within(block for block, _ in active.rows)):
+        raise ValueError("blocks of `active` are missing in `home`")
     return ServiceDecision(key, home, active)
 
 

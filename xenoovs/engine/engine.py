@@ -16,7 +16,7 @@ from fractions import Fraction
 from threading import Lock
 
 from xenoovs.compile.drains import Quiet, Times, drains_of, leftover, old_packets, opened_connections
-from xenoovs.compile.pipeline import LEARNED, PROGRAM
+from xenoovs.compile.pipeline import LEARNED, PROGRAM, of_service
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import is_of_drain, read
@@ -34,7 +34,7 @@ from xenoovs.errors import BundleRejected, ChangesHeld, ReadBackDiffers
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.ids import service_ids
 from xenoovs.model.next_hop import NextHop
-from xenoovs.openflow.cookie import FOREIGN, of_service, service_of
+from xenoovs.openflow.cookie import FOREIGN, service_of
 from xenoovs.openflow.recognise import recognise
 from xenoovs.switch.api import PortCheck, Switch
 
@@ -291,10 +291,9 @@ class Engine:
             seen = recognise(dump, flattened(texts))
         else:
             dump = ""
-            of_services = (
-                self.switch.dump_flow_text(bridge, only=of_service(i, among=PROGRAM)) for i in sorted(change.touched)
-            )
-            seen = recognise("\n".join(of_services), flattened({i: texts.get(i, {}) for i in change.touched}))
+            only = tuple(cookie for i in sorted(change.touched) for cookie in of_service(i))
+            changed = flattened({i: texts.get(i, {}) for i in change.touched})
+            seen = recognise(self.switch.dump_flow_text(bridge, only=only), changed)
         blocked_keys = {flow.key for flow in change.difference.blocked}
         wrong = plan((flow for flow in seen.missing.values() if flow.key not in blocked_keys), seen.others)
         if not wrong.is_empty:

@@ -9,8 +9,6 @@ OWNER = 0x786F
 
 OWNER_MASK = 0xFFFF << 48
 
-_SERVICE_MASK = 0xFFFFFFFF
-
 LEASE_OWNER, ANSWER_OWNER = 0x786C, 0x786E
 """ASCII "xl" and "xn": flows that a controller of xenoovs keeps beside the program while it runs (controller/keeper.py,
 controller/answers.py). No program has them; nothing of theirs touches the packets of a service."""
@@ -42,6 +40,11 @@ class CookieMask:
         return cookie & self.mask == self.value
 
 
+WHOLE_COOKIE = (1 << 64) - 1
+"""The mask of a single cookie. Open vSwitch finds its flows by an index; for any other mask it looks at all flows
+(collect_rules_loose() of ofproto/ofproto.c)."""
+
+
 Cookies = tuple[CookieMask, ...]
 """Disjoint masks, so that no flow is listed twice."""
 
@@ -65,11 +68,6 @@ FOREIGN = all_but(CookieMask(_FAMILY, _FAMILY_MASK), among=CookieMask(0, 0))
 """The cookies of others, as `is_foreign` tells them."""
 
 
-def of_service(service_id: int, *, among: Cookies = OURS) -> Cookies:
-    """Return the cookies of one service among others."""
-    return tuple(CookieMask(each.value | service_id, each.mask | _SERVICE_MASK) for each in among)
-
-
 def is_ours(value: int) -> bool:
     """Whether a cookie is of xenoovs."""
     return value & OWNER_MASK == OWNER << 48
@@ -84,9 +82,9 @@ def decode_cookie(value: int) -> Cookie | None:
     """The parts of a cookie of ours; None for a cookie of somebody else."""
     if not is_ours(value):
         return None
-    return Cookie(value >> 40 & 0xFF, value >> 32 & 0xFF, service_of(value))
+    return Cookie(value >> 40 & 0xFF, value >> 32 & 0xFF, value & 0xFFFFFFFF)
 
 
 def service_of(value: int) -> int:
     """The service id in a cookie of ours; 0: of no service."""
-    return value & _SERVICE_MASK
+    return value & 0xFFFFFFFF

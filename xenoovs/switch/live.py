@@ -56,11 +56,11 @@ class LiveSwitch:
 
     def dump_flow_text(self, bridge: str, *, only: Cookies = OURS) -> str:
         with connected(self.endpoint, bridge) as connection:
-            counts = zip(only, count_flows(connection, only), strict=True)
-            few = tuple(each for each, flows in counts if flows <= _FEW_FLOWS)
-            text = render_dump(decode_flows(request_flows(connection, few), connection.names))
-        ofctl = Ofctl(self.endpoint)
-        return text + "".join(ofctl.dump_flow_text(bridge, each) for each in only if each not in few)
+            counts = dict(zip(only, count_flows(connection, only), strict=True))
+            few = tuple(each for each, flows in counts.items() if 0 < flows <= _FEW_FLOWS)
+            text = render_dump(decode_flows(request_flows(connection, few), connection.names)) if few else ""
+        many = (each for each, flows in counts.items() if flows > _FEW_FLOWS)
+        return text + "".join(Ofctl(self.endpoint).dump_flow_text(bridge, each) for each in many)
 
     def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         """Return the flows of others as ovs-ofctl prints them, which has a name for every action and field."""

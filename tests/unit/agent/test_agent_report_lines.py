@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import Target
 from xenoovs.agent.report import Report
 from xenoovs.decision.desired import DesiredState
+from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer
 
@@ -60,6 +62,24 @@ def test_who_is_down_and_keeps_its_clients_is_told_once(scene: Scene) -> None:
         eventually(lambda: bool(told(agent, over)), "all answer again")
         assert {facts["service"] for facts in (*told(agent, kept), *told(agent, over))} == {"dns"}
         assert len(told(agent, over)) == 1
+
+
+def test_a_backend_that_goes_down_in_the_middle_of_a_round_is_not_said_to_keep_its_clients(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = Answers()
+    with scene.agent(probe=answers) as (agent, _):
+        make_round = agent.engine.round
+
+        def interrupted(*args: Any, **kwargs: Any) -> Change:
+            if not answers.refuses:
+                answers.refuses = (DEAD,)
+                eventually(lambda: bool(agent.state.tracker.ejections), "fips3 down")
+            return make_round(*args, **kwargs)
+
+        monkeypatch.setattr(agent.engine, "round", interrupted)
+        eventually(lambda: agent.desired.ejected == {"dns": {"fips3"}} and agent.rounds == 2, "fips3 ejected")
+        assert told(agent, "backends that are down keep their clients") == []
 
 
 def test_of_very_many_services_the_most_moved_are_told(caplog: pytest.LogCaptureFixture) -> None:

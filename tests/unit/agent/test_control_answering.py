@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from tests.agent_support import Scene, make_scene
 from tests.patience import eventually
+from tests.unit import balancer as small
 from xenoovs.agent.daemon import Agent
+from xenoovs.agent.health.tracker import HealthTracker
+from xenoovs.agent.overrides import require_possible
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import Target, TcpTarget
-from xenoovs.errors import AgentRefused
+from xenoovs.agent.snapshot import Override
+from xenoovs.errors import AgentRefused, CompileError
 
 DEAD = "198.51.100.3"
 
@@ -52,6 +57,15 @@ def test_one_that_is_down_is_drained(scene: Scene) -> None:
         assert client.ask("drain", {"service": "dns", "backend": "fips3"})["is_applied"]
 
 
+def test_a_backend_that_only_an_operator_gave_a_weight_shows_its_health(scene: Scene) -> None:
+    scene.edit("weight: 30", "weight: 0")
+    with scene.agent(probe=all_but_one) as (agent, client):
+        client.ask("weight", {"service": "dns", "backend": "fips3", "weight": 30})
+        eventually(lambda: is_out(agent), "fips3 out")
+        (service,) = agent.snapshot().services
+        assert [backend.state.value for backend in service.backends] == ["up", "down"]
+
+
 def test_the_answer_tells_of_a_slow_start(scene: Scene) -> None:
     scene.edit("fall: 1", "fall: 1, ramp: 60s")
     scene.edit(DEAD, "198.51.100.4")
@@ -59,3 +73,11 @@ def test_the_answer_tells_of_a_slow_start(scene: Scene) -> None:
         asked = {"service": "dns", "backend": "fips2"}
         assert "slow start" not in client.ask("drain", asked)["message"]
         assert "has the weight 70 (as the config says, by a slow start)" in client.ask("undrain", asked)["message"]
+
+
+def test_a_drain_can_be_undone_after_an_edited_config_left_none_but_drained_backends() -> None:
+    balancer = small.balancer(small.service(small.claim(), 1, 1))
+    first, second = (Override("s", name, Fraction(0), 0.0, Fraction(1)) for name in ("b0", "b1"))
+    with pytest.raises(CompileError, match="every backend with a weight is drained"):
+        require_possible(HealthTracker(), balancer, (first, second))
+    require_possible(HealthTracker(), balancer, (first,), instead_of=(first, second))

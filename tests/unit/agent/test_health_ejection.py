@@ -10,6 +10,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from immutables import Map
 
 from tests.unit import balancer as small
 from xenoovs.agent.health.ejection import Ejection, decide, select, with_ports
@@ -54,7 +55,7 @@ def step(
     failing: Mapping[str, float] | None = None,
 ) -> Ejection:
     """What is decided with these backends down, each since when, and failing since when."""
-    return decide(replace(before, down=down), one, failing or {}, now_s=now_s)
+    return decide(replace(before, down=Map(down)), one, failing or {}, now_s=now_s)
 
 
 def both_down(one: Service) -> Ejection:

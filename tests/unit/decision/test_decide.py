@@ -8,12 +8,15 @@ from fractions import Fraction
 import pytest
 
 from tests.unit.balancer import balancer, claim, service
-from xenoovs.decision.decide import decide, tolerance_of
+from xenoovs.decision.blocks import Blocks
+from xenoovs.decision.decide import decide, parts_served, tolerance_of, undisturbed
 from xenoovs.decision.decision import Decision, ServiceDecision
 from xenoovs.decision.desired import DesiredState
 from xenoovs.errors import BudgetUnreachable, ToleranceUnreachable
 from xenoovs.model.block_key import BlockKey
+from xenoovs.model.ids import service_ids
 from xenoovs.model.service import Service
+from xenoovs.partition.block import Block
 
 
 def decided(made: Service) -> ServiceDecision:
@@ -47,3 +50,78 @@ def test_a_budget_trades_tolerance_for_flows() -> None:
 def test_a_budget_below_the_backends_is_refused() -> None:
     with pytest.raises(BudgetUnreachable):
         decided(replace(service(claim(), 1, 1, 1), max_flows=2))
+
+
+EQUAL = balancer(service(claim(), 1, 1))
+EIGHTH, HALF = Fraction(1, 8), Fraction(1, 2)
+
+
+def found_in(decision: Decision) -> ServiceDecision:
+    ((_, found),) = decision.services
+    return found
+
+
+def after(
+    *, ejected: frozenset[str] = frozenset(), ramps: dict[tuple[str, str], Fraction] | None = None
+) -> ServiceDecision:
+    """What two equal backends have once these are ejected, or that far in their slow start."""
+    whole = decide(Decision(), DesiredState(EQUAL))
+    return found_in(decide(whole, DesiredState(EQUAL, {"s": ejected}, ramps or {})))
+
+
+def test_an_ejected_backend_serves_nothing_and_keeps_its_home() -> None:
+    found = after(ejected=frozenset({"b1"}))
+    assert (found.home.shares(), found.active.shares()) == ({"b0": HALF, "b1": HALF}, {"b0": Fraction(1)})
+    assert (found.ejected, parts_served(found)) == (frozenset({"b1"}), {"b0": Fraction(1), "b1": Fraction(0)})
+
+
+def test_all_backends_ejected_serve_nobody() -> None:
+    found = after(ejected=frozenset({"b0", "b1"}))
+    assert (found.active, found.ejected) == (Blocks(), frozenset({"b0", "b1"}))
+
+
+@pytest.mark.parametrize("part", [EIGHTH, HALF, Fraction(7, 8)])
+def test_a_slow_start_serves_a_part_of_its_home(part: Fraction) -> None:
+    found = after(ramps={("s", "b1"): part})
+    assert found.active.shares()["b1"] == part / 2
+    assert parts_served(found) == {"b0": Fraction(1), "b1": part}
+    assert (found.ejected, found.displaced) == (frozenset[str](), frozenset({"b1"}))
+
+
+def test_a_slow_start_without_anybody_to_serve_the_rest_is_none() -> None:
+    found = after(ramps={("s", "b0"): EIGHTH, ("s", "b1"): HALF})
+    assert found.home == found.active
+
+
+def test_the_least_part_that_is_served_counts_as_one_step() -> None:
+    """A backend with any clients is not ejected, however few it has of its own."""
+    home, tiny = Blocks.of([(Block(0, 1), "b0"), (Block(1, 1), "b1")]), Blocks.of([(Block(1, 16), "b1")])
+    found = ServiceDecision(BlockKey(), home, tiny.over(Blocks.of([(Block(0, 0), "b0")])))
+    assert parts_served(found) == {"b0": Fraction(1), "b1": EIGHTH}
+
+
+def test_undisturbed_is_what_the_decision_shows() -> None:
+    (service_id,) = service_ids(each.claim for each in EQUAL.services).values()
+    desired = DesiredState(EQUAL)
+    ejected = undisturbed(Decision.of({service_id: after(ejected=frozenset({"b1"}))}), desired)
+    assert ejected == replace(desired, ejected={"s": frozenset({"b1"})})
+    starting = undisturbed(Decision.of({service_id: after(ramps={("s", "b1"): HALF})}), desired)
+    assert starting == replace(desired, ejected={"s": frozenset()}, ramps={("s", "b1"): HALF})
+    assert undisturbed(Decision(), desired) == desired
+
+
+def test_undisturbed_takes_no_notice_of_backends_without_a_weight() -> None:
+    """Somebody who sets a weight of 0 and applies it drains the backend; it is not ejected."""
+    (service_id,) = service_ids(each.claim for each in EQUAL.services).values()
+    before = Decision.of({service_id: after(ejected=frozenset({"b1"}))})
+    drained = DesiredState(balancer(service(claim(), 1, 0)))
+    assert undisturbed(before, drained).ejected == {"s": frozenset()}
+
+
+def test_services_without_a_past_get_the_fewest_blocks() -> None:
+    assert len(decided(service(claim(), 128, 64, 32, 16, 8, 4, 2, 1, 1)).home.rows) == 9
+
+
+def test_a_decision_keeps_its_version() -> None:
+    """A store counts its changes; deciding is none."""
+    assert decide(Decision(version=3), DesiredState(EQUAL)).version == 3

@@ -14,8 +14,6 @@ from xenoovs.openflow.cookie import (
     Cookies,
     is_foreign,
     is_ours,
-    of_service,
-    service_of,
 )
 
 _NEAR = st.sampled_from((OWNER, LEASE_OWNER, ANSWER_OWNER, OWNER + 1, OWNER ^ 0x8000, 0))
@@ -33,10 +31,3 @@ def times_in(cookie: int, masks: Cookies) -> int:
 def test_masks_say_whose_a_flow_is(cookie: int) -> None:
     assert times_in(cookie, OURS) == is_ours(cookie)
     assert times_in(cookie, FOREIGN) == is_foreign(cookie)
-
-
-@given(cookie=COOKIES, service=st.integers(0, 3), other=st.integers(0, 3))
-def test_masks_of_a_service(cookie: int, service: int, other: int) -> None:
-    cookie = cookie >> 32 << 32 | other
-    assert times_in(cookie, of_service(service)) == (is_ours(cookie) and service_of(cookie) == service)
-    assert times_in(cookie, of_service(service, among=FOREIGN)) == (is_foreign(cookie) and other == service)

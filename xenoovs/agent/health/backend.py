@@ -55,16 +55,15 @@ class BackendHealth:
     last: ProbeResult | None = None
     signal: Signal | None = None
 
+    def failing_s(self, fall: int) -> float | None:
+        """Return when the first of the last `fall` probes was sent, if all of them failed."""
+        return self.failed_s[0] if len(self.failed_s) >= fall else None
+
 
 def begin(health: Health, *, known_up: bool | None, due_s: float, now_s: float) -> BackendHealth:
-    """Return the health before any result.
+    """Return the health before any result. `known_up`: as the switch remembers it; None: the backend is new to it.
 
-    Args:
-        health: The settings of the check.
-        known_up: What the switch remembers of an earlier agent; None: the backend is new to it. A backend that the
-            switch knows keeps its state, so that a restart ejects nobody and returns nobody.
-        due_s: When the first probe is due.
-        now_s: The time.
+    A backend that the switch knows keeps its state, so that a restart of the agent ejects nobody and returns nobody.
     """
     is_known = known_up is not None or health.initial is Initial.CLOSED
     is_up = health.initial is not Initial.CLOSED if known_up is None else known_up
@@ -72,15 +71,7 @@ def begin(health: Health, *, known_up: bool | None, due_s: float, now_s: float) 
 
 
 def observe(before: BackendHealth, check: Check, result: ProbeResult, *, asked_s: float, now_s: float) -> BackendHealth:
-    """Return the health after one more result. Only results in a row count: a success cancels all failures before it.
-
-    Args:
-        before: The health until now.
-        check: The check that was made.
-        result: Its result.
-        asked_s: When the probe was sent.
-        now_s: When the result came.
-    """
+    """Return the health after one more result. Only results in a row count: a success cancels all failures before."""
     health, is_up, against = check.health, before.is_up, 0
     if not before.is_known:
         is_up = result.ok
@@ -105,17 +96,16 @@ def observe(before: BackendHealth, check: Check, result: ProbeResult, *, asked_s
 
 
 def _pause_s(check: Check, results: int, *, is_contradicted: bool) -> float:
-    """Return the seconds between the starts of two probes, after so many results before this one.
+    """Return the seconds from the start of a probe, after so many results, to the start of the next one.
 
-    Jitter shortens the interval by a part that differs from result to result, and is the same in every run. After the
+    Jitter shortens either by a part that differs from result to result, and is the same in every run. After the
     first probe it may be any part, so that backends that came together are probed at different times from then on.
     """
     health = check.health
-    if is_contradicted:
-        return health.fast_interval_ms / 1000
-    most = 1.0 if health.jitter and not results else float(health.jitter)
+    interval_ms = health.fast_interval_ms if is_contradicted else health.interval_ms
+    most = 1.0 if health.jitter and not results and not is_contradicted else float(health.jitter)
     chance = crc32(results.to_bytes(8, "big"), check.seed) / (1 << 32) if most else 0.0
-    return health.interval_ms / 1000 * (1 - most * chance)
+    return interval_ms / 1000 * (1 - most * chance)
 
 
 def _signal(before: Signal | None, latency_s: float) -> Signal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from ipaddress import IPv4Address
@@ -39,15 +39,19 @@ class Check:
     Attributes:
         target: What is asked.
         health: How results are judged, without what concerns several backends.
+        seed: Differs from target to target, and is the same in every run.
     """
 
     target: Target
     health: Health
+    seed: int = field(init=False, repr=False, compare=False)
 
-    @property
-    def seed(self) -> int:
-        """Differs from check to check, and is the same in every run."""
-        return crc32(repr(self.target).encode())
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", crc32(repr(self.target).encode()))
+
+    def __hash__(self) -> int:
+        # Each result looks its check up several times; to hash all that is in it takes longer than the rest.
+        return self.seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,35 +68,27 @@ class Checks:
 
 
 def checks_of(balancer: Balancer, overrides: Iterable[Override]) -> Checks:
-    """Return the checks of all backends that `probed_backends` names."""
-    by_backend = {
-        (service.name, backend.name): _check(service, backend, health)
-        for service, backend, health in _probed(balancer, overrides)
-    }
-    backends = dict[Check, list[BackendName]]()
-    for name, check in by_backend.items():
-        backends.setdefault(check, []).append(name)
-    return Checks({check: tuple(names) for check, names in backends.items()}, by_backend)
+    """Return the checks of all backends that have a weight, by config or operator, or may still have clients.
 
-
-def probed_backends(balancer: Balancer, overrides: Iterable[Override]) -> Collection[BackendName]:
-    """Return the backends with a health check that have a weight, by config or operator, or may still have clients.
-
-    A drained backend is probed as before, so that it is known whether it may come back.
+    A backend that an operator drained is probed as before, so that it is known whether it may come back.
     """
-    return {(service.name, backend.name) for service, backend, _ in _probed(balancer, overrides)}
-
-
-def _probed(balancer: Balancer, overrides: Iterable[Override]) -> Iterator[tuple[Service, Backend, Health]]:
-    raised = {(override.service, override.backend) for override in overrides if override.weight}
+    by_operator, by_backend, backends = raised(overrides), dict[BackendName, Check](), dict[Check, list[BackendName]]()
     for service in balancer.services:
         if service.health is None:
             continue
         # A check is shared by services that differ in these.
         health = replace(service.health, max_down=Fraction(1), on_all_down=AllDown.KEEP, ramp_ms=None)
         for backend in service.backends:
-            if backend.weight or (service.name, backend.name) in raised or service.drain.mode is DrainMode.PIN:
-                yield service, backend, health
+            name = (service.name, backend.name)
+            if backend.weight or name in by_operator or service.drain.mode is DrainMode.PIN:
+                by_backend[name] = check = _check(service, backend, health)
+                backends.setdefault(check, []).append(name)
+    return Checks({check: tuple(names) for check, names in backends.items()}, by_backend)
+
+
+def raised(overrides: Iterable[Override]) -> frozenset[BackendName]:
+    """Return the backends to which operators gave a weight above 0: they are probed whatever the config says."""
+    return frozenset((override.service, override.backend) for override in overrides if override.weight)
 
 
 def _check(service: Service, backend: Backend, health: Health) -> Check:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from immutables import Map
+
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.health import AllDown, Health
 from xenoovs.model.service import Service
@@ -42,18 +44,18 @@ class Ejection:
         held: Those that keep their clients, as decided last.
     """
 
-    down: Mapping[str, float] = field(default_factory=dict)
+    down: Map[str, float] = field(default_factory=Map)
     ejected: frozenset[str] = frozenset()
     held: Mapping[str, Held] = field(default_factory=dict)
 
 
 def decide(before: Ejection, service: Service, failing: Mapping[str, float], *, now_s: float) -> Ejection:
-    """Decide which backends of a service get no clients.
+    """Decide which backends of a service, with the weights in use, get no clients.
 
     Args:
         before: The backends that are down now, and what was decided last.
-        service: The service with the weights in use. A backend without a weight counts neither as up nor as down.
-        failing: For each backend whose last `fall` probes failed: when the first of these was sent.
+        service: Of its backends, those without a weight count neither as up nor as down.
+        failing: For each held backend whose last `fall` probes failed: when the first of these was sent.
         now_s: The time.
     """
     if service.health is None or not before.down:
@@ -61,7 +63,7 @@ def decide(before: Ejection, service: Service, failing: Mapping[str, float], *, 
     down = sorted((b for b in service.backends if b.name in before.down), key=lambda b: before.down[b.name])
     fallen = [backend.name for backend in down if backend.weight]
     of = sum(1 for backend in service.backends if backend.weight)
-    stale = {name for name in fallen if _held(before, name) and not may_be_ejected(before, name, failing)}
+    stale = {name for name in fallen if _held(before, name) and not may_be_ejected(before, name, failing.get(name))}
     ejected = select(fallen, of=of, health=service.health, before=before.ejected, stale=stale)
     free_s = now_s if len(ejected) < max_ejected(of, service.health) else None
     held = {name: Held(before.down[name], free_s) for name in fallen if name not in ejected}
@@ -73,14 +75,10 @@ def decide(before: Ejection, service: Service, failing: Mapping[str, float], *, 
 def select(
     fallen: Sequence[str], *, of: int, health: Health, before: Collection[str] = (), stale: Collection[str] = ()
 ) -> frozenset[str]:
-    """Select the backends to eject. At most `max_down`, and never all, unless `on_all_down` drops their packets then.
+    """Select whom to eject of `fallen`, the first to go down first: at most `max_down` of `of`, and never all.
 
-    Args:
-        fallen: The backends that are down, the first to go down first.
-        of: Number of backends of the service. Backends without a weight count nowhere here.
-        health: The settings of the service.
-        before: Those that were ejected until now: they stay so.
-        stale: Those that may not be ejected yet.
+    Those that were ejected `before` stay so; then come the others, without those that are `stale`. If all are down
+    `on_all_down` may say to drop their packets: then all are ejected.
     """
     if len(fallen) >= of and health.on_all_down is AllDown.DROP:
         return frozenset(fallen)
@@ -95,16 +93,10 @@ def max_ejected(of: int, health: Health) -> int:
     return max(min(int(health.max_down * of), of - 1), 0)
 
 
-def may_be_ejected(before: Ejection, name: str, failing: Mapping[str, float]) -> bool:
-    """Return whether a held backend has failed `fall` probes in a row that were sent since the limit allows one more.
-
-    Args:
-        before: What was decided last.
-        name: The name of the backend.
-        failing: As of `decide`.
-    """
+def may_be_ejected(before: Ejection, name: str, failing_s: float | None) -> bool:
+    """Return whether a held backend has failed `fall` probes, sent from `failing_s` on, since the limit allows it."""
     held = _held(before, name)
-    return held is not None and held.free_s is not None and failing.get(name, held.free_s) > held.free_s
+    return held is not None and held.free_s is not None and failing_s is not None and failing_s > held.free_s
 
 
 def will_be_held(before: Ejection, service: Service, name: str) -> bool:
@@ -114,11 +106,12 @@ def will_be_held(before: Ejection, service: Service, name: str) -> bool:
     """
     if service.health is None:
         return False
-    weighted = {backend.name for backend in service.backends if backend.weight}
-    fallen, held = weighted & before.down.keys(), before.held.keys() & before.down.keys()
-    if name not in fallen or (fallen == weighted and service.health.on_all_down is AllDown.DROP):
+    weightless = [backend.name for backend in service.backends if not backend.weight]
+    of = len(service.backends) - len(weightless)
+    fallen = len(before.down) - sum(1 for each in weightless if each in before.down)
+    if name in weightless or (fallen == of and service.health.on_all_down is AllDown.DROP):
         return False
-    return len(fallen) - len(held) > max_ejected(len(weighted), service.health)
+    return fallen - sum(1 for each in before.held if each in before.down) > max_ejected(of, service.health)
 
 
 def with_ports(ejected: Ejected, balancer: Balancer, ports_down: Collection[str]) -> Ejected:

@@ -36,17 +36,10 @@ class SlowStarts:
 
 
 def observe(before: SlowStarts, balancer: Balancer, ejected: Ejected, *, known: Known, now_s: float) -> SlowStarts:
-    """Return the slow starts after what is desired may have changed.
+    """Return the slow starts after a change of who may have clients. `known`: what the bridge remembers, at first.
 
     Starts begin for backends that had no clients or are new. At the first call those go on that had begun before a
     restart. If all backends of a service would start slowly none does: no other could have their clients meanwhile.
-
-    Args:
-        before: The slow starts until now.
-        balancer: The balancer with the weights in use.
-        ejected: The backends that get no clients.
-        known: What the bridge knows; for the first call.
-        now_s: The time.
     """
     if not before.begun and (before.balancer, before.ejected) == (balancer, ejected):
         return before

@@ -19,9 +19,6 @@ from xenoovs.model.service import Service
 _BATCH, _BATCH_S = 100, 0.1
 """So many new checks are due at once, and as many so much later: a burst of probes would be answered late."""
 
-Services = Mapping[str, Service]
-"""Services with the weights in use, by name."""
-
 
 @dataclass(frozen=True, slots=True)
 class HealthChange:
@@ -87,25 +84,17 @@ class HealthTracker:
     def probed(
         self, check: Check, result: ProbeResult, services: Iterable[Service], *, asked_s: float, now_s: float
     ) -> tuple[HealthTracker, HealthChange | None]:
-        """Return the tracker after a result; also a change for which others have to know.
-
-        Args:
-            check: A check of the config.
-            result: What came of it.
-            services: All services, with the weights in use.
-            asked_s: When the probe was sent.
-            now_s: When the result came.
-        """
+        """Return the tracker after a result, and what changed. `services`: all of them, with the weights in use."""
         before, names = self.health[check], self.checks.backends[check]
         health = observe(before, check, result, asked_s=asked_s, now_s=now_s)
-        tracker = replace(self, health=self.health.set(check, health))
+        tracker = HealthTracker(self.checks, self.health.set(check, health), self.ejections)
         if health.is_up != before.is_up:
             tracker = replace(tracker, ejections=tracker._with_down(names, None if health.is_up else now_s))
             held = () if health.is_up else tuple(tracker._to_be_held(names, services))
             return tracker, HealthChange(names, health.is_up, result.reason, held)
         if health.is_up:
             return tracker, None
-        tracker, late = tracker._eject_late(names, services, now_s)
+        tracker, late = tracker._eject_late(check, services, now_s)
         return tracker, HealthChange(late, is_up=False, reason=result.reason, is_late=True) if late else None
 
     def decided(self, services: Iterable[Service], now_s: float) -> HealthTracker:
@@ -118,14 +107,9 @@ class HealthTracker:
 
     def _decide(self, service: Service, now_s: float) -> Ejection:
         before = self.ejections[service.name]
-        failing = self._failing(service.name, before.held.keys() & before.down.keys())
-        return decide(before, service, failing, now_s=now_s)
-
-    def _failing(self, service: str, names: Iterable[str]) -> dict[str, float]:
-        """Return for each of these backends whose last `fall` probes failed when the first of them was sent."""
-        checks = ((name, self.checks.by_backend[service, name]) for name in names)
-        failed = ((name, self.health[check].failed_s, check.health.fall) for name, check in checks)
-        return {name: failed_s[0] for name, failed_s, fall in failed if len(failed_s) >= fall}
+        checks = ((name, self.checks.by_backend[service.name, name]) for name in before.held if name in before.down)
+        failing = ((name, self.health[check].failing_s(check.health.fall)) for name, check in checks)
+        return decide(before, service, {name: since_s for name, since_s in failing if since_s is not None}, now_s=now_s)
 
     def _ejections(self, checks: Checks, health: Mapping[Check, BackendHealth]) -> Map[str, Ejection]:
         """Return who is down by other checks. What was decided holds for backends whose check stays."""
@@ -140,7 +124,7 @@ class HealthTracker:
             decided = ((service, name) for name in before.ejected | before.held.keys())
             same = {n[1] for n in decided if checks.by_backend.get(n) == self.checks.by_backend.get(n)}
             held = {name: each for name, each in before.held.items() if name in same}
-            found[service] = Ejection(down.get(service, {}), before.ejected & same, held)
+            found[service] = Ejection(Map(down.get(service, {})), before.ejected & same, held)
         return Map(found)
 
     def _with_down(self, names: Iterable[BackendName], since_s: float | None) -> Map[str, Ejection]:
@@ -148,9 +132,8 @@ class HealthTracker:
         found = self.ejections
         for service, backend in names:
             before = found.get(service, Ejection())
-            others = {name: each for name, each in before.down.items() if name != backend}
-            down = others if since_s is None else {**others, backend: since_s}
-            found = found.set(service, replace(before, down=down))
+            down = before.down.delete(backend) if since_s is None else before.down.set(backend, since_s)
+            found = found.set(service, Ejection(down, before.ejected, before.held))
         return found
 
     def _to_be_held(self, names: tuple[BackendName, ...], services: Iterable[Service]) -> Iterator[BackendName]:
@@ -159,12 +142,13 @@ class HealthTracker:
         return (each for each in names if will_be_held(self.ejections[each[0]], named[each[0]], each[1]))
 
     def _eject_late(
-        self, names: tuple[BackendName, ...], services: Iterable[Service], now_s: float
+        self, check: Check, services: Iterable[Service], now_s: float
     ) -> tuple[HealthTracker, tuple[BackendName, ...]]:
-        """Eject those of these backends that were held and may be ejected now; also return their names."""
+        """Eject those of the backends of a check that were held and may be ejected now; also return their names."""
         tracker, late = self, list[BackendName]()
-        for service, backend in names:
-            if may_be_ejected(tracker.ejections[service], backend, tracker._failing(service, (backend,))):
+        failing_s = self.health[check].failing_s(check.health.fall)
+        for service, backend in () if failing_s is None else self.checks.backends[check]:
+            if may_be_ejected(tracker.ejections[service], backend, failing_s):
                 ejection = tracker._decide(next(one for one in services if one.name == service), now_s)
                 tracker = replace(tracker, ejections=tracker.ejections.set(service, ejection))
                 if backend in ejection.ejected:

@@ -1,0 +1,165 @@
+"""The state of an agent is a value: the same events lead to the same state, whatever is asked or tried between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from ipaddress import IPv4Address
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit import balancer as small
+from xenoovs.agent.health.checks import Check
+from xenoovs.agent.health.ejection import max_ejected
+from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.probe.target import IcmpTarget
+from xenoovs.agent.snapshot import Override, Runtime
+from xenoovs.agent.state import (
+    AgentState,
+    ConfigFollowed,
+    Event,
+    PortsChanged,
+    Probed,
+    RuntimeChanged,
+    Tick,
+    after,
+    desired_state,
+    step,
+)
+from xenoovs.errors import CompileError
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.drain import AT_ONCE, Drain, DrainMode
+from xenoovs.model.health import AllDown, Health, Initial, ProbeKind
+from xenoovs.model.next_hop import Direct, mac_of
+from xenoovs.model.service import Protocol
+
+FOREIGN = Check(IcmpTarget(IPv4Address("198.51.100.1")), Health(ProbeKind.ICMP))
+PORTS = st.frozensets(st.sampled_from(["p1", "p2"]))
+HEALTHS = st.builds(
+    Health,
+    st.just(ProbeKind.ICMP),
+    fall=st.integers(1, 3),
+    rise=st.integers(1, 2),
+    initial=st.sampled_from(Initial),
+    max_down=st.sampled_from([Fraction(0), Fraction(1, 3), Fraction(1, 2), Fraction(1)]),
+    on_all_down=st.sampled_from(AllDown),
+    ramp_ms=st.sampled_from([None, 4000]),
+)
+
+
+@st.composite
+def balancers(draw: st.DrawFn) -> Balancer:
+    """Services that share machines: backend number i is the same one in all of them."""
+    services = []
+    for number in range(draw(st.integers(1, 2))):
+        weights = draw(st.lists(st.integers(0, 3), min_size=1, max_size=4).filter(any))
+        plain = small.service(
+            small.claim(protocol=Protocol.TCP, ports=[(80 + number, 80 + number)]), *weights, name=f"s{number}"
+        )
+        backends = tuple(
+            replace(b, address=IPv4Address(i + 1), next_hop=Direct(mac_of(b.next_hop), f"p{i % 2 + 1}"))
+            for i, b in enumerate(plain.backends)
+        )
+        health, drain = draw(st.none() | HEALTHS), draw(st.sampled_from([AT_ONCE, Drain(DrainMode.PIN)]))
+        services.append(replace(plain, backends=backends, health=health, drain=drain))
+    return small.balancer(*services)
+
+
+@st.composite
+def next_events(draw: st.DrawFn, state: AgentState, now_s: float) -> Event:
+    """Anything that may happen to this state; mostly results."""
+    checks = tuple(state.tracker.checks.backends)
+    kind = draw(st.sampled_from([*(["probed"] * 6 if checks else []), "tick", "tick", "ports", "runtime", "config"]))
+    if kind == "probed":
+        result = ProbeResult(ok=draw(st.integers(0, 2)) == 0, latency_s=draw(st.floats(0, 1)), reason="")
+        return Probed(draw(st.sampled_from(checks)), result, asked_s=now_s - draw(st.sampled_from([0.0, 0.5])))
+    if kind == "tick":
+        return Tick()
+    if kind == "ports":
+        return PortsChanged(draw(PORTS))
+    balancer = draw(balancers()) if kind == "config" else state.balancer
+    names = [(service.name, backend.name) for service in balancer.services for backend in service.backends]
+    weights = draw(st.dictionaries(st.sampled_from(names), st.integers(0, 2), max_size=2))
+    overrides = tuple(Override(*name, Fraction(weight), 0.0) for name, weight in sorted(weights.items()))
+    if kind == "runtime":
+        return RuntimeChanged(Runtime(overrides, draw(st.booleans())))
+    known = draw(st.dictionaries(st.sampled_from(names), st.sampled_from([Fraction(0), Fraction(3, 8), Fraction(1)])))
+    return ConfigFollowed(balancer, overrides, known)
+
+
+def history(data: st.DataObject) -> Iterator[tuple[AgentState, Event, float]]:
+    """Events, each with the state before it and its time."""
+    balancer, now_s = data.draw(balancers()), 0.0
+    state = AgentState(balancer, balancer)
+    event: Event = ConfigFollowed(balancer)
+    for _ in range(data.draw(st.integers(1, 25))):
+        yield state, event, now_s
+        state, _ = step(state, event, now_s)
+        now_s += data.draw(st.sampled_from([0.0, 0.1, 2.5]))
+        event = data.draw(next_events(state, now_s))
+
+
+def ask(state: AgentState, now_s: float) -> object:
+    """All that can be asked of a state."""
+    tracker = state.tracker
+    signals = [tracker.signals(service) for service in state.in_use.services]
+    try:
+        return desired_state(state, now_s), state.held, tracker.is_settled, signals
+    except CompileError as problem:
+        return str(problem)
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_the_same_events_lead_to_the_same_state_whatever_is_asked_or_tried_between(data: st.DataObject) -> None:
+    found = list(history(data))
+    first, _, _ = found[0]
+    plain = asked = first
+    for _, event, now_s in found:
+        other = data.draw(next_events(asked, now_s))
+        answers = ask(asked, now_s)
+        trial = after(asked, other, Tick(), now_s=now_s)
+        assert ask(asked, now_s) == answers
+        assert after(asked, other, Tick(), now_s=now_s) == trial
+        once, effects = step(asked, event, now_s)
+        assert step(asked, event, now_s) == (once, effects)
+        plain, asked = after(plain, event, now_s=now_s), once
+    assert plain == asked
+
+
+@given(st.data())
+def test_results_of_checks_that_the_config_does_not_have_are_ignored(data: st.DataObject) -> None:
+    for state, _, now_s in history(data):
+        result = ProbeResult(ok=data.draw(st.booleans()), latency_s=0.0, reason="")
+        assert step(state, Probed(FOREIGN, result, asked_s=now_s), now_s) == (state, ())
+
+
+@given(st.data())
+def test_a_second_tick_changes_nothing(data: st.DataObject) -> None:
+    for state, _, now_s in history(data):
+        once = after(state, Tick(), now_s=now_s)
+        assert after(once, Tick(), now_s=now_s) == once
+
+
+@given(st.data())
+def test_ejected_backends_are_down_and_no_more_than_the_limit(data: st.DataObject) -> None:
+    for state, event, now_s in history(data):
+        if not isinstance(event, Tick):
+            continue
+        before, now = state.tracker.ejections, after(state, event, now_s=now_s).tracker.ejections
+        for service in state.in_use.services:
+            if service.health is None or service.name not in now:
+                continue
+            ejection, weighted = now[service.name], {b.name for b in service.backends if b.weight}
+            ejected, most = ejection.ejected & weighted, max_ejected(len(weighted), service.health)
+            assert ejection.ejected <= frozenset(ejection.down)
+            assert ejection.ejected | ejection.held.keys() == frozenset(ejection.down)
+            if service.health.on_all_down is AllDown.DROP:
+                assert len(ejected) <= most or ejected == weighted
+                continue
+            assert len(ejected) <= most
+            # Who is ejected stays so while it is down, as far as the weights in use allow.
+            stay = before[service.name].ejected & frozenset(ejection.down) & weighted
+            assert stay <= ejected or len(stay) > most

@@ -1,0 +1,112 @@
+"""Blocks against counting every client one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xenoovs.decision.blocks import Blocks, Owner, Space
+from xenoovs.partition.block import Block
+
+WIDTH = 5
+CLIENTS = range(1 << WIDTH)
+OWNERS = ("a", "b", "02:00:00:00:00:07@p1")
+
+Rows = Sequence[tuple[Block, Owner | None]]
+
+some_blocks = st.integers(0, WIDTH).flatmap(
+    lambda depth: st.integers(0, (1 << depth) - 1).map(lambda value: Block(value, depth))
+)
+some_rows = st.lists(st.tuples(some_blocks, st.sampled_from((*OWNERS, None))), max_size=12)
+
+
+def owners_of(rows: Rows) -> list[Owner | None]:
+    """For each client the owner of the last block that has it."""
+    return [next((owner for block, owner in reversed(rows) if block.contains(client)), None) for client in CLIENTS]
+
+
+@given(some_rows)
+def test_of_blocks_that_overlap_the_last_one_has_the_client(rows: Rows) -> None:
+    assert owners_of(Blocks.of(rows).rows) == owners_of(rows)
+
+
+@given(some_rows, some_rows)
+def test_equal_are_those_that_send_every_client_to_the_same_owner(one: Rows, other: Rows) -> None:
+    assert (Blocks.of(one) == Blocks.of(other)) == (owners_of(one) == owners_of(other))
+
+
+@given(some_rows)
+def test_single_clients_make_the_same_blocks_in_any_order(rows: Rows) -> None:
+    clients = [(Block(client, WIDTH), owner) for client, owner in enumerate(owners_of(rows))]
+    assert Blocks.of(reversed(clients)) == Blocks.of(rows)
+
+
+@given(some_rows)
+def test_rows_are_prefix_free_sorted_and_as_few_as_can_be(rows: Rows) -> None:
+    found = Blocks.of(rows)
+    assert list(found.rows) == sorted(found.rows, key=lambda row: (row[0].depth, row[0].value))
+    assert all(sum(block.contains(client) for block, _ in found.rows) <= 1 for client in CLIENTS)
+    by_block = dict(found.rows)
+    for block, owner in found.rows:
+        if block.depth:
+            assert by_block.get(block.buddy()) != owner
+
+
+@given(some_rows)
+def test_shares_are_counts(rows: Rows) -> None:
+    counts = Counter(owner for owner in owners_of(rows) if owner is not None)
+    found = Blocks.of(rows)
+    assert found.shares() == {owner: Fraction(count, len(CLIENTS)) for owner, count in counts.items()}
+    assert found.owners == counts.keys()
+
+
+@given(some_rows, st.lists(some_blocks, max_size=4))
+def test_within_cuts_each_block_into_parts_of_one_owner(rows: Rows, asked: list[Block]) -> None:
+    owners = owners_of(rows)
+    found = list(Blocks.of(rows).within(asked))
+    for whole in set(asked):
+        parts = [(part, owner) for block, part, owner in found if block == whole]
+        for client in filter(lambda client: whole.contains(client), CLIENTS):
+            meets = [owner for part, owner in parts if part.contains(client)]
+            assert meets == [owners[client]] * asked.count(whole)
+        assert all(whole.contains(part.value) and part.depth >= whole.depth for part, _ in parts)
+
+
+@given(some_rows, some_rows)
+def test_over_fills_the_gaps(above: Rows, below: Rows) -> None:
+    pairs = zip(owners_of(above), owners_of(below), strict=True)
+    assert owners_of(Blocks.of(above).over(Blocks.of(below)).rows) == [one or other for one, other in pairs]
+
+
+@given(some_rows, st.dictionaries(st.sampled_from(OWNERS), st.sampled_from(OWNERS)))
+def test_other_names_of_owners(rows: Rows, names: dict[Owner, Owner]) -> None:
+    """Two owners may get one name, and their blocks coalesce then."""
+    renamed = Blocks.of(rows).renamed(names)
+    assert owners_of(renamed.rows) == [o and names.get(o, o) for o in owners_of(rows)]
+    assert renamed == Blocks.of(renamed.rows)
+
+
+@given(some_rows)
+def test_an_assignment_has_everybody_and_gives_the_same_blocks_back(rows: Rows) -> None:
+    found = Blocks.of(rows)
+    assignment, names = found.assignment()
+    assert [names[assignment.owner(client)] for client in CLIENTS] == owners_of(rows)
+    covered = [(block, names[owner]) for block, owner in assignment.blocks]
+    assert Blocks.of(covered) == found
+    if None not in {name for _, name in covered}:
+        assert Blocks.of_assignment(assignment, [name or "" for name in names]) == found
+
+
+@given(st.lists(some_blocks, min_size=2, max_size=6))
+def test_a_space_refuses_blocks_that_overlap(blocks: list[Block]) -> None:
+    overlap = any(sum(block.contains(client) for block in blocks) > 1 for client in CLIENTS)
+    try:
+        Space(WIDTH, ((block, "a") for block in blocks))
+    except ValueError:
+        assert overlap
+    else:
+        assert not overlap

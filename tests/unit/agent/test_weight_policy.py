@@ -1,0 +1,62 @@
+"""A policy stands between what probes measure and what the bridge should be: it is one function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from ipaddress import IPv4Address
+
+from tests.unit import balancer as small
+from xenoovs.agent.health.backend import Signal
+from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.snapshot import Override
+from xenoovs.agent.state import AgentState, ConfigFollowed, Probed, Tick, after, desired_state
+from xenoovs.agent.weights import configured_weights
+from xenoovs.compile.of_config import compile_config
+from xenoovs.model.health import Health, ProbeKind
+from xenoovs.model.service import Service
+
+PLAIN = small.service(small.claim(), 2, 1, 1, name="web")
+BACKENDS = tuple(replace(b, address=IPv4Address(i + 1)) for i, b in enumerate(PLAIN.backends))
+BALANCER = small.balancer(replace(PLAIN, backends=BACKENDS, health=Health(ProbeKind.ICMP, max_down=Fraction(1))))
+FOLLOWED = ConfigFollowed(BALANCER, (Override("web", "b1", Fraction(2), 0.0, Fraction(1)),))
+LATENCIES_S = {"b0": 0.004, "b1": 0.001}
+
+
+def by_latency(service: Service, signals: Mapping[str, Signal]) -> Mapping[str, Fraction]:
+    """A backend that answers twice as slowly as the fastest gets half of its weight."""
+    least_s = min((signal.smoothed_s for signal in signals.values()), default=0.0)
+    parts = {name: Fraction(least_s / signal.smoothed_s) for name, signal in signals.items()}
+    return {b.name: b.weight * parts.get(b.name, 1) for b in service.backends}
+
+
+def measured(state: AgentState) -> AgentState:
+    """Two of three backends have answered."""
+    checks = state.tracker.checks.by_backend
+    results = (
+        Probed(checks["web", name], ProbeResult(ok=True, latency_s=latency_s, reason="answered"), asked_s=0.0)
+        for name, latency_s in LATENCIES_S.items()
+    )
+    return after(state, *results, Tick(), now_s=1.0)
+
+
+def weights(*numbers: Fraction | int) -> tuple[Fraction, ...]:
+    return tuple(map(Fraction, numbers))
+
+
+def test_the_default_policy_takes_the_weights_of_config_and_operators() -> None:
+    state = measured(after(AgentState(BALANCER, BALANCER), FOLLOWED, now_s=0.0))
+    (service,) = desired_state(state, 1.0).balancer.services
+    assert service.weights == weights(2, 2, 1)
+    assert configured_weights(service, {}) == {"b0": 2, "b1": 2, "b2": 1}
+
+
+def test_a_policy_by_latency_moves_the_weights() -> None:
+    state = after(AgentState(BALANCER, BALANCER, policy=by_latency), FOLLOWED, now_s=0.0)
+    assert desired_state(state, 0.0).balancer.services[0].weights == weights(2, 2, 1)
+    desired = desired_state(measured(state), 1.0)
+    assert desired.balancer.services[0].weights == weights(Fraction(1, 2), 2, 1)
+    (made,) = compile_config(desired.balancer).services
+    first, second, third = made.shares
+    assert first < third < second
