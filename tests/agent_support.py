@@ -20,8 +20,8 @@ from xenoovs.agent.control.client import Client
 from xenoovs.agent.control.serve import Opened, open_local, serve
 from xenoovs.agent.control.unix import bound_socket
 from xenoovs.agent.daemon import Agent
+from xenoovs.agent.driver import Probe
 from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.scheduler import Probe
 from xenoovs.agent.probe.target import Target
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.settings import Settings

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from xenoovs.agent.clock import Clock
-from xenoovs.agent.health.checks import Check
+from xenoovs.agent.driver import ProbeQueue, Store
+from xenoovs.agent.health.backend import Check
 from xenoovs.agent.health.slow_start import Known
 from xenoovs.agent.health.tracker import HealthChange
 from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.scheduler import ProbeQueue
 from xenoovs.agent.snapshot import Override
 from xenoovs.agent.state import AgentState, ConfigFollowed, Effect, PortsChanged, ProbeAt, Probed, Tick, desired_state
-from xenoovs.agent.store import Store
 from xenoovs.decision.desired import DesiredState
 from xenoovs.model.balancer import Balancer
 

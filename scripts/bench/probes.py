@@ -15,11 +15,10 @@ from ipaddress import IPv4Address
 
 from scripts.bench.measure import Row
 from xenoovs.agent.clock import MonotonicClock
+from xenoovs.agent.driver import ProbeScheduler, Store
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.scheduler import ProbeScheduler
 from xenoovs.agent.probe.target import DnsTarget, HttpTarget, IcmpTarget, Target, TcpTarget, UdpTarget
 from xenoovs.agent.state import AgentState, ConfigFollowed
-from xenoovs.agent.store import Store
 from xenoovs.agent.workers import Workers
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.backend import Backend

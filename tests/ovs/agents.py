@@ -14,9 +14,9 @@ from tests.patience import eventually as eventually
 from xenoovs.agent.clock import MonotonicClock
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
+from xenoovs.agent.driver import Probe
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.scheduler import Probe
 from xenoovs.agent.probe.target import Target, TcpTarget, UdpTarget, Via
 from xenoovs.agent.settings import Settings
 from xenoovs.engine.engine import Engine

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.driven_agent import DrivenAgent
 from tests.unit import balancer as small
-from xenoovs.agent.health.checks import Check, checks_of
+from xenoovs.agent.health.backend import Check
+from xenoovs.agent.health.checks import checks_of
 from xenoovs.agent.health.ejection import max_ejected
 from xenoovs.model.health import AllDown, Health, ProbeKind
 

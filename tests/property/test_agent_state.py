@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit import balancer as small
-from xenoovs.agent.health.checks import Check
+from xenoovs.agent.health.backend import Check
 from xenoovs.agent.health.ejection import max_ejected
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import IcmpTarget

@@ -2,7 +2,7 @@
 
 This is the wiring. What is desired follows from one value and one function, in `state`; what differs from the bridge is
 found and changed by the engine; `report` logs what rounds came to. Beside the loop:
-`probe.scheduler` sends the probes, `reload` watches the config file, and `look` makes snapshots.
+`driver` sends the probes, `reload` watches the config file, and `look` makes snapshots.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from xenoovs import __version__
 from xenoovs.agent.bridge_watch import BridgeWatch
 from xenoovs.agent.clock import Clock
 from xenoovs.agent.config_file import ConfigFile
+from xenoovs.agent.driver import Probe, ProbeScheduler, Store
 from xenoovs.agent.events import Events
 from xenoovs.agent.health.tracker import HealthChange
 from xenoovs.agent.log import tell
 from xenoovs.agent.look import Looker
 from xenoovs.agent.notify import Readiness, notify
-from xenoovs.agent.probe.scheduler import Probe, ProbeScheduler
 from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.runtime_file import load_runtime, save_runtime
@@ -31,7 +31,6 @@ from xenoovs.agent.settings import Settings
 from xenoovs.agent.sighting import Sighting
 from xenoovs.agent.snapshot import Glance, PortView, Snapshot
 from xenoovs.agent.state import AgentState, Effect, PortsChanged, SaveRuntime, Tick, desired_state
-from xenoovs.agent.store import Store
 from xenoovs.agent.waiting import Outcome, Waiting, told_if_late
 from xenoovs.agent.workers import Work, Workers
 from xenoovs.decision.desired import BackendName, DesiredState

@@ -15,7 +15,7 @@ from xenoovs.agent.web.mount import mount_page
 if TYPE_CHECKING:
     from xenoovs.agent.control.app import Mount
     from xenoovs.agent.daemon import Agent
-    from xenoovs.agent.health.checks import Check
+    from xenoovs.agent.health.backend import Check
     from xenoovs.agent.probe.result import ProbeResult
 
 _LOOKED_AT = ("/", "/now", "/v1/status", "/v1/blocks")

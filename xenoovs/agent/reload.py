@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from xenoovs.agent.config_file import Candidate, ConfigFile
 from xenoovs.agent.confirm import Before, roll_back, take_flows, touched
+from xenoovs.agent.driver import Store
 from xenoovs.agent.health.slow_start import Known
 from xenoovs.agent.log import tell, warn
 from xenoovs.agent.overrides import Ended, Merged, merge, merge_back, require_possible, with_weight
@@ -16,7 +17,6 @@ from xenoovs.agent.report import Report
 from xenoovs.agent.runtime_file import show_weight
 from xenoovs.agent.snapshot import Override
 from xenoovs.agent.state import AgentState, ConfigFollowed, PortsChanged, RuntimeChanged, Tick, after, desired_state
-from xenoovs.agent.store import Store
 from xenoovs.decision.desired import BackendName
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine

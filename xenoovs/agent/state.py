@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from xenoovs.agent.health.checks import Check, checks_of, raised
+from xenoovs.agent.health.backend import Check
+from xenoovs.agent.health.checks import checks_of, raised
 from xenoovs.agent.health.ejection import Ejected, with_ports
 from xenoovs.agent.health.slow_start import Known, Ramps, SlowStarts, observe, ramps
 from xenoovs.agent.health.tracker import HealthChange, HealthTracker
@@ -152,7 +153,8 @@ def desired_state(state: AgentState, now_s: float) -> DesiredState:
     Raises:
         CompileError: A service has no weight in use.
     """
-    require_weights(state.balancer, state.in_use)
+    if state.in_use is not state.balancer:
+        require_weights(state.balancer, state.in_use)
     return DesiredState(state.in_use, state.ejected, state.ramps(now_s))
 
 

@@ -10,8 +10,7 @@ from ipaddress import IPv4Address
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.agent.health.backend import BackendHealth, Signal, begin, observe
-from xenoovs.agent.health.checks import Check
+from xenoovs.agent.health.backend import BackendHealth, Check, Signal, begin, observe
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.model.health import Health, Initial, ProbeKind

@@ -9,7 +9,8 @@ from itertools import pairwise
 
 from tests.driven_agent import DrivenAgent
 from tests.unit import balancer as small
-from xenoovs.agent.health.checks import Check, checks_of
+from xenoovs.agent.health.backend import Check
+from xenoovs.agent.health.checks import checks_of
 from xenoovs.agent.health.tracker import HealthChange
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.health import AllDown, Health, ProbeKind

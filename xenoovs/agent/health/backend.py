@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from zlib import crc32
 
-from xenoovs.agent.health.checks import Check
 from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.probe.target import Target
 from xenoovs.model.health import Health, Initial
 
 SMOOTHING = 1 / 8
 """How much a new latency counts in the smoothed one, as in the round-trip time of TCP (RFC 6298, alpha)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One backend that is probed.
+
+    Attributes:
+        target: What is asked.
+        health: How results are judged, without what concerns several backends.
+        seed: Differs from target to target, and is the same in every run.
+    """
+
+    target: Target
+    health: Health
+    seed: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", crc32(repr(self.target).encode()))
+
+    def __hash__(self) -> int:
+        # Each result looks its check up several times; to hash all that is in it takes longer than the rest.
+        return self.seed
 
 
 @dataclass(frozen=True, slots=True)

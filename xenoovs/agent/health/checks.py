@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from ipaddress import IPv4Address
 from typing import assert_never
-from zlib import crc32
 
+from xenoovs.agent.health.backend import Check
 from xenoovs.agent.probe.target import (
     ArpTarget,
     DnsTarget,
@@ -30,28 +30,6 @@ from xenoovs.model.drain import DrainMode
 from xenoovs.model.health import AllDown, Health, ProbeKind
 from xenoovs.model.next_hop import mac_of
 from xenoovs.model.service import Service
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One backend that is probed.
-
-    Attributes:
-        target: What is asked.
-        health: How results are judged, without what concerns several backends.
-        seed: Differs from target to target, and is the same in every run.
-    """
-
-    target: Target
-    health: Health
-    seed: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "seed", crc32(repr(self.target).encode()))
-
-    def __hash__(self) -> int:
-        # Each result looks its check up several times; to hash all that is in it takes longer than the rest.
-        return self.seed
 
 
 @dataclass(frozen=True, slots=True)

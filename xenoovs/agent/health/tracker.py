@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from immutables import Map
 
-from xenoovs.agent.health.backend import BackendHealth, Signal, begin, observe
-from xenoovs.agent.health.checks import Check, Checks
+from xenoovs.agent.health.backend import BackendHealth, Check, Signal, begin, observe
+from xenoovs.agent.health.checks import Checks
 from xenoovs.agent.health.ejection import Ejected, Ejection, decide, may_be_ejected, will_be_held
 from xenoovs.agent.health.slow_start import Known
 from xenoovs.agent.probe.result import ProbeResult

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from xenoovs.agent.clock import MonotonicClock
+from xenoovs.agent.driver import ProbeScheduler, Store
 from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.scheduler import ProbeScheduler
 from xenoovs.agent.probe.target import Target
 from xenoovs.agent.state import AgentState, ConfigFollowed
-from xenoovs.agent.store import Store
 from xenoovs.agent.workers import Workers
 from xenoovs.config.load import parse_config
 

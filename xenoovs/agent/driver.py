@@ -1,4 +1,4 @@
-"""Probes backends when they are due, and reports the results to the agent's state."""
+"""What drives the state of an agent: who holds it, and who probes backends when it says that they are due."""
 
 from __future__ import annotations
 
@@ -7,14 +7,36 @@ from collections.abc import Awaitable, Callable
 from heapq import heappop, heappush
 from typing import Protocol
 
-from xenoovs.agent.health.checks import Check
+from xenoovs.agent.clock import Clock
+from xenoovs.agent.health.backend import Check
 from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.target import Target
-from xenoovs.agent.state import AgentState, Effect, ProbeAt, Probed
-from xenoovs.agent.store import Store
+from xenoovs.agent.state import AgentState, Effect, Event, ProbeAt, Probed, step
 from xenoovs.agent.workers import Workers
 
 _LONGEST_PAUSE_S = 60.0
+
+
+class Store:
+    """Holds the state of an agent, and passes the effects of each event on. For one thread.
+
+    Attributes:
+        state: The state now.
+        clock: The time of events.
+        performers: Called with each effect.
+    """
+
+    def __init__(self, state: AgentState, clock: Clock) -> None:
+        self.state, self.clock = state, clock
+        self.performers: list[Callable[[Effect], None]] = []
+
+    def dispatch(self, *events: Event) -> None:
+        """Make the state that these events lead to."""
+        for event in events:
+            self.state, effects = step(self.state, event, self.clock.now_s())
+            for effect in effects:
+                for perform in self.performers:
+                    perform(effect)
 
 
 class Probe(Protocol):
