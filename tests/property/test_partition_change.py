@@ -1,7 +1,8 @@
-"""Updates and repairs from any table to any weights."""
+"""Updates from any table to any weights."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from hypothesis import given
@@ -10,7 +11,6 @@ from hypothesis import strategies as st
 from xenoovs.partition.block import Assignment
 from xenoovs.partition.choose import partition
 from xenoovs.partition.layout import layout
-from xenoovs.partition.repair import repair
 from xenoovs.partition.solve import block_count
 from xenoovs.partition.table import moved
 from xenoovs.partition.update import Goal, least_possible_moved, update
@@ -31,7 +31,7 @@ def assignments(draw: st.DrawFn, *, width: int = 7) -> Assignment:
 @st.composite
 def goals(draw: st.DrawFn) -> Goal:
     weights = draw(st.lists(st.integers(0, 20), min_size=1, max_size=7).filter(any))
-    price = draw(st.sampled_from([None, Fraction(1), Fraction(5, 2), Fraction(1 << 16)]))
+    price = draw(st.sampled_from([None, Fraction(0), Fraction(1), Fraction(5, 2), Fraction(1 << 16)]))
     return Goal(tuple(weights), draw(tolerances), block_price=price)
 
 
@@ -58,8 +58,8 @@ def renamed(old: Assignment, indices: list[int | None], backends: int) -> Assign
 
 
 @given(assignments(), goals())
-def test_a_repair_moves_exactly_the_least(old: Assignment, goal: Goal) -> None:
-    new = repair(old, goal)
+def test_an_update_for_which_blocks_are_worth_nothing_moves_the_least(old: Assignment, goal: Goal) -> None:
+    new = update(old, replace(goal, block_price=Fraction(0)))
     assert meets(new, goal)
     assert moved(old, new) == least_possible_moved(old, goal)
 
@@ -74,4 +74,4 @@ def test_blocks_at_any_price_end_at_the_sum_of_one_bits(old: Assignment, goal: G
 def test_the_same_weights_again_change_nothing(goal: Goal) -> None:
     old = partition(goal.weights, tolerance=goal.tolerance).assignment
     assert update(old, goal) == old
-    assert repair(old, goal) == old
+    assert update(old, replace(goal, block_price=Fraction(0))) == old

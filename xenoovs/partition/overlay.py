@@ -13,10 +13,9 @@ from fractions import Fraction
 from xenoovs.partition.block import Assignment
 from xenoovs.partition.minplus import solve_min_plus
 from xenoovs.partition.realise import fill, keep_set
-from xenoovs.partition.repair import strict_windows
 from xenoovs.partition.table import Piece, Table
 from xenoovs.partition.update import Goal, renumbered
-from xenoovs.partition.windows import Weight, Window, first_feasible_width, windows
+from xenoovs.partition.windows import Weight, Window, first_feasible_width, strict_windows, windows
 
 _WIDTHS_TRIED = 3
 _WIDENINGS = 10

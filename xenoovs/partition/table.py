@@ -61,6 +61,9 @@ class Table:
     def __contains__(self, piece: Piece) -> bool:
         return self._pieces.get(piece.start) == piece
 
+    def __len__(self) -> int:
+        return len(self._pieces)
+
     def __iter__(self) -> Iterator[Piece]:
         """All pieces by position."""
         return iter([self._pieces[start] for start in sorted(self._pieces)])

@@ -1,7 +1,8 @@
 """New weights, backends or tolerance: a new assignment near the old one.
 
-The price of a change is the units moved plus `block_price` times the number of blocks. Old owners that are gone, and
-backends without a weight, give up all they have.
+By default the spaces are those that move the fewest units, and among them those with the fewest 1 bits. Then a small
+part more is moved where that makes fewer blocks (`spare_units`). With a price, a change minimises units moved + price *
+blocks. Old owners that are gone, and backends without a weight, give up all they have.
 """
 
 from __future__ import annotations
@@ -9,33 +10,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil
 
 from xenoovs.partition.block import MAX_WIDTH, Assignment
+from xenoovs.partition.bounds import lb2
 from xenoovs.partition.choose import partition, unreachable
-from xenoovs.partition.compact import compact
+from xenoovs.partition.compact import compact, compact_to, compact_within
 from xenoovs.partition.minplus import Option, solve_min_plus
 from xenoovs.partition.realise import realise
+from xenoovs.partition.solve import solve
 from xenoovs.partition.table import Table
-from xenoovs.partition.windows import Weight, Window, first_feasible_width, whole_weights, windows
+from xenoovs.partition.windows import (
+    Weight,
+    Window,
+    first_feasible_width,
+    strict_windows,
+    whole_weights,
+    windows,
+)
 
 _FULL_WINDOW = 64
-"""Values above which a window is searched at a few likely places first."""
+"""Values above which a window is searched at a few likely positions first."""
+
+_USUAL_BLOCKS = 2
+"""Blocks that a share needs unless it happens to be close to a power of two."""
+
+_MOST_BLOCKS = 4
+"""Blocks, in multiples of the usual number, above which movement no longer counts."""
+
+_PARTS = Fraction(1, 40), Fraction(1, 5)
+"""Of the units that leave with a backend, and of all others that must move, the part that may be moved as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What shares are wanted. `block_price`: units that one block less is worth; None: a quarter of a mean share."""
+    """What a change aims at.
+
+    Attributes:
+        weights: The weight of each backend; 0: it gets nothing.
+        tolerance: By which part of itself a share may differ from its weight.
+        max_width: Bits that may be used.
+        block_price: Units that one block less is worth; 0: the fewest units move; None: the default described above.
+    """
 
     weights: tuple[Weight, ...]
     tolerance: Fraction
     max_width: int = MAX_WIDTH
     block_price: Fraction | None = None
-
-    def price(self, width: int) -> Fraction:
-        """Units of a space of `width` bits that one block less is worth: `2**width / 4k` for k backends, at least 1."""
-        if self.block_price is not None:
-            return self.block_price
-        return max(Fraction(1), Fraction(1 << width, 4 * sum(1 for weight in self.weights if weight)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +73,28 @@ class Start:
         over = sum(max(0, space - hi) for space, (_, hi) in zip(self.spaces, self.allowed, strict=True))
         under = sum(max(0, lo - space) for space, (lo, _) in zip(self.spaces, self.allowed, strict=True))
         return max(over, under)
+
+    @property
+    def fewest_blocks(self) -> int:
+        """A bound: no table within the windows has fewer blocks, and nearly always one has as many."""
+        return ceil(lb2(self.allowed, 1 << self.table.width))
+
+    @property
+    def usual_blocks(self) -> int:
+        """The fewest blocks, or what weights of no special kind need: few weights are all near powers of two."""
+        return max(self.fewest_blocks, _USUAL_BLOCKS * sum(1 for _, hi in self.allowed if hi))
+
+    @property
+    def spare_units(self) -> int:
+        """The units that may be moved beyond the least to have fewer blocks: a part that grows with the old blocks.
+
+        It grows with their square, so that tables do not get more and more of them. It is smaller for what leaves with
+        a backend: others would suffer from that.
+        """
+        left = sum(space for space, (_, hi) in zip(self.spaces, self.allowed, strict=True) if not hi)
+        of_leaving, of_others = _PARTS
+        part = of_leaving * left + of_others * (self.least_moved - left)
+        return ceil(part * Fraction(len(self.table), self.usual_blocks) ** 2)
 
 
 def start(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> Start:
@@ -76,15 +119,33 @@ def renumbered(old: Assignment, backends: int, owners: Sequence[int | None] | No
 
 
 def update(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> Assignment:
-    """An assignment within the goal's windows that costs little: units moved plus the price of its blocks.
+    """Return an assignment within the goal's windows that is near the old one.
 
-    `owners` as in `start`. Nothing changes if the old assignment is optimal for the goal. If the old one uses more bits
-    than the goal allows, the new one is made afresh. Raises ToleranceUnreachable.
+    `owners` as in `start`. Without a price nothing changes if the old assignment meets the windows. If
+    the old one uses more bits than the goal allows, the new one is made afresh. Raises ToleranceUnreachable.
     """
     if any(block.depth > goal.max_width for block, _ in old.blocks):
         return partition(goal.weights, tolerance=goal.tolerance, max_width=goal.max_width).assignment
     begin = start(old, goal, owners=owners)
-    return cheapest_change(begin, goal.price(begin.table.width)).assignment(len(goal.weights))
+    table = cheapest_change(begin, goal.block_price) if goal.block_price else _nearest(begin, goal)
+    return table.assignment(len(goal.weights))
+
+
+def least_possible_moved(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> int:
+    """The units that any assignment within the goal's windows moves, in the width that `start` gives."""
+    return start(old, goal, owners=owners).least_moved
+
+
+def _nearest(begin: Start, goal: Goal) -> Table:
+    """Return a table within the windows that moves the fewest units, and by default some more to have fewer blocks."""
+    total = 1 << begin.table.width
+    result = realise(begin.table, solve(strict_windows(begin.spaces, begin.allowed), total))
+    spare = 0 if goal.block_price == 0 else begin.spare_units
+    # no block is worth more than half a block of mean size
+    compact_within(result, begin.table, Fraction(total, 2 * begin.fewest_blocks), units=spare)
+    if goal.block_price is None and begin.least_moved:
+        compact_to(result, begin.table, _MOST_BLOCKS * begin.usual_blocks)
+    return result
 
 
 def cheapest_change(begin: Start, price: Fraction) -> Table:
@@ -95,11 +156,6 @@ def cheapest_change(begin: Start, price: Fraction) -> Table:
     result = realise(begin.table, _cheapest_spaces(begin, price))
     compact(result, begin.table, price)
     return result
-
-
-def least_possible_moved(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> int:
-    """The units that any assignment within the goal's windows moves, in the width that `start` gives."""
-    return start(old, goal, owners=owners).least_moved
 
 
 def _cheapest_spaces(begin: Start, price: Fraction) -> tuple[int, ...]:

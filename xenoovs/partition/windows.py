@@ -73,6 +73,23 @@ def feasible(allowed: Sequence[Window], total: int) -> bool:
     return low <= total <= high
 
 
+def strict_windows(
+    spaces: Sequence[int], allowed: Sequence[Window], floors: Sequence[int] | None = None
+) -> list[Window]:
+    """Return the windows cut to the least movement from `spaces`: M units, what is too much or what is missing.
+
+    The side that makes M is set right exactly; all others only give, or only take. No space goes below its floor, and
+    a window becomes empty where that cannot be. Exactly the spaces within these windows, with the sum of `spaces`, can
+    be had by moving M units.
+    """
+    over = sum(max(0, space - hi) for space, (_, hi) in zip(spaces, allowed, strict=True))
+    under = sum(max(0, lo - space) for space, (lo, _) in zip(spaces, allowed, strict=True))
+    rows = zip(spaces, floors or [0] * len(spaces), allowed, strict=True)
+    if over >= under:
+        return [Window(max(hi, floor) if space > hi else max(space, lo), hi) for space, floor, (lo, hi) in rows]
+    return [Window(max(lo, floor), lo if space < lo else max(min(space, hi), floor)) for space, floor, (lo, hi) in rows]
+
+
 def first_feasible_width(weights: Sequence[Weight], tolerance: Fraction, max_width: int) -> int | None:
     """The smallest width at which the windows can be met, at most `max_width`; None if there is none."""
     whole = whole_weights(weights)

@@ -9,10 +9,9 @@ import pytest
 from xenoovs.partition.bitset import solve_bitset
 from xenoovs.partition.layout import layout
 from xenoovs.partition.minplus import solve_min_plus
-from xenoovs.partition.repair import repair
 from xenoovs.partition.solve import block_count, solve
 from xenoovs.partition.table import Table
-from xenoovs.partition.update import Goal, Start, cheapest_change
+from xenoovs.partition.update import Goal, Start, cheapest_change, update
 from xenoovs.partition.windows import Window, windows
 
 
@@ -47,5 +46,5 @@ def test_spaces_of_another_sum_cannot_be_laid_out() -> None:
         layout([1, 2], 2)
 
 
-def test_a_repair_needs_no_more_than_the_windows() -> None:
-    assert repair(layout([3, 1], 2), Goal((1, 1), Fraction(0))).spaces() == (2, 2)
+def test_a_change_needs_no_more_than_the_windows() -> None:
+    assert update(layout([3, 1], 2), Goal((1, 1), Fraction(0))).spaces() == (2, 2)
