@@ -14,7 +14,7 @@ from xenoovs.compile.stages.classify import arp_flows, neighbour_discovery_flows
 from xenoovs.compile.stages.pin import Pin, pin_flows
 from xenoovs.decision.blocks import Owner
 from xenoovs.decision.decision import Decision, ServiceDecision
-from xenoovs.decision.owners import next_hop_of, next_hops
+from xenoovs.decision.owners import NextHops, next_hop_of, next_hops
 from xenoovs.decision.transition import Move, Phase, Transition, split
 from xenoovs.errors import CompileError
 from xenoovs.model.backend import Backend
@@ -69,10 +69,7 @@ class ServiceProgram:
 
     def hop(self, owner: str) -> NextHop:
         """Return the next hop of an owner of blocks. Raises CompileError for a name that the config lacks."""
-        found = next_hop_of(owner, next_hops(self.service))
-        if found is None:
-            raise CompileError(service=self.service.name, reason=f"no backend {owner} with a MAC, but clients for it")
-        return found
+        return _hop(self.service, owner, next_hops(self.service))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +134,8 @@ def _with_blocks(bare: ServiceProgram, ofports: Mapping[str, int]) -> ServicePro
     """Return the program of a service with the flows of its blocks."""
     service, service_id, decided = bare.service, bare.service_id, bare.decision
     backends = {backend.name: backend for backend in service.backends}
-    delivered = {
-        owner: deliver(bare.hop(owner), service.source_mac) for owner in decided.active.owners | decided.home.owners
-    }
+    hops, owners = next_hops(service), decided.active.owners | decided.home.owners
+    delivered = {owner: deliver(_hop(service, owner, hops), service.source_mac) for owner in owners}
     cut = split(decided.active, bare.moves)
     rows = sorted(((rule_of(block, service.key), owner, move) for block, owner, move in cut), key=lambda row: row[0])
     rules: list[BlockActions] = [(rule, delivered[owner] if move is None else TO_PIN) for rule, owner, move in rows]
@@ -159,6 +155,13 @@ def _with_blocks(bare: ServiceProgram, ofports: Mapping[str, int]) -> ServicePro
         planned=tuple(block_flows(service, home, service_id=service_id, stage=Stage.PLANNED)),
         pins=tuple(flow for pin in pins for flow in pin_flows(service, pin, service_id=service_id)),
     )
+
+
+def _hop(service: Service, owner: Owner, hops: NextHops) -> NextHop:
+    found = next_hop_of(owner, hops)
+    if found is None:
+        raise CompileError(service=service.name, reason=f"no backend {owner} with a MAC, but clients for it")
+    return found
 
 
 def _pin(program: ServiceProgram, rule: BlockRule, owner: Owner, move: Move, ofports: Mapping[str, int]) -> Pin:

@@ -115,17 +115,13 @@ class _Reader:
         self._owners: Mapping[NextHop, Owner] = {hop: name for name, hop in hops.items()}
         self._stages = {stage: list(self._blocks(stages.get(stage, ()))) for stage in _STAGES.values()}
         self._later = {each.block: each for each in self._stages[Stage.NEXT]}
-        found = self._stages[Stage.BALANCE]
-        numbered = Blocks.of((each.block, str(number)) for number, each in enumerate(found))
-        self._parts = [(part, found[int(number)]) for part, number in numbered.rows]
-        """Who has which clients: the parts of the blocks that no other block hides."""
 
     def decision(self) -> ServiceDecision | None:
         """Return None where no flow is a block."""
-        planned = self._stages[Stage.PLANNED]
-        if not self._parts and not planned:
+        blocks, planned = self._stages[Stage.BALANCE], self._stages[Stage.PLANNED]
+        if not blocks and not planned:
             return None
-        active = Blocks.of((part, self._owner(self._new(each))) for part, each in self._parts)
+        active = Blocks.of((each.block, self._owner(self._new(each))) for each in blocks)
         remembered = Blocks.of((each.block, self._owner(each.hop)) for each in planned)
         return ServiceDecision(self._key, remembered.over(active), active)
 
@@ -133,7 +129,7 @@ class _Reader:
         """Yield the blocks on their way whose old owner is known."""
         opens = {each.block: each for each in self._stages[Stage.PIN] if learns(each.seen.flow)}
         stays = {each.block: each for each in self._stages[Stage.PIN] if not learns(each.seen.flow)}
-        for part, each in self._parts:
+        for part, each in self._visible() if self._later else ():
             later, stay = self._later.get(each.block), stays.get(each.block)
             if each.seen.flow.actions != TO_PIN or later is None or later.hop is None or stay is None or not stay.hop:
                 continue
@@ -142,6 +138,12 @@ class _Reader:
             since_s = self._now_s - later.seen.duration_s
             phase = Phase.OPEN if is_open else Phase.SETTLING
             yield Move(part, owner_of(stay.hop, self._owners), since_s, phase)
+
+    def _visible(self) -> Iterator[tuple[Block, _BlockFlow]]:
+        """Yield the parts of blocks that no other block hides."""
+        found = self._stages[Stage.BALANCE]
+        numbered = Blocks.of((each.block, str(number)) for number, each in enumerate(found))
+        return ((part, found[int(number)]) for part, number in numbered.rows)
 
     def _new(self, each: _BlockFlow) -> NextHop | None:
         if each.seen.flow.actions != TO_PIN:

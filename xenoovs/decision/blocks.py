@@ -89,7 +89,7 @@ class Blocks:
 
     def over(self, below: Blocks) -> Blocks:
         """Return these blocks, and those of `below` where these have none."""
-        return Blocks.of((*below.rows, *self.rows))
+        return Blocks.of((*below.rows, *self.rows)) if self.rows else below
 
     def within(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, Block, Owner | None]]:
         """Yield each of `blocks` with its parts here and their owners; None: no block covers the part."""

@@ -7,12 +7,15 @@ from dataclasses import replace
 from fractions import Fraction
 from ipaddress import IPv4Address
 
-from tests.compiled import observed
+from tests.compiled import compiled, draining, observed
 from tests.unit.balancer import backends, balancer, claim, program, service
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import read
 from xenoovs.compile.summary import Fate, ServiceChange, summarise
+from xenoovs.decision.advance import Progress
 from xenoovs.model.address import Mac
+from xenoovs.model.block_key import BlockKey
+from xenoovs.model.drain import Drain, DrainMode
 from xenoovs.model.next_hop import with_mac
 from xenoovs.openflow.flow import Flow
 
@@ -74,3 +77,35 @@ def test_entries_before_are_those_that_were_predicted_then() -> None:
     (then,) = changes(program(old), [])
     (now,) = changes(program(new), program(old).flows)
     assert (then.hardware_entries_before, now.hardware_entries_before) == (0, then.hardware_entries)
+
+
+def test_another_source_mac_is_a_change_that_moves_no_client() -> None:
+    (change,) = changes(program(replace(TWO, source_mac=Mac(0x0B0000000001))), program(TWO).flows)
+    assert (change.fate, change.moved) == (Fate.CHANGED, NOTHING)
+
+
+def test_a_drain_that_goes_on_or_ends_is_no_change() -> None:
+    """Blocks count as they are once it is over: clients moved when it began."""
+    before = replace(TWO, backends=backends(1, 1, 0), drain=Drain(DrainMode.PIN))
+    after, progress = balancer(replace(before, backends=backends(1, 0, 1))), Progress(0.0, {"p0", "p1"})
+    made, installed = [], program(before).flows
+    for age_s in (0.0, 30.0, 90.0):
+        made.append(draining(after, observed(installed, age_s=age_s), progress, ofports={}))
+        (change,) = changes(made[-1], installed)
+        assert (change.fate, change.moved) == ((Fate.SAME, NOTHING) if age_s else (Fate.CHANGED, HALF))
+        installed = made[-1].flows
+    assert [len(each.services[0].moves) for each in made] == [1, 1, 0]
+
+
+def test_another_key_moves_clients() -> None:
+    """Of two backends, half of the clients have the other one by another bit."""
+    (change,) = changes(program(replace(TWO, key=BlockKey(positions=(7,)))), program(TWO).flows)
+    assert (change.fate, change.moved) == (Fate.CHANGED, HALF)
+
+
+def test_ejected_backends_come_in_the_order_of_the_config() -> None:
+    named = tuple(replace(one, name=name) for one, name in zip(backends(1, 1, 1), "zax", strict=True))
+    three = replace(TWO, backends=named)
+    ejected = compiled(balancer(three), ejected={"s": frozenset("za")})
+    (change,) = changes(ejected, program(three).flows)
+    assert change.out == ("z", "a")

@@ -136,7 +136,7 @@ def test_when_the_first_backend_dies_the_second_change_keeps_the_second(drained:
 
 def test_clients_that_come_back_in_their_drain_need_not_settle(drained: State) -> None:
     """Their connections that were opened elsewhere meanwhile stay there: the block is not plain yet."""
-    back = go(drained, pinning(1, 1, 0), now_s=5.0)
+    back = go(drained, pinning(1, 1, 0), now_s=0.5)
     assert ways(back) == [("b1", "b1")]
     assert [move.phase for move in moves(back)] == [Phase.OPEN]
 
