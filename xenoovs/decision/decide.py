@@ -18,7 +18,7 @@ from xenoovs.partition.overlay import overlay
 from xenoovs.partition.update import Goal, start, update
 
 _BLOCK_PRICE = {Churn.LEAST: Fraction(0), Churn.BALANCED: None, Churn.COMPACT: Fraction(1 << MAX_WIDTH)}
-"""Units that one block less is worth (docs/adr/0006): nothing, the default of `Goal`, or all there are."""
+"""Units that one block less is worth (docs/adr/0016): nothing, the default of `Goal`, or all there are."""
 
 
 def decide(previous: Decision, desired: DesiredState, *, met: DesiredState | None = None) -> Decision:
@@ -78,7 +78,8 @@ def tolerance_of(service: Service) -> Fraction:
 
 def goal_of(service: Service) -> Goal:
     """Return what a change of the service's blocks aims at."""
-    return Goal(service.weights, tolerance_of(service), service.key.max_width, _BLOCK_PRICE[service.churn])
+    price = _BLOCK_PRICE[service.churn]
+    return Goal(service.weights, tolerance_of(service), service.key.max_width, price, service.max_flows)
 
 
 def _unchanged(met: DesiredState, desired: DesiredState) -> set[str]:
@@ -118,8 +119,15 @@ def _near(service: Service, before: Blocks) -> Assignment | None:
     old, names = before.assignment()
     owners = _heirs(service, old, names)
     begin = start(old, goal, owners=owners)
-    near = begin.table.assignment(len(service.backends)) if not begin.least_moved else update(old, goal, owners=owners)
-    return None if service.max_flows is not None and len(near.blocks) > service.max_flows else near
+    if not begin.least_moved and _fits(held := begin.table.assignment(len(service.backends)), service):
+        return held
+    near = update(old, goal, owners=owners)
+    return near if _fits(near, service) else None
+
+
+def _fits(blocks: Assignment, service: Service) -> bool:
+    """Tell whether the budget of flows, if there is one, suffices."""
+    return service.max_flows is None or len(blocks.blocks) <= service.max_flows
 
 
 def _heirs(service: Service, old: Assignment, names: tuple[Owner | None, ...]) -> list[int | None]:

@@ -38,8 +38,11 @@ _USUAL_BLOCKS = 2
 _MOST_BLOCKS = 4
 """Blocks, in multiples of the usual number, above which movement no longer counts."""
 
-_PARTS = Fraction(1, 40), Fraction(1, 5)
-"""Of the units that leave with a backend, and of all others that must move, the part that may be moved as well."""
+_SPARE_PART = Fraction(2, 9)
+"""Part of the least movement that may be moved as well when a table has the usual number of blocks."""
+
+_LEAVING = Fraction(1, 10)
+"""How much of that part the units of a backend that leaves count for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,14 @@ class Goal:
         tolerance: By which part of itself a share may differ from its weight.
         max_width: Bits that may be used.
         block_price: Units that one block less is worth; 0: the fewest units move; None: the default described above.
+        max_blocks: Blocks that the change ends with at most, where exchanges can reach that; None: no limit.
     """
 
     weights: tuple[Weight, ...]
     tolerance: Fraction
     max_width: int = MAX_WIDTH
     block_price: Fraction | None = None
+    max_blocks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +91,14 @@ class Start:
 
     @property
     def spare_units(self) -> int:
-        """The units that may be moved beyond the least to have fewer blocks: a part that grows with the old blocks.
+        """The units that may be moved beyond the least to have fewer blocks.
 
-        It grows with their square, so that tables do not get more and more of them. It is smaller for what leaves with
-        a backend: others would suffer from that.
+        They grow with the square of the blocks there are, so that tables do not get more and more of them. A backend
+        that leaves is no reason to move the clients of others: its units count little.
         """
-        left = sum(space for space, (_, hi) in zip(self.spaces, self.allowed, strict=True) if not hi)
-        of_leaving, of_others = _PARTS
-        part = of_leaving * left + of_others * (self.least_moved - left)
-        return ceil(part * Fraction(len(self.table), self.usual_blocks) ** 2)
+        leaving = sum(space for space, (_, hi) in zip(self.spaces, self.allowed, strict=True) if not hi)
+        counted = self.least_moved - leaving + _LEAVING * leaving
+        return ceil(_SPARE_PART * counted * Fraction(len(self.table), self.usual_blocks) ** 2)
 
 
 def start(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> Start:
@@ -121,13 +125,17 @@ def renumbered(old: Assignment, backends: int, owners: Sequence[int | None] | No
 def update(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> Assignment:
     """Return an assignment within the goal's windows that is near the old one.
 
-    `owners` as in `start`. Without a price nothing changes if the old assignment meets the windows. If
+    `owners` as in `start`. Without a price nothing changes if the old assignment meets the windows and `max_blocks`. If
     the old one uses more bits than the goal allows, the new one is made afresh. Raises ToleranceUnreachable.
     """
     if any(block.depth > goal.max_width for block, _ in old.blocks):
         return partition(goal.weights, tolerance=goal.tolerance, max_width=goal.max_width).assignment
     begin = start(old, goal, owners=owners)
     table = cheapest_change(begin, goal.block_price) if goal.block_price else _nearest(begin, goal)
+    if goal.max_blocks is not None:
+        compact_to(table, begin.table, goal.max_blocks)
+        if len(table) > goal.max_blocks:
+            table = cheapest_change(begin, Fraction(1 << begin.table.width))
     return table.assignment(len(goal.weights))
 
 
