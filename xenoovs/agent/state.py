@@ -169,8 +169,8 @@ def _probed(state: AgentState, event: Probed, now_s: float) -> tuple[AgentState,
 
 
 def _ticked(state: AgentState, now_s: float) -> AgentState:
-    # Only other signals may have changed what a policy makes of the same weights; the default asks for none. To collect
-    # those of 16,000 backends takes tens of milliseconds.
+    # Weights of config and operators change by their own events alone. Any other policy may have other signals now; it
+    # takes some 20 ms to ask it about 16,000 backends.
     state = state if state.policy is configured_weights else _weighted(state)
     tracker = state.tracker.decided(state.in_use.services, now_s)
     ejected = with_ports(tracker.ejected, state.in_use, state.ports_down)
