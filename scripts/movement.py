@@ -16,10 +16,9 @@ from random import Random
 from typing import NamedTuple
 
 from xenoovs.errors import ToleranceUnreachable
-from xenoovs.partition.block import MAX_WIDTH, Assignment
-from xenoovs.partition.choose import partition
-from xenoovs.partition.table import moved
-from xenoovs.partition.update import Goal, renumbered, start, update
+from xenoovs.partition.block import MAX_WIDTH, Assignment, moved
+from xenoovs.partition.change import Goal, renumbered, start, update
+from xenoovs.partition.solve import partition
 
 _CHANGES = 12
 _TOLERANCES = Fraction(1, 100), Fraction(1, 20), Fraction(1, 10)

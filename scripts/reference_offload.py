@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from xenoovs.compile.offloadable.check import TOPICS
 from xenoovs.compile.offloadable.row import OLDEST, Kind, Profile, Row, Topic, render_version
-from xenoovs.compile.offloadable.table import TOPICS
 
 _HEADINGS = {
     Kind.MATCH: "What a flow matches",

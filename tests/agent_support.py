@@ -13,18 +13,15 @@ from threading import Thread
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.agent.clock import MonotonicClock
-from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.client import Client
+from xenoovs.agent.control.paths import bound_socket
 from xenoovs.agent.control.serve import Opened, open_local, serve
-from xenoovs.agent.control.unix import bound_socket
-from xenoovs.agent.daemon import Agent
-from xenoovs.agent.driver import Probe
-from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.target import Target
+from xenoovs.agent.daemon import Agent, Settings
+from xenoovs.agent.driver import MonotonicClock, Probe
+from xenoovs.agent.probe.target import ProbeResult, Target
+from xenoovs.agent.reload import ConfigFile
 from xenoovs.agent.runtime_file import RuntimeFile
-from xenoovs.agent.settings import Settings
 from xenoovs.engine.engine import Engine
 from xenoovs.openflow.flow import Flow
 

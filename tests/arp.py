@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xenoovs.openflow.field import ETH_ARP, Field
+from xenoovs.openflow.flow import ETH_ARP, Field
 from xenoovs.simulate.headers import Headers
 
 

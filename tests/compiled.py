@@ -9,9 +9,7 @@ from xenoovs.compile.program import Program, compile_program
 from xenoovs.compile.read import read
 from xenoovs.decision.advance import Progress, advance
 from xenoovs.decision.decide import decide, undisturbed
-from xenoovs.decision.decision import Decision
-from xenoovs.decision.desired import BackendName, DesiredState
-from xenoovs.decision.transition import Move
+from xenoovs.decision.decision import BackendName, BlockMove, Decision, DesiredState
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
 from xenoovs.openflow.flow import Flow, ObservedFlow
 
@@ -52,7 +50,7 @@ def observed(flows: Iterable[Flow], *, packets: int = 0, age_s: float = 0.0) -> 
     return tuple(ObservedFlow(flow, packets, 0, age_s) for flow in flows)
 
 
-def moves_of(seen: Iterable[ObservedFlow]) -> tuple[tuple[int, Move], ...]:
+def moves_of(seen: Iterable[ObservedFlow]) -> tuple[tuple[int, BlockMove], ...]:
     """Return the blocks on their way on a switch, each with its service id; no config is asked."""
     nobody = Balancer(Uplinks("", (), "", OtherTraffic.LEAVE), ())
     _, transition = read(seen, nobody)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xenoovs.agent.clock import Clock
-from xenoovs.agent.driver import ProbeQueue, Store
-from xenoovs.agent.health.backend import Check
-from xenoovs.agent.health.slow_start import Known
-from xenoovs.agent.health.tracker import HealthChange
-from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.driver import Clock, ProbeQueue, Store
+from xenoovs.agent.health import Check, HealthChange, Known
+from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.snapshot import Override
 from xenoovs.agent.state import AgentState, ConfigFollowed, Effect, PortsChanged, ProbeAt, Probed, Tick, desired_state
-from xenoovs.decision.desired import DesiredState
+from xenoovs.decision.decision import DesiredState
 from xenoovs.model.balancer import Balancer
 
 

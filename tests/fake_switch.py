@@ -7,11 +7,8 @@ from dataclasses import replace
 from typing import assert_never
 
 from xenoovs.errors import BridgeMissing, BundleRejected, SwitchError
-from xenoovs.openflow.action import LOCAL, Output
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.cookie import OURS, Cookies
-from xenoovs.openflow.flow import Flow, FlowKey, ObservedFlow
-from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.flow import LOCAL, OURS, Bundle, Command, Cookies, Flow, FlowKey, FlowMod, ObservedFlow, Output
+from xenoovs.openflow.text import render_flow
 from xenoovs.switch.api import BridgeState, PortState
 
 _Table = dict[FlowKey, ObservedFlow]

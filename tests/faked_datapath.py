@@ -8,12 +8,11 @@ from uuid import NAMESPACE_OID, uuid5
 
 from tests.fake_switch import FakeSwitch
 from xenoovs.compile.program import Program
+from xenoovs.datapath.megaflow import Verdict
 from xenoovs.model.next_hop import mac_and_port
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.match import Match
+from xenoovs.openflow.flow import Field, Match
 from xenoovs.switch.api import BridgeState
 from xenoovs.verify.expected import ExpectedBlock, expected_services
-from xenoovs.verify.verdict import Verdict
 
 _RUNS = {
     Verdict.HW: "offloaded:yes, dp:tc",

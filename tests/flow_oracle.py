@@ -11,14 +11,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 
-from xenoovs.compile.key import key_bits
-from xenoovs.compile.next_hop import hop_of
+from xenoovs.compile.encoding import hop_of, key_bits
 from xenoovs.compile.pipeline import Stage
 from xenoovs.model.next_hop import NextHop
-from xenoovs.openflow.action import Resubmit
-from xenoovs.openflow.cookie import decode_cookie
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.flow import Field, Flow, Resubmit, decode_cookie
 
 _TO_PIN = (Resubmit(Stage.PIN.table),)
 # Whatever else has a later number splits clients: overlapping rules of versions before docs/adr/0015 have 3.

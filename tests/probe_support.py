@@ -13,9 +13,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.target import Target
+from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.switch.process import run
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

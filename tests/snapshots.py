@@ -18,7 +18,7 @@ from xenoovs.agent.snapshot import (
     Snapshot,
     Traffic,
 )
-from xenoovs.verify.verdict import Verdict
+from xenoovs.datapath.megaflow import Verdict
 
 NOW_S = 1_790_000_000.0
 """2026-09-21 14:13:20 UTC."""

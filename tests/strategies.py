@@ -10,14 +10,23 @@ from ipaddress import IPv4Address, IPv6Address
 from hypothesis import strategies as st
 
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
-from xenoovs.model.block_key import BlockKey, KeyField
-from xenoovs.model.drain import Drain, DrainMode
+from xenoovs.model.balancer import (
+    Backend,
+    Balancer,
+    BlockKey,
+    Claim,
+    Drain,
+    DrainMode,
+    KeyField,
+    OtherTraffic,
+    PortRange,
+    Protocol,
+    Service,
+    Uplinks,
+)
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.model.next_hop import Direct
 from xenoovs.model.packet import Packet
-from xenoovs.model.service import Claim, PortRange, Protocol, Service
 
 VIPS4 = tuple(map(IPv4Address, ("10.3.10.45", "10.3.10.46", "10.3.10.61", "10.7.0.1")))
 VIPS6 = (IPv6Address("2001:db8::45"), IPv6Address("2001:db8::46"), IPv6Address("2001:db8:1::1"))

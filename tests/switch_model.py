@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.flow import Flow, FlowKey
+from xenoovs.openflow.flow import Bundle, Command, Flow, FlowKey, FlowMod
 
 Table = Mapping[FlowKey, Flow]
 

@@ -13,26 +13,26 @@ from threading import Thread
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row, function, process
 from tests.command_line import SMALL_CONFIG
-from xenoovs.agent.clock import MonotonicClock
-from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
+from xenoovs.agent.driver import MonotonicClock
 from xenoovs.agent.probe.run import Prober
-from xenoovs.cli.keeping import wake
-from xenoovs.compile.of_config import compile_config
+from xenoovs.agent.reload import ConfigFile
+from xenoovs.cli.via import wake
+from xenoovs.compile.program import compile_config
 from xenoovs.config.load import parse_config
 from xenoovs.controller.listen import parse_address
+from xenoovs.controller.log import Voice
 from xenoovs.controller.server import Server, Settings
 from xenoovs.controller.switch import ControllerSwitch
-from xenoovs.controller.voice import Voice
-from xenoovs.decision.desired import DesiredState
+from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.render import render_bundle
-from xenoovs.switch.attach import attach
+from xenoovs.openflow.flow import Bundle, Command, FlowMod
+from xenoovs.openflow.text import render_bundle
 from xenoovs.switch.endpoint import find_endpoint
 from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.vsctl import attach
 
 _ROUNDS = 5
 _PORTS = ("p0", "p1", "p2")

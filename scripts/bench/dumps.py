@@ -10,10 +10,10 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from scripts.bench.measure import XENOOVS, Row, function, process
-from xenoovs.compile.of_config import compile_config
+from xenoovs.compile.program import compile_config
 from xenoovs.config.load import load_config
+from xenoovs.verify.check import check_dump
 from xenoovs.verify.expected import expected_services
-from xenoovs.verify.offload import check_dump
 
 _LINES = 100_000
 _SAMPLE = 5_000

@@ -12,10 +12,10 @@ from pathlib import Path
 from scripts.bench.apply import fresh_bridge
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row
-from xenoovs.agent.clock import MonotonicClock
-from xenoovs.agent.offload_watch import OffloadWatch, WatchPace
+from xenoovs.agent.driver import MonotonicClock
+from xenoovs.agent.offload import OffloadWatch, WatchPace
 from xenoovs.config.load import load_config
-from xenoovs.decision.desired import DesiredState
+from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.switch.endpoint import Endpoint

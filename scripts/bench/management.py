@@ -10,18 +10,26 @@ from pathlib import Path
 from scripts.bench.apply import fresh_bridge
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row, function
-from xenoovs.compile.of_config import compile_config
 from xenoovs.compile.pipeline import PinPriority, Stage, cookie_of, of_service
+from xenoovs.compile.program import compile_config
 from xenoovs.config.load import load_config
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.cookie import OURS, CookieMask, service_of
-from xenoovs.openflow.field import ETH_IPV4, Field
-from xenoovs.openflow.flow import Flow, FlowKey
-from xenoovs.openflow.match import exact, match_of
+from xenoovs.openflow.flow import (
+    ETH_IPV4,
+    OURS,
+    Bundle,
+    Command,
+    CookieMask,
+    Field,
+    Flow,
+    FlowKey,
+    FlowMod,
+    exact,
+    match_of,
+    service_of,
+)
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import LiveSwitch
-from xenoovs.switch.ofctl import Ofctl
+from xenoovs.switch.live import LiveSwitch, Ofctl
 
 _ROUNDS = 20
 _BRIDGE, _FLOWS, _LEARNED = "ovsbr1", 50, 16_100

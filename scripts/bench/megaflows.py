@@ -11,13 +11,11 @@ from pathlib import Path
 
 from scripts.bench.measure import Row
 from tests.ovs.dummy import DummyOvs, running_dummy_ovs, udp_packet
-from xenoovs.compile.of_config import compile_config
 from xenoovs.compile.pipeline import BLOCK_PRIORITY, Stage
+from xenoovs.compile.program import compile_config
 from xenoovs.config.load import parse_config
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.match import Masked, match_of
-from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.flow import Field, Flow, Masked, match_of
+from xenoovs.openflow.text import render_flow
 
 _CLIENTS = 2000
 _WEIGHTS = (128, 64, 32, 16, 8, 4, 2, 1, 1)

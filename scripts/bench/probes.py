@@ -14,18 +14,13 @@ from fractions import Fraction
 from ipaddress import IPv4Address
 
 from scripts.bench.measure import Row
-from xenoovs.agent.clock import MonotonicClock
-from xenoovs.agent.driver import ProbeScheduler, Store
+from xenoovs.agent.driver import MonotonicClock, ProbeScheduler, Store, Workers
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import DnsTarget, HttpTarget, IcmpTarget, Target, TcpTarget, UdpTarget
 from xenoovs.agent.state import AgentState, ConfigFollowed
-from xenoovs.agent.workers import Workers
 from xenoovs.model.address import Family, Mac
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
-from xenoovs.model.health import Health, ProbeKind
+from xenoovs.model.balancer import Backend, Balancer, Claim, Health, OtherTraffic, ProbeKind, Service, Uplinks
 from xenoovs.model.next_hop import Direct
-from xenoovs.model.service import Claim, Service
 
 _PROBES = 1000
 _AT_ONCE = 50

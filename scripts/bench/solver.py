@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from scripts.bench.measure import Row, function
-from xenoovs.partition.solve import solve
-from xenoovs.partition.windows import whole_weights, windows
+from xenoovs.partition.solve import solve, whole_weights, windows
 
 _BACKENDS = 1000
 _WIDTH = 16

@@ -12,14 +12,12 @@ from typing import Any, TypeVar
 
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row
-from xenoovs.compile.of_config import compile_config
+from xenoovs.compile.program import compile_config
 from xenoovs.config.load import parse_config
-from xenoovs.openflow.bundle import Command, FlowMod
-from xenoovs.openflow.flow import Flow, ObservedFlow
-from xenoovs.openflow.wire.codec import decode, encode
-from xenoovs.openflow.wire.flow_mod import encode_flow_mods
+from xenoovs.openflow.flow import Command, Flow, FlowMod, ObservedFlow
+from xenoovs.openflow.wire.flow import encode_flow_mods
 from xenoovs.openflow.wire.frame import HEADER
-from xenoovs.openflow.wire.multipart import FlowStatsReply
+from xenoovs.openflow.wire.message import FlowStatsReply, decode, encode
 
 T = TypeVar("T")
 

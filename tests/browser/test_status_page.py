@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.browser.chromium import CONTRASTS, Tab, new_tab, running_chromium
 from tests.snapshots import NOW_S, blocks_of, glance, snapshot
 from xenoovs.agent.snapshot import Glance
-from xenoovs.agent.web.mount import mount_page
+from xenoovs.agent.web.page import mount_page
 
 Scenario = Callable[[Tab, "Served"], Awaitable[None]]
 

@@ -16,11 +16,10 @@ from tests.patience import eventually
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.serve import Listen, open_port
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.eyes import Eyes
 from xenoovs.agent.metrics.metric import Detail
-from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.target import Target, TcpTarget
-from xenoovs.verify.verdict import Verdict
+from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget
+from xenoovs.agent.telemetry import Eyes
+from xenoovs.datapath.megaflow import Verdict
 
 CONFIG = """\
 version: 1

@@ -13,8 +13,8 @@ from tests.compiled import compiled
 from xenoovs.compile.program import Program
 from xenoovs.config.load import load_config
 from xenoovs.model.address import family_of
+from xenoovs.model.balancer import Protocol
 from xenoovs.model.packet import Packet
-from xenoovs.model.service import Protocol
 
 ROOT = Path(__file__).parents[2] / "flows"
 CASES = tuple(sorted(folder.name for folder in ROOT.iterdir() if folder.is_dir()))

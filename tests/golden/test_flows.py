@@ -7,17 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.golden.cases import CASES, ROOT, WITH_ORIGINAL, Example, examples_of, file_of, program_of
-from xenoovs.compile.next_hop import arrives
+from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import sorted_flows
 from xenoovs.config.load import load_config
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.intent import service_of
-from xenoovs.openflow.match import match_of
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.render import render_flow, render_match
+from xenoovs.openflow.flow import match_of
+from xenoovs.openflow.text import parse_flow, render_flow, render_match
 from xenoovs.simulate.megaflows import PredictedMegaflow, predict_megaflows
-from xenoovs.simulate.table import tables_of
-from xenoovs.simulate.walk import Outcome
+from xenoovs.simulate.walk import Outcome, tables_of
 
 
 def test_the_cases_are_those_of_the_table_of_contents() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.agent.document import from_document, to_document
 from xenoovs.agent.snapshot import (
     BackendState,
     BackendView,
@@ -19,9 +18,11 @@ from xenoovs.agent.snapshot import (
     ServiceView,
     Snapshot,
     Traffic,
+    from_document,
+    to_document,
 )
-from xenoovs.cli.show_status import show_snapshot
-from xenoovs.verify.verdict import Verdict
+from xenoovs.cli.status import show_snapshot
+from xenoovs.datapath.megaflow import Verdict
 
 HERE = Path(__file__).parent / "status"
 NOW_S = 1_800_000_000.0

@@ -9,9 +9,7 @@ import pytest
 
 from tests.snapshots import NOW_S, snapshot
 from xenoovs.agent.snapshot import PortView, Snapshot
-from xenoovs.cli.top_frame import Size, frame
-from xenoovs.cli.top_line import text_of
-from xenoovs.cli.top_view import Order, Sort, Task, View
+from xenoovs.cli.top_screen import Order, Size, Sort, Task, View, frame, text_of
 
 HERE = Path(__file__).parent / "top"
 

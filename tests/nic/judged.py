@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.nic.recorded import VIP, Seen, Story
-from xenoovs.datapath.match import match_of
-from xenoovs.datapath.megaflow import Megaflow
-from xenoovs.datapath.value import parse_masked
+from xenoovs.datapath.megaflow import Megaflow, match_of, parse_masked
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from xenoovs.lab.host import marked_processes
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, MARK, machine_directory
 from xenoovs.lab.nic.machine import Machine
-from xenoovs.lab.processes import marked_processes
 
 NAME = "nictest"
 _XENOOVS = Path(sys.executable).with_name("xenoovs")

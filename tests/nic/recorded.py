@@ -8,11 +8,8 @@ from ipaddress import IPv4Address, ip_address
 from typing import Any
 
 from tests.nic.truth import PortCounters, Rule, parse_ports, parse_rules, ufid_of
-from xenoovs.datapath.match import match_of
-from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, verdict_of
 from xenoovs.datapath.parse import parse_dump
-from xenoovs.datapath.value import MaskedValue
-from xenoovs.verify.verdict import Verdict, verdict_of
 
 _PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
 VIP = "10.3.10.45"

@@ -12,7 +12,7 @@ from tests.nic.guest.bench import CLIENTS
 from tests.nic.guest.scenarios.draining import NEW_CLIENTS, NEW_PORTS, OPEN
 from tests.nic.judged import judged_at
 from tests.nic.recorded import Seen, Story
-from xenoovs.verify.verdict import Verdict
+from xenoovs.datapath.megaflow import Verdict
 
 pytestmark = [
     pytest.mark.nic,

@@ -10,8 +10,7 @@ import pytest
 
 from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.recorded import VIP, Seen, Story, in_hardware_by_tc, packets_matching, tc_counters
-from xenoovs.datapath.match import match_of
-from xenoovs.verify.verdict import Verdict, verdict_of
+from xenoovs.datapath.megaflow import Verdict, match_of, verdict_of
 
 pytestmark = [pytest.mark.nic, pytest.mark.timeout(1800)]
 

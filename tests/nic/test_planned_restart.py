@@ -8,7 +8,7 @@ import pytest
 
 from tests.nic.losses import SCENARIO, Window, windows_of
 from tests.nic.recorded import Story
-from xenoovs.verify.verdict import Verdict
+from xenoovs.datapath.megaflow import Verdict
 
 pytestmark = [
     pytest.mark.nic,

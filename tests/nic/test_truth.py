@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.nic.truth import PortCounters, parse_ports, parse_rules, ufid_of
-from xenoovs.datapath.value import MaskedValue
+from xenoovs.datapath.megaflow import MaskedValue
 
 RULE = (
     "port=p0 pref=2 cookie=ee1d21181e47fb1c688892a2cf472430 packets=160 bytes=16000 match"

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from xenoovs.datapath.value import MaskedValue
+from xenoovs.datapath.megaflow import MaskedValue
 
 # The NIC's names -> those of ovs-fields(7), which megaflows are compared by.
 _FIELDS = {

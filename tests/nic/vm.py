@@ -22,11 +22,8 @@ from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.lab_story import NAME, LabStory
 from xenoovs.cli import nic_guest
 from xenoovs.config.templates import read_template
-from xenoovs.lab.nic.build import build_module
 from xenoovs.lab.nic.call import check, run_inside
-from xenoovs.lab.nic.debian import unpacked_kernel
-from xenoovs.lab.nic.machine import Machine, boot, start_module
-from xenoovs.lab.nic.needs import missing_packages
+from xenoovs.lab.nic.machine import Machine, boot, build_module, missing_packages, start_module, unpacked_kernel
 from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.switch.process import run
 

@@ -11,17 +11,14 @@ from threading import Thread
 
 from tests.patience import PATIENCE_S
 from tests.patience import eventually as eventually
-from xenoovs.agent.clock import MonotonicClock
-from xenoovs.agent.config_file import ConfigFile
-from xenoovs.agent.daemon import Agent
-from xenoovs.agent.driver import Probe
-from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.daemon import Agent, Settings
+from xenoovs.agent.driver import MonotonicClock, Probe
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.target import Target, TcpTarget, UdpTarget, Via
-from xenoovs.agent.settings import Settings
+from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget, UdpTarget, Via
+from xenoovs.agent.reload import ConfigFile
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.lab import Lab
-from xenoovs.model.service import Service
+from xenoovs.model.balancer import Service
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 

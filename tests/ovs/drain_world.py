@@ -15,11 +15,10 @@ from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
 from xenoovs.compile.read import read
 from xenoovs.config.load import load_config
-from xenoovs.decision.transition import Phase
+from xenoovs.decision.decision import Phase
+from xenoovs.lab.host import kill_and_wait, processes_in
 from xenoovs.lab.lab import Lab
-from xenoovs.lab.netns import processes_in
-from xenoovs.lab.processes import kill_and_wait
-from xenoovs.openflow.parse import parse_dump
+from xenoovs.openflow.text import parse_dump
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 from xenoovs.switch.process import run

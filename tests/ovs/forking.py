@@ -11,12 +11,12 @@ import sys
 from importlib import import_module
 
 from xenoovs.cli.main import run
-from xenoovs.switch.python_ovs import import_ovs
+from xenoovs.switch.live import import_ovs
 
 _AGENT = ("xenoovs.agent.daemon", "xenoovs.agent.probe.run", "xenoovs.engine.engine", "xenoovs.cli.agent")
 _LATE = {
     "agent": _AGENT,
-    "controller": (*_AGENT, "xenoovs.cli.controller", "xenoovs.cli.via", "xenoovs.controller.server"),
+    "controller": (*_AGENT, "xenoovs.cli.agent", "xenoovs.cli.via", "xenoovs.controller.server"),
 }
 """Imported by the command when it runs, else."""
 

@@ -9,16 +9,13 @@ from fractions import Fraction
 from ipaddress import ip_address
 from pathlib import Path
 
-from xenoovs.lab.down import down
+from xenoovs.lab.host import marked_processes
 from xenoovs.lab.lab import MARK, Lab
-from xenoovs.lab.processes import marked_processes
-from xenoovs.lab.report import ServiceTraffic
-from xenoovs.lab.up import up
+from xenoovs.lab.lifecycle import down, up
+from xenoovs.lab.traffic import ServiceTraffic
 from xenoovs.model.address import parse_mac
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Service, Uplinks
 from xenoovs.model.next_hop import Direct
-from xenoovs.model.service import Claim, Service
 from xenoovs.switch.process import run
 
 EVEN_MAC, ODD_MAC, THIRD_MAC = "02:00:5e:10:00:02", "02:00:5e:10:00:03", "02:00:5e:10:00:04"

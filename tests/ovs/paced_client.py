@@ -15,8 +15,7 @@ import sys
 import time
 from ipaddress import IPv4Address
 
-from xenoovs.lab.client_udp import UdpChannel
-from xenoovs.lab.tally import Flight
+from xenoovs.lab.client import Flight, UdpChannel
 
 LAST_ANSWERS_S, WHOLE_S = 1.0, 10.0
 

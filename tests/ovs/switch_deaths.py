@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.patience import eventually
 from xenoovs.errors import CommandFailed
+from xenoovs.lab.host import kill_and_wait
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_vswitchd
-from xenoovs.lab.processes import kill_and_wait
 
 
 def kill_and_start_vswitchd(ovs: PrivateOvs) -> None:

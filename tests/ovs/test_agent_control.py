@@ -15,7 +15,7 @@ import pytest
 from tests.command_line import SMALL_CONFIG, CommandLine, Said, finish, start
 from tests.ovs.dummy import DummyBridge
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.agent.control.unix import answers
+from xenoovs.agent.control.paths import answers
 
 pytestmark = pytest.mark.ovs
 

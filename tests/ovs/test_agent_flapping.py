@@ -12,8 +12,7 @@ from tests.ovs.agents import running_agent
 from tests.ovs.dummy import DummyBridge, udp_packet
 from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.target import Target, TcpTarget
+from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget
 
 pytestmark = pytest.mark.ovs
 

@@ -11,14 +11,11 @@ from tests.ovs.lab_support import running_lab
 from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
 from xenoovs.config.load import load_config
-from xenoovs.lab.configure import start_responder
+from xenoovs.lab.host import Netns, kill_and_wait, processes_in
 from xenoovs.lab.lab import Lab
-from xenoovs.lab.load import Load
-from xenoovs.lab.netns import Netns, processes_in
-from xenoovs.lab.processes import kill_and_wait
-from xenoovs.lab.traffic import send
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.service import Protocol
+from xenoovs.lab.lifecycle import start_responder
+from xenoovs.lab.traffic import Load, send
+from xenoovs.model.balancer import Balancer, Protocol
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 from xenoovs.switch.process import run

@@ -11,8 +11,7 @@ from tests.ovs.lab_support import running_lab
 from tests.ovs.paced import steady_stream
 from tests.patience import eventually
 from xenoovs.config.load import parse_config
-from xenoovs.lab.netns import processes_in
-from xenoovs.lab.processes import kill_and_wait
+from xenoovs.lab.host import kill_and_wait, processes_in
 
 pytestmark = pytest.mark.ovs
 

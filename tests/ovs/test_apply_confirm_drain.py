@@ -13,7 +13,7 @@ from tests.command_line import CommandLine, finish, start
 from tests.compiled import moves_of
 from tests.ovs.dummy import DummyBridge
 from tests.patience import eventually
-from xenoovs.decision.transition import Move, Phase
+from xenoovs.decision.decision import BlockMove, Phase
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 
@@ -53,7 +53,7 @@ def before(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> list[str]
     return sorted(bridge.dump_flows())
 
 
-def moving(bridge: DummyBridge) -> tuple[tuple[int, Move], ...]:
+def moving(bridge: DummyBridge) -> tuple[tuple[int, BlockMove], ...]:
     return moves_of(LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory)).dump_flows(bridge.name))
 
 

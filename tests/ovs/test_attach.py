@@ -7,7 +7,7 @@ import pytest
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.ways import Record, live_switch, running_server
 from tests.patience import eventually
-from xenoovs.switch.attach import attach, quicken
+from xenoovs.switch.vsctl import attach, quicken
 
 pytestmark = pytest.mark.ovs
 

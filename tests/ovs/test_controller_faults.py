@@ -17,9 +17,9 @@ from tests.patience import PATIENCE_S, eventually
 from xenoovs.controller.session import Patience
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.errors import OpenFlowVersionDisabled, SwitchError, SwitchUnreachable
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.wire.flow_mod import encode_flow_mod
+from xenoovs.openflow.flow import Bundle, Command, FlowMod
+from xenoovs.openflow.text import parse_flow
+from xenoovs.openflow.wire.flow import encode_flow_mod
 
 pytestmark = pytest.mark.ovs
 

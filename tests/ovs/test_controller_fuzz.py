@@ -17,8 +17,8 @@ from tests.patience import PATIENCE_S, eventually
 from xenoovs.controller.server import Server
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.errors import MalformedOpenFlow
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.flow import Bundle, Command, FlowMod
+from xenoovs.openflow.text import parse_flow
 
 pytestmark = pytest.mark.ovs
 

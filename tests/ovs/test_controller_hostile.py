@@ -21,15 +21,14 @@ from tests.ovs.ways import Record, running_server
 from tests.patience import PATIENCE_S, eventually
 from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import solicitation
-from xenoovs.controller.place import NEWS
-from xenoovs.controller.responder import BURST, Responder
+from xenoovs.controller.bridge import NEWS
+from xenoovs.controller.neighbour_discovery import BURST, Responder
 from xenoovs.controller.server import Server
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.errors import BundleRejected, SwitchUnreachable
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.wire.codec import decode
-from xenoovs.openflow.wire.message import Received
+from xenoovs.openflow.flow import Bundle, Command, FlowMod
+from xenoovs.openflow.text import parse_flow
+from xenoovs.openflow.wire.message import Received, decode
 
 pytestmark = pytest.mark.ovs
 
@@ -135,7 +134,7 @@ def test_a_change_waits_for_no_packet_beyond_the_limit(monkeypatch: pytest.Monke
         looked_at.append(frame)
         return decode(frame, names=names)
 
-    monkeypatch.setattr("xenoovs.controller.responder.decode", counted)
+    monkeypatch.setattr("xenoovs.controller.neighbour_discovery.decode", counted)
     with running_server(Record()) as server, scripted_switch(server) as scripted:
         switch, place = _switch(server), server.want("ovsbr1").place
         switch.apply("ovsbr1", _ADD)

@@ -16,8 +16,8 @@ from tests.ovs.programs import WEIGHTS, Flows, flows, text, whole_programs
 from tests.ovs.switch_deaths import kill_and_start_vswitchd
 from tests.ovs.ways import free_port, live_switch
 from tests.patience import eventually
-from xenoovs.lab.processes import is_alive, kill_and_wait
-from xenoovs.switch.attach import attach, quicken
+from xenoovs.lab.host import is_alive, kill_and_wait
+from xenoovs.switch.vsctl import attach, quicken
 
 pytestmark = pytest.mark.ovs
 

@@ -13,14 +13,12 @@ from tests.ovs.ways import Record, Way, connect, running_server
 from tests.patience import eventually
 from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitation
-from xenoovs.controller.answers import answer_flows
-from xenoovs.controller.responder import BURST, Responder
+from xenoovs.controller.neighbour_discovery import BURST, Responder, answer_flows
 from xenoovs.controller.server import Server
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.model.address import Mac
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.flow import Bundle, Command, FlowMod
+from xenoovs.openflow.text import parse_flow, render_flow
 
 pytestmark = pytest.mark.ovs
 

@@ -13,15 +13,14 @@ from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
 from tests.ovs.ways import Record, connect
 from tests.patience import PATIENCE_S, eventually
 from tests.unit.controller.test_solicitation import solicitation
-from xenoovs.agent.probe.namespace import inside
+from xenoovs.agent.probe.sockets import inside
 from xenoovs.controller.listen import parse_address
 from xenoovs.controller.server import Server, Settings
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.lab.lab import Lab
 from xenoovs.model.address import Family
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.service import Claim, PortRange, Protocol
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
+from xenoovs.model.balancer import Balancer, Claim, PortRange, Protocol
+from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs

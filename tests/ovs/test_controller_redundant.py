@@ -13,15 +13,14 @@ from tests.ovs.scripted_switch import AGGREGATE, MULTIPART_REQUEST, message, par
 from tests.ovs.ways import Record, connect, live_switch, running_server
 from tests.ovs.wire_peer import wire_peer
 from tests.patience import eventually
-from xenoovs.controller import keeper
-from xenoovs.controller.line import Line
+from xenoovs.controller import mastership
+from xenoovs.controller.connection import Line
 from xenoovs.controller.server import Server
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.errors import StandingBy
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.cookie import FOREIGN
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.wire.role import Role, RoleReply, RoleRequest
+from xenoovs.openflow.flow import FOREIGN, Bundle, Command, FlowMod
+from xenoovs.openflow.text import parse_flow
+from xenoovs.openflow.wire.controller import Role, RoleReply, RoleRequest
 
 pytestmark = pytest.mark.ovs
 
@@ -74,13 +73,13 @@ def test_a_master_that_hangs_loses_its_place_and_cannot_change_anything(
         hung = _become_master(server, "the first is master")
         connect(bridge.ovs, "ovsbr1", heir)
         eventually(lambda: second.of("another controller is master; standing by") != [], "the second stands by")
-        step = keeper.Keeper._step
+        step = mastership.Keeper._step
 
-        def step_of_all_but_the_first(self: keeper.Keeper, line: Line) -> None:
+        def step_of_all_but_the_first(self: mastership.Keeper, line: Line) -> None:
             if line is not _line(server):
                 step(self, line)
 
-        monkeypatch.setattr(keeper.Keeper, "_step", step_of_all_but_the_first)
+        monkeypatch.setattr(mastership.Keeper, "_step", step_of_all_but_the_first)
         _become_master(heir, "the lease has run out").apply("ovsbr1", _NEW)
         eventually(lambda: first.of("another controller has become master") != [], "the first is told")
         with pytest.raises(StandingBy):

@@ -15,11 +15,11 @@ from tests.ovs.openflow_peer import HELLO, peer, read_to_end
 from tests.ovs.scripted_switch import scripted_switch
 from tests.ovs.ways import Record, Way, connect, running_server
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.controller.complaints import COMPLAINTS
-from xenoovs.controller.doorway import STRANGERS
+from xenoovs.controller.listen import STRANGERS
+from xenoovs.controller.registry import COMPLAINTS
 from xenoovs.controller.session import Patience
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.flow import Bundle, Command, FlowMod
+from xenoovs.openflow.text import parse_flow
 
 pytestmark = pytest.mark.ovs
 

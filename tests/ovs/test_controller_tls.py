@@ -19,8 +19,8 @@ from tests.ovs.ways import Record, Way, live_switch, running_server
 from tests.patience import eventually
 from xenoovs.controller.listen import Certificates
 from xenoovs.controller.server import Server
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.flow import Bundle, Command, FlowMod
+from xenoovs.openflow.text import parse_flow
 
 pytestmark = pytest.mark.ovs
 

@@ -10,16 +10,15 @@ import pytest
 
 from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
 from xenoovs.cli.doctor_case import Question
-from xenoovs.cli.restarting import restart, restart_order
+from xenoovs.cli.restart_ovs import restart, restart_order
+from xenoovs.engine.change import Options
 from xenoovs.engine.engine import Engine
-from xenoovs.engine.step import Options
+from xenoovs.lab.host import Netns
 from xenoovs.lab.lab import Lab
-from xenoovs.lab.load import Load
-from xenoovs.lab.netns import Netns
-from xenoovs.lab.traffic import send
+from xenoovs.lab.traffic import Load, send
 from xenoovs.model.address import Family
-from xenoovs.model.service import Claim, PortRange, Protocol
-from xenoovs.openflow.cookie import FOREIGN
+from xenoovs.model.balancer import Claim, PortRange, Protocol
+from xenoovs.openflow.flow import FOREIGN
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 from xenoovs.switch.process import run

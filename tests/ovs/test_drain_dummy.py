@@ -17,9 +17,9 @@ from tests.patience import eventually
 from xenoovs.compile.read import is_learned
 from xenoovs.config.load import load_config
 from xenoovs.decision.advance import Progress
-from xenoovs.decision.transition import Phase
+from xenoovs.decision.decision import Phase
 from xenoovs.openflow.flow import ObservedFlow
-from xenoovs.openflow.parse import parse_dump
+from xenoovs.openflow.text import parse_dump
 
 pytestmark = pytest.mark.ovs
 

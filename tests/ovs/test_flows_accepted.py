@@ -6,8 +6,7 @@ import pytest
 
 from tests.golden.cases import CASES, WITH_ORIGINAL, file_of
 from tests.ovs.dummy import DummyBridge
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.text import parse_flow, render_flow
 
 pytestmark = pytest.mark.ovs
 

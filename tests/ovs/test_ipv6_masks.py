@@ -7,9 +7,8 @@ import pytest
 from tests.ovs.dummy import DummyBridge
 from xenoovs.config.load import parse_config
 from xenoovs.errors import CommandFailed, ConfigError
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.render import render_bundle, render_flow, render_flow_to_send
+from xenoovs.openflow.flow import Bundle, Command, FlowMod
+from xenoovs.openflow.text import parse_flow, render_bundle, render_flow, render_flow_to_send
 
 pytestmark = pytest.mark.ovs
 

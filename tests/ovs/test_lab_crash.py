@@ -18,9 +18,8 @@ from tests.ovs.lab_support import lab_name, links, remains
 from tests.ovs.test_lab_up_down import DNS, NOTHING
 from tests.patience import eventually
 from xenoovs.errors import LabError
-from xenoovs.lab.down import down
 from xenoovs.lab.lab import open_lab
-from xenoovs.lab.up import up
+from xenoovs.lab.lifecycle import down, up
 
 pytestmark = pytest.mark.ovs
 
@@ -31,7 +30,7 @@ import os, signal, sys
 from contextlib import suppress
 from pathlib import Path
 from tests.ovs.test_lab_up_down import DNS
-from xenoovs.lab.up import up
+from xenoovs.lab.lifecycle import up
 
 def die(what, done, total):
     print(what, flush=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from xenoovs.errors import CommandFailed
+from xenoovs.lab.host import is_alive
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
-from xenoovs.lab.processes import is_alive
 
 pytestmark = pytest.mark.ovs
 

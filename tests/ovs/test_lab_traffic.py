@@ -25,12 +25,9 @@ from tests.ovs.lab_support import (
 )
 from xenoovs.errors import LabError
 from xenoovs.lab.lab import Lab
-from xenoovs.lab.load import Load
-from xenoovs.lab.report import ServiceTraffic, TrafficReport
-from xenoovs.lab.traffic import send
+from xenoovs.lab.traffic import Load, ServiceTraffic, TrafficReport, send
 from xenoovs.model.address import Family
-from xenoovs.model.balancer import OtherTraffic
-from xenoovs.model.service import Claim, PortRange, Protocol
+from xenoovs.model.balancer import Claim, OtherTraffic, PortRange, Protocol
 
 pytestmark = pytest.mark.ovs
 

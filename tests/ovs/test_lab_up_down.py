@@ -12,13 +12,11 @@ import pytest
 
 from tests.ovs.lab_support import EVEN_MAC, backend, balancer, lab_name, links, remains, running_lab, service
 from xenoovs.errors import LabError
-from xenoovs.lab.down import Removed, down
+from xenoovs.lab.host import namespaces_of, processes_in
 from xenoovs.lab.lab import open_lab, sole_owner
-from xenoovs.lab.netns import namespaces_of, processes_in
-from xenoovs.lab.status import lab_status
-from xenoovs.lab.up import up
+from xenoovs.lab.lifecycle import Removed, down, lab_status, up
 from xenoovs.model.address import Family
-from xenoovs.model.service import Claim
+from xenoovs.model.balancer import Claim
 from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs

@@ -33,11 +33,11 @@ from xenoovs.errors import (
     SwitchError,
     SwitchUnreachable,
 )
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.flow import Bundle, Command, FlowMod
+from xenoovs.openflow.text import parse_flow
+from xenoovs.switch import openflow
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
-from xenoovs.switch.openflow import bundle, management
 
 pytestmark = pytest.mark.ovs
 
@@ -50,9 +50,9 @@ _TALKS = 300
 
 @pytest.fixture
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(management, "GREETING_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(management.Connection.receive, "__kwdefaults__", {"timeout_s": 0.5})
-    monkeypatch.setattr(bundle, "_COMMIT_S", 0.5)
+    monkeypatch.setattr(openflow, "GREETING_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(openflow.Connection.receive, "__kwdefaults__", {"timeout_s": 0.5})
+    monkeypatch.setattr(openflow, "_COMMIT_S", 0.5)
 
 
 @pytest.fixture

@@ -13,12 +13,11 @@ from tests.patience import eventually
 from tests.probe_support import FAR_MAC, inside_ip, two_namespaces
 from xenoovs.agent.neighbour import Neighbours, resolve_now
 from xenoovs.config.load import parse_config
-from xenoovs.decision.desired import DesiredState
+from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import MacUnknown
 from xenoovs.model.address import parse_mac
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.resolve import sought
+from xenoovs.model.balancer import Balancer, sought
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 

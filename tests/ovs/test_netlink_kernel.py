@@ -6,9 +6,8 @@ import socket
 
 import pytest
 
-from xenoovs.switch.flower import TCMSG, Place
 from xenoovs.switch.netlink import NLM_F_CREATE, Refused, RouteSocket, encode_attributes
-from xenoovs.switch.trial import RTM_GETQDISC, RTM_NEWTFILTER
+from xenoovs.switch.trial import RTM_GETQDISC, RTM_NEWTFILTER, TCMSG, Place
 
 pytestmark = pytest.mark.ovs
 

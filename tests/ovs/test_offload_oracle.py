@@ -12,17 +12,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.ovs.dummy import DummyBridge, DummyOvs
-from xenoovs.compile.offloadable.check import check_flow, judge, overall
+from xenoovs.compile.offloadable.check import TOPICS, check_flow, judge, overall
 from xenoovs.compile.offloadable.datapath_seen import seen_in_megaflow
-from xenoovs.compile.offloadable.groups import parse_groups
-from xenoovs.compile.offloadable.openflow_match import matched
+from xenoovs.compile.offloadable.openflow_seen import Seen, matched, parse_groups, without_repetition
 from xenoovs.compile.offloadable.row import Kind, Offload, Profile, Topic
-from xenoovs.compile.offloadable.seen import Seen, without_repetition
-from xenoovs.compile.offloadable.table import TOPICS
 from xenoovs.compile.offloadable.topics_group import EXAMPLE_GROUPS
 from xenoovs.datapath.megaflow import Key, Megaflow
 from xenoovs.datapath.parse import split_actions
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.text import parse_flow
 
 pytestmark = pytest.mark.ovs
 

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.property.flows import PORTS, flows
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.parse import parse_dump
-from xenoovs.openflow.render import render_bundle, render_flow
+from xenoovs.openflow.flow import Bundle, Command, Flow, FlowMod
+from xenoovs.openflow.text import parse_dump, render_bundle, render_flow
 
 pytestmark = pytest.mark.ovs
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.probe_support import FAR_MAC, NEAR_MAC, ask, inside_ip, nothing_left, two_namespaces
-from xenoovs.agent.probe.namespace import inside
 from xenoovs.agent.probe.run import Prober
+from xenoovs.agent.probe.sockets import inside
 from xenoovs.agent.probe.target import ArpTarget, IcmpTarget, Target, TcpTarget, Via
 from xenoovs.model.address import parse_mac
 

@@ -12,9 +12,8 @@ import pytest
 
 from tests.command_line import CommandLine
 from tests.ovs.dummy import DummyBridge, DummyOvs
-from xenoovs.switch import answers, host
-from xenoovs.switch.answers import ask_database, ask_vswitchd
-from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch import endpoint, host
+from xenoovs.switch.endpoint import Endpoint, ask_database, ask_vswitchd
 
 pytestmark = pytest.mark.ovs
 
@@ -24,7 +23,7 @@ PATIENCE_S = 1.5
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "WORK_S", PATIENCE_S)
+    monkeypatch.setattr(endpoint, "WORK_S", PATIENCE_S)
     monkeypatch.setattr(host, "ask_vswitchd", partial(ask_vswitchd, patience_s=PATIENCE_S))
     monkeypatch.setattr(host, "ask_database", partial(ask_database, patience_s=PATIENCE_S))
 

@@ -14,7 +14,7 @@ from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import Shape, install, observed_shapes, predicted_shape, send
 from tests.property.programs import Block, balance_flows
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.text import parse_flow
 from xenoovs.simulate.megaflows import predict_megaflows
 
 pytestmark = pytest.mark.ovs

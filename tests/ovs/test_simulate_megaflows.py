@@ -11,10 +11,9 @@ from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.simulated import Shape, install, observed_shapes, predicted_shape, send, trace_text
 from tests.property.programs import random_packets, random_program
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.flow import Field, Flow
 from xenoovs.simulate.megaflows import pipeline_of, predict_megaflows
-from xenoovs.simulate.table import tables_of
+from xenoovs.simulate.walk import tables_of
 
 pytestmark = pytest.mark.ovs
 

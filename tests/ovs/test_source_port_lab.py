@@ -10,10 +10,9 @@ from tests.compiled import compiled
 from tests.ovs.lab_support import running_lab, set_flows
 from xenoovs.config.load import parse_config
 from xenoovs.lab.lab import Lab
-from xenoovs.lab.load import Load
-from xenoovs.lab.traffic import send
-from xenoovs.model.service import Protocol
-from xenoovs.openflow.render import render_flow_to_send
+from xenoovs.lab.traffic import Load, send
+from xenoovs.model.balancer import Protocol
+from xenoovs.openflow.text import render_flow_to_send
 
 pytestmark = pytest.mark.ovs
 

@@ -14,19 +14,19 @@ import pytest
 from tests.compiled import compiled
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import Shape, install, observed_shapes, predicted_shape, send
-from xenoovs.compile.hardware import hardware_entries
-from xenoovs.compile.key import key_match
+from xenoovs.compile.encoding import key_match
+from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.config.load import parse_config
+from xenoovs.datapath.megaflow import Verdict
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.text import parse_flow
 from xenoovs.simulate.megaflows import predict_megaflows
+from xenoovs.verify.check import check_dump
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Conclusion
-from xenoovs.verify.offload import check_dump
-from xenoovs.verify.verdict import Verdict
-from xenoovs.verify.widened import name_foreign
+from xenoovs.verify.foreign import name_foreign
 
 pytestmark = pytest.mark.ovs
 

@@ -16,10 +16,7 @@ from tests.ovs.dummy import DummyBridge
 from tests.ovs.ways import Record, Way, live_switch, running_server
 from tests.property.flows import actions, flows
 from xenoovs.config.load import parse_config
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.cookie import FOREIGN, OWNER
-from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.match import Match
+from xenoovs.openflow.flow import FOREIGN, OWNER, Bundle, Command, Flow, FlowMod, Match
 from xenoovs.switch.api import Switch
 
 pytestmark = pytest.mark.ovs

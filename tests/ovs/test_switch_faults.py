@@ -15,17 +15,25 @@ import pytest
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.patience import eventually
 from xenoovs.errors import SwitchError, SwitchUnreachable
+from xenoovs.lab.host import kill_and_wait
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd
-from xenoovs.lab.processes import kill_and_wait
-from xenoovs.openflow.action import Output, SetField
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.field import ETH_IPV4, Field
-from xenoovs.openflow.flow import Flow, FlowKey
-from xenoovs.openflow.match import Masked, exact, match_of
+from xenoovs.openflow.flow import (
+    ETH_IPV4,
+    Bundle,
+    Command,
+    Field,
+    Flow,
+    FlowKey,
+    FlowMod,
+    Masked,
+    Output,
+    SetField,
+    exact,
+    match_of,
+)
+from xenoovs.switch import openflow
 from xenoovs.switch.endpoint import Endpoint, find_endpoint
-from xenoovs.switch.live import LiveSwitch
-from xenoovs.switch.openflow import bundle, management
-from xenoovs.switch.ovsdb import read_bridges
+from xenoovs.switch.live import LiveSwitch, read_bridges
 
 pytestmark = pytest.mark.ovs
 
@@ -102,7 +110,7 @@ def test_a_hung_ovs_vswitchd_is_sent_nothing(own_ovs: DummyOvs, monkeypatch: pyt
     )
     with own_ovs.bridge() as bridge:
         with monkeypatch.context() as patched, _stopped(own_ovs.ovs.pids()[0]), hung:
-            patched.setattr(management, "GREETING_TIMEOUT_S", 0.2)
+            patched.setattr(openflow, "GREETING_TIMEOUT_S", 0.2)
             switch.apply(bridge.name, _bundle(Command.ADD, _OLD[:1]))
         assert switch.dump_flows(bridge.name) == ()
 
@@ -110,20 +118,20 @@ def test_a_hung_ovs_vswitchd_is_sent_nothing(own_ovs: DummyOvs, monkeypatch: pyt
 def test_an_ovs_vswitchd_that_hangs_after_its_hello_changes_nothing(
     own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "_COMMIT_S", 0.2)
+    monkeypatch.setattr(openflow, "_COMMIT_S", 0.2)
     endpoint, flows = _endpoint(own_ovs), _bundle(Command.ADD, _OLD[:1])
     with own_ovs.bridge() as made:
         hung = pytest.raises(SwitchUnreachable, match="does not answer")
-        with hung, management.connected(endpoint, made.name) as connection:
+        with hung, openflow.connected(endpoint, made.name) as connection:
             numbers = connection.numbers
             with _stopped(own_ovs.ovs.pids()[0]):
-                bundle.send_bundle(connection, flows, ofports=numbers)
+                openflow.send_bundle(connection, flows, ofports=numbers)
         assert LiveSwitch(endpoint).dump_flows(made.name) == ()
 
 
 def test_more_callers_than_a_hung_ovs_vswitchd_lets_wait(own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel refuses further ones at once (unix(7), EAGAIN), which is told like silence."""
-    monkeypatch.setattr(management, "GREETING_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(openflow, "GREETING_TIMEOUT_S", 0.01)
     switch = LiveSwitch(_endpoint(own_ovs))
     with own_ovs.bridge() as bridge, _stopped(own_ovs.ovs.pids()[0]):
         for _ in range(70):

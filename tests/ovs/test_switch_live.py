@@ -11,12 +11,8 @@ from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
 from tests.ovs.ways import Way, live_switch
 from xenoovs.compile.pipeline import LEARNED, PROGRAM, Stage, cookie_of, of_service
 from xenoovs.errors import BridgeMissing, CommandFailed, OtherDatapath, PortsMissing, UnusablePorts
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.cookie import FOREIGN, OURS
-from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.parse import parse_dump, parse_flow
-from xenoovs.openflow.recognise import Recognised, recognise
-from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.flow import FOREIGN, OURS, Bundle, Command, Flow, FlowMod
+from xenoovs.openflow.text import Recognised, parse_dump, parse_flow, recognise, render_flow
 from xenoovs.switch.api import require_ports
 
 pytestmark = pytest.mark.ovs

@@ -7,8 +7,8 @@ import pytest
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.ways import Way
 from xenoovs.errors import BundleRejected, OpenFlowVersionDisabled
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.flow import Bundle, Command, FlowMod
+from xenoovs.openflow.text import parse_flow
 from xenoovs.switch.api import Switch
 
 pytestmark = pytest.mark.ovs

@@ -9,13 +9,13 @@ import pytest
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import install, observed_shapes, predicted_shape, send
 from tests.unit.verify.programs import two_services
+from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.model.packet import Packet
 from xenoovs.simulate.megaflows import predict_megaflows
+from xenoovs.verify.check import check_offload
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Conclusion
-from xenoovs.verify.offload import check_offload
-from xenoovs.verify.verdict import Verdict
 
 pytestmark = pytest.mark.ovs
 

@@ -12,12 +12,9 @@ from tests.golden.cases import CASES, file_of
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.wire_peer import WirePeer, wire_peer
 from tests.property.flows import PORTS, flows
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.flow import Flow, ObservedFlow
-from xenoovs.openflow.parse import parse_dump, parse_flow
-from xenoovs.openflow.render import render_flow
-from xenoovs.openflow.wire.bundle import BundleControl, BundleStep
-from xenoovs.openflow.wire.multipart import FlowStatsReply, FlowStatsRequest
+from xenoovs.openflow.flow import Bundle, Command, Flow, FlowMod, ObservedFlow
+from xenoovs.openflow.text import parse_dump, parse_flow, render_flow
+from xenoovs.openflow.wire.message import BundleControl, BundleStep, FlowStatsReply, FlowStatsRequest
 
 pytestmark = pytest.mark.ovs
 

@@ -8,17 +8,42 @@ import pytest
 
 from tests.ovs.dummy import DummyBridge, udp_packet
 from tests.ovs.wire_peer import WirePeer, wire_peer
-from xenoovs.openflow.action import LOCAL, Foreign, Output
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.flow import Flow, FlowKey
-from xenoovs.openflow.match import Match
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.wire.bundle import BundleControl, BundleStep
-from xenoovs.openflow.wire.echo import EchoReply, EchoRequest
-from xenoovs.openflow.wire.error import Error
-from xenoovs.openflow.wire.events import AsyncReply, AsyncRequest, Event, SetAsync, mask_of
-from xenoovs.openflow.wire.features import (
+from xenoovs.openflow.flow import LOCAL, Bundle, Command, Field, Flow, FlowKey, FlowMod, Foreign, Match, Output
+from xenoovs.openflow.text import parse_flow
+from xenoovs.openflow.wire.controller import (
+    AsyncReply,
+    AsyncRequest,
+    Event,
+    PacketIn,
+    PacketOut,
+    PacketReason,
+    Role,
+    RoleReply,
+    RoleRequest,
+    SetAsync,
+    mask_of,
+)
+from xenoovs.openflow.wire.flow import Aggregate, FlowFilter, FlowRemoved, RemovedReason
+from xenoovs.openflow.wire.frame import LOCAL_NUMBER, EchoReply, EchoRequest, Error
+from xenoovs.openflow.wire.message import (
+    AggregateReply,
+    AggregateRequest,
+    BundleControl,
+    BundleStep,
+    DescReply,
+    DescRequest,
+    FlowStatsReply,
+    FlowStatsRequest,
+    Message,
+    PortReason,
+    PortStatsReply,
+    PortStatsRequest,
+    PortStatus,
+    TableStatsReply,
+    TableStatsRequest,
+    Unknown,
+)
+from xenoovs.openflow.wire.switch import (
     NO_BUFFER,
     WHOLE_PACKET,
     ConfigReply,
@@ -27,25 +52,6 @@ from xenoovs.openflow.wire.features import (
     FeaturesRequest,
     SetConfig,
 )
-from xenoovs.openflow.wire.flow_removed import FlowRemoved, RemovedReason
-from xenoovs.openflow.wire.flow_stats import Aggregate, FlowFilter
-from xenoovs.openflow.wire.message import Message, Unknown
-from xenoovs.openflow.wire.multipart import (
-    AggregateReply,
-    AggregateRequest,
-    DescReply,
-    DescRequest,
-    FlowStatsReply,
-    FlowStatsRequest,
-    PortStatsReply,
-    PortStatsRequest,
-    TableStatsReply,
-    TableStatsRequest,
-)
-from xenoovs.openflow.wire.packet import PacketIn, PacketOut, PacketReason
-from xenoovs.openflow.wire.port import PortReason, PortStatus
-from xenoovs.openflow.wire.ports import LOCAL_NUMBER
-from xenoovs.openflow.wire.role import Role, RoleReply, RoleRequest
 
 pytestmark = pytest.mark.ovs
 

@@ -12,37 +12,63 @@ from hypothesis import strategies as st
 
 from tests.property.flows import PORTS, flows, matches
 from tests.property.wire_messages import OFPORTS, U32, U64
-from xenoovs.openflow.bundle import Command, FlowMod
-from xenoovs.openflow.flow import FlowKey, ObservedFlow
-from xenoovs.openflow.wire.bundle import BundleControl, BundleStep
-from xenoovs.openflow.wire.codec import encode
-from xenoovs.openflow.wire.echo import BarrierReply, BarrierRequest, EchoReply, EchoRequest
-from xenoovs.openflow.wire.error import Error, nicira_error
-from xenoovs.openflow.wire.error_names import error_name
-from xenoovs.openflow.wire.events import AsyncReply, AsyncRequest, Event, EventMask, SetAsync
-from xenoovs.openflow.wire.features import ConfigReply, ConfigRequest, FeaturesReply, FeaturesRequest, SetConfig
-from xenoovs.openflow.wire.flow_removed import FlowRemoved
-from xenoovs.openflow.wire.flow_stats import Aggregate, FlowFilter
-from xenoovs.openflow.wire.hello import Hello
-from xenoovs.openflow.wire.message import Message
-from xenoovs.openflow.wire.multipart import (
+from xenoovs.openflow.flow import Command, FlowKey, FlowMod, ObservedFlow
+from xenoovs.openflow.wire.controller import (
+    AsyncReply,
+    AsyncRequest,
+    Event,
+    EventMask,
+    PacketIn,
+    PacketOut,
+    Role,
+    RoleReason,
+    RoleReply,
+    RoleRequest,
+    RoleStatus,
+    SetAsync,
+)
+from xenoovs.openflow.wire.flow import Aggregate, FlowFilter, FlowRemoved
+from xenoovs.openflow.wire.frame import (
+    BarrierReply,
+    BarrierRequest,
+    EchoReply,
+    EchoRequest,
+    Error,
+    Hello,
+    error_name,
+    nicira_error,
+)
+from xenoovs.openflow.wire.message import (
     AggregateReply,
     AggregateRequest,
+    BundleControl,
+    BundleStep,
     DescReply,
     DescRequest,
     FlowStatsReply,
     FlowStatsRequest,
+    Message,
+    Port,
     PortDescReply,
     PortDescRequest,
+    PortReason,
     PortStatsReply,
     PortStatsRequest,
+    PortStatus,
     TableStatsReply,
     TableStatsRequest,
+    encode,
 )
-from xenoovs.openflow.wire.packet import PacketIn, PacketOut
-from xenoovs.openflow.wire.port import Port, PortReason, PortStatus
-from xenoovs.openflow.wire.role import Role, RoleReason, RoleReply, RoleRequest, RoleStatus
-from xenoovs.openflow.wire.statistics import Description, PortStats, TableStats
+from xenoovs.openflow.wire.switch import (
+    ConfigReply,
+    ConfigRequest,
+    Description,
+    FeaturesReply,
+    FeaturesRequest,
+    PortStats,
+    SetConfig,
+    TableStats,
+)
 from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from tests.ovs.dummy import DummyOvs
 from tests.patience import PATIENCE_S as PATIENCE_S
 from xenoovs.controller.listen import Certificates, parse_address
+from xenoovs.controller.log import Voice
 from xenoovs.controller.server import Server, Settings
 from xenoovs.controller.session import Patience
 from xenoovs.controller.switch import ControllerSwitch
-from xenoovs.controller.voice import Voice
 from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.switch.api import Switch
 from xenoovs.switch.endpoint import find_endpoint

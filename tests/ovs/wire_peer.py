@@ -9,16 +9,20 @@ from itertools import count
 
 from tests.ovs.dummy import DummyBridge
 from tests.patience import PATIENCE_S
-from xenoovs.openflow.bundle import Bundle
-from xenoovs.openflow.wire.bundle import encode_bundle
-from xenoovs.openflow.wire.codec import decode, encode
-from xenoovs.openflow.wire.echo import BarrierReply, BarrierRequest
-from xenoovs.openflow.wire.error import Error
-from xenoovs.openflow.wire.frame import VERSION, Frames
-from xenoovs.openflow.wire.hello import Hello, versions_of
-from xenoovs.openflow.wire.message import Message, Received
-from xenoovs.openflow.wire.multipart import PortDescReply, PortDescRequest
-from xenoovs.openflow.wire.port import Port, names_of, numbers_of
+from xenoovs.openflow.flow import Bundle
+from xenoovs.openflow.wire.frame import VERSION, BarrierReply, BarrierRequest, Error, Frames, Hello, versions_of
+from xenoovs.openflow.wire.message import (
+    Message,
+    Port,
+    PortDescReply,
+    PortDescRequest,
+    Received,
+    decode,
+    encode,
+    encode_bundle,
+    names_of,
+    numbers_of,
+)
 
 OURS = frozenset((VERSION,))
 

@@ -12,8 +12,7 @@ from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.flow_oracle import Piece, blocks_by_service, pieces
 from tests.unit import balancer as small
-from xenoovs.agent.health.ejection import Ejected
-from xenoovs.agent.health.slow_start import Ramps
+from xenoovs.agent.health import Ejected, Ramps
 from xenoovs.agent.overrides import merge, require_possible, with_weight
 from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.agent.snapshot import Override, Runtime
@@ -22,13 +21,9 @@ from xenoovs.compile.read import is_of_drain
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import CompileError, XenoovsError
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.drain import AT_ONCE, Drain, DrainMode
-from xenoovs.model.health import AllDown, Health, ProbeKind
-from xenoovs.model.service import Protocol
-from xenoovs.openflow.bundle import Command
-from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.parse import parse_dump
+from xenoovs.model.balancer import AT_ONCE, AllDown, Balancer, Drain, DrainMode, Health, ProbeKind, Protocol
+from xenoovs.openflow.flow import Command, Flow
+from xenoovs.openflow.text import parse_dump
 
 RESYNC_S, RETRY_S = 10.0, 0.5
 FOREIGN = [

@@ -7,12 +7,8 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from tests.strategies import EGRESS, INGRESS
-from xenoovs.decision.blocks import Blocks
-from xenoovs.decision.decision import Decision, ServiceDecision
-from xenoovs.decision.transition import Move, Phase, Transition
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.ids import service_ids
-from xenoovs.model.service import Protocol, Service
+from xenoovs.decision.decision import BlockMove, Blocks, Decision, Phase, ServiceDecision, Transition
+from xenoovs.model.balancer import Balancer, Protocol, Service, service_ids
 from xenoovs.partition.block import Block
 
 NOW_S = 1000.0
@@ -56,7 +52,7 @@ def service_decisions(draw: st.DrawFn, service: Service) -> ServiceDecision:
 
 
 @st.composite
-def moves_of(draw: st.DrawFn, service: Service, active: Blocks) -> tuple[Move, ...]:
+def moves_of(draw: st.DrawFn, service: Service, active: Blocks) -> tuple[BlockMove, ...]:
     names = [*(backend.name for backend in service.backends), STRANGER]
     learns = service.claim.protocol in (None, Protocol.TCP)
     found = []
@@ -67,7 +63,7 @@ def moves_of(draw: st.DrawFn, service: Service, active: Blocks) -> tuple[Move, .
         if draw(st.booleans()):
             old = draw(st.sampled_from(names))
             phase = draw(st.sampled_from(Phase)) if learns and old != new else Phase.OPEN
-            found.append(Move(part, old, NOW_S - draw(st.integers(0, 500)), phase))
+            found.append(BlockMove(part, old, NOW_S - draw(st.integers(0, 500)), phase))
     return tuple(found)
 
 

@@ -6,11 +6,29 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from xenoovs.openflow.action import LOCAL, Action, Learn, Move, Normal, Output, OutputInPort, Resubmit, SetField
-from xenoovs.openflow.field import ETH_ARP, ETH_IPV4, ETH_IPV6, Field
-from xenoovs.openflow.flow import MAX_PRIORITY, Flow, FlowKey
-from xenoovs.openflow.match import Masked, Match, exact, match_of
-from xenoovs.openflow.value import prefix_length
+from xenoovs.openflow.flow import (
+    ETH_ARP,
+    ETH_IPV4,
+    ETH_IPV6,
+    LOCAL,
+    MAX_PRIORITY,
+    Action,
+    Field,
+    Flow,
+    FlowKey,
+    Learn,
+    Masked,
+    Match,
+    Move,
+    Normal,
+    Output,
+    OutputInPort,
+    Resubmit,
+    SetField,
+    exact,
+    match_of,
+)
+from xenoovs.openflow.text import prefix_length
 
 PORTS = ("p0", "p1", "pf0hpf", "p-1.x", "a_b", "a:b", "5", "é1", "en3f0pf0sf0")
 """Names that devices on a host can have (at most 15 bytes), and some that only the dummy datapath takes."""

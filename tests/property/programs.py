@@ -8,10 +8,10 @@ from ipaddress import IPv4Address, IPv6Address
 from random import Random
 
 from xenoovs.model.address import Family, IPAddress, Mac
+from xenoovs.model.balancer import Claim, PortRange, Protocol
 from xenoovs.model.packet import Packet
-from xenoovs.model.service import Claim, PortRange, Protocol
 from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.text import parse_flow
 
 VIP_MACS = (Mac(0xC470BDA056AC), Mac(0xC470BDA056AD))
 CLIENT_MACS = (Mac(0x020000000001), Mac(0x020000000002), Mac(0x020000000003))

@@ -6,10 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from xenoovs.openflow.action import Output, SetField
-from xenoovs.openflow.field import ETH_IPV4, Field
-from xenoovs.openflow.flow import Flow, FlowKey
-from xenoovs.openflow.match import Masked, exact, match_of
+from xenoovs.openflow.flow import ETH_IPV4, Field, Flow, FlowKey, Masked, Output, SetField, exact, match_of
 
 BITS = 7
 UNITS = range(1 << BITS)

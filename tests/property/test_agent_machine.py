@@ -10,8 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.property.agent_world import FOREIGN, AgentWorld, Rules, blocks
 from xenoovs.errors import CommandTimeout, SwitchUnreachable
-from xenoovs.model.health import AllDown
-from xenoovs.model.ids import service_ids
+from xenoovs.model.balancer import AllDown, service_ids
 from xenoovs.model.next_hop import NextHop
 
 RULES = st.builds(

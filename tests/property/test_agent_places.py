@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from tests.driven_agent import DrivenAgent
 from tests.unit import balancer as small
-from xenoovs.agent.health.backend import Check
-from xenoovs.agent.health.checks import checks_of
-from xenoovs.agent.health.ejection import max_ejected
-from xenoovs.model.health import AllDown, Health, ProbeKind
+from xenoovs.agent.health import Check, checks_of, max_ejected
+from xenoovs.model.balancer import AllDown, Health, ProbeKind
 
 TICK_S, INTERVAL_S, TIMEOUT_S = 0.125, 1.0, 0.5
 healths = st.builds(

@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit import balancer as small
-from xenoovs.agent.health.backend import Check
-from xenoovs.agent.health.ejection import max_ejected
-from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.target import IcmpTarget
+from xenoovs.agent.health import Check, max_ejected
+from xenoovs.agent.probe.target import IcmpTarget, ProbeResult
 from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.agent.state import (
     AgentState,
@@ -29,11 +27,8 @@ from xenoovs.agent.state import (
     step,
 )
 from xenoovs.errors import CompileError
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.drain import AT_ONCE, Drain, DrainMode
-from xenoovs.model.health import AllDown, Health, Initial, ProbeKind
+from xenoovs.model.balancer import AT_ONCE, AllDown, Balancer, Drain, DrainMode, Health, Initial, ProbeKind, Protocol
 from xenoovs.model.next_hop import Direct, mac_of
-from xenoovs.model.service import Protocol
 
 FOREIGN = Check(IcmpTarget(IPv4Address("198.51.100.1")), Health(ProbeKind.ICMP))
 PORTS = st.frozensets(st.sampled_from(["p1", "p2"]))

@@ -9,7 +9,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.decision.blocks import Blocks, Owner, Space
+from xenoovs.decision.decision import Blocks, Owner, Space
 from xenoovs.partition.block import Block
 
 WIDTH = 5

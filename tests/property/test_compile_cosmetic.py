@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.compiled import compiled
 from tests.strategies import balancers
 from xenoovs.compile.plan import plan
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.service import Service
+from xenoovs.model.balancer import Balancer, Service
 
 
 @given(st.data(), balancers())

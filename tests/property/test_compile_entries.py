@@ -11,15 +11,12 @@ from hypothesis import assume, given, settings
 
 from tests.compiled import compiled
 from tests.strategies import VIPS4, VIPS6, balancers
-from xenoovs.compile.hardware import hardware_entries
-from xenoovs.compile.key import key_match
-from xenoovs.compile.port_masks import port_masks
+from xenoovs.compile.encoding import key_match, port_masks
+from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.model.address import Family, IPAddress
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.block_key import KeyField
+from xenoovs.model.balancer import Balancer, KeyField, Protocol
 from xenoovs.model.packet import Packet
-from xenoovs.model.service import Protocol
 from xenoovs.simulate.megaflows import pipeline_of
 
 _MOST = 600

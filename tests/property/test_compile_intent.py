@@ -11,14 +11,11 @@ from hypothesis import strategies as st
 from tests.compiled import compiled
 from tests.strategies import balancers, packets, port_numbers, sources
 from xenoovs.model.address import Family, Mac
-from xenoovs.model.balancer import Balancer, OtherTraffic
-from xenoovs.model.block_key import KeyField
+from xenoovs.model.balancer import Balancer, KeyField, OtherTraffic, Service
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY, allowed_backends, service_of
 from xenoovs.model.next_hop import Direct
 from xenoovs.model.packet import Packet
-from xenoovs.model.service import Service
-from xenoovs.simulate.table import tables_of
-from xenoovs.simulate.walk import Outcome
+from xenoovs.simulate.walk import Outcome, tables_of
 
 
 @given(st.data(), balancers())

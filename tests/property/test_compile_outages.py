@@ -13,9 +13,8 @@ from tests.strategies import balancers, edits
 from tests.switch_model import Table, apply_bundle, table_of
 from tests.unit import balancer as small
 from xenoovs.compile.plan import bundle_of, plan
-from xenoovs.model.balancer import Balancer
+from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.next_hop import NextHop
-from xenoovs.model.service import Service
 
 
 @st.composite

@@ -14,11 +14,10 @@ from tests.strategies import balancers
 from tests.switch_model import Table, apply_bundle, table_of
 from tests.unit import balancer as small
 from xenoovs.compile.plan import bundle_of, plan
-from xenoovs.decision.desired import BackendName
-from xenoovs.model.balancer import Balancer
+from xenoovs.decision.decision import BackendName
+from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.next_hop import NextHop
-from xenoovs.model.service import Service
-from xenoovs.partition.ease import STEPS
+from xenoovs.partition.change import STEPS
 
 Ramps = Mapping[BackendName, Fraction]
 

@@ -12,7 +12,7 @@ from tests.flow_oracle import moved, pieces
 from tests.strategies import balancers, edits, packets
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.intent import allowed_backends, service_of
-from xenoovs.simulate.table import tables_of
+from xenoovs.simulate.walk import tables_of
 
 
 @given(st.data(), balancers())

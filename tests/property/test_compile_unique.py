@@ -8,9 +8,8 @@ from tests.compiled import compiled
 from tests.strategies import balancers
 from xenoovs.compile.pipeline import GENERATION, Stage
 from xenoovs.model.balancer import Balancer
-from xenoovs.openflow.cookie import decode_cookie
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.flow import decode_cookie
+from xenoovs.openflow.text import parse_flow, render_flow
 
 
 @given(balancers())

@@ -7,9 +7,9 @@ from ipaddress import IPv4Address, IPv6Address
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xenoovs.config.claims import Occupancy
+from xenoovs.config.check import Occupancy
 from xenoovs.model.address import Family, IPAddress, family_of
-from xenoovs.model.service import Claim, PortRange, Protocol
+from xenoovs.model.balancer import Claim, PortRange, Protocol
 
 VIPS: tuple[IPAddress, ...] = (IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2"), IPv6Address("2001:db8::1"))
 

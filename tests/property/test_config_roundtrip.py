@@ -13,12 +13,25 @@ from xenoovs.config.emit import render_config
 from xenoovs.config.load import parse_config
 from xenoovs.config.templates import read_template, template_names
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
-from xenoovs.model.block_key import BlockKey, KeyField
-from xenoovs.model.health import AllDown, Health, Initial, ProbeKind
+from xenoovs.model.balancer import (
+    AllDown,
+    Backend,
+    Balancer,
+    BlockKey,
+    Churn,
+    Claim,
+    Health,
+    Initial,
+    KeyField,
+    OtherTraffic,
+    PortRange,
+    ProbeKind,
+    Protocol,
+    Service,
+    Uplinks,
+    usual_positions,
+)
 from xenoovs.model.next_hop import Direct
-from xenoovs.model.service import Churn, Claim, PortRange, Protocol, Service, usual_positions
 
 # Names that YAML could take for something else.
 NAMES = st.sampled_from(["1e5", "0x1F", "true", "null", "53", "no", "22.30", "web", "a.b-c_d", "9e", "1_0", "0o7"])

@@ -6,8 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.megaflow_text import render_megaflow
-from xenoovs.datapath.match import match_of
-from xenoovs.datapath.megaflow import Key, Megaflow, Offloaded
+from xenoovs.datapath.megaflow import Key, Megaflow, Offloaded, match_of
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
 from xenoovs.errors import ParseError
 

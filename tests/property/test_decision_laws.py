@@ -15,16 +15,13 @@ from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Program, compile_program
 from xenoovs.compile.read import read, stage_number
 from xenoovs.decision.decide import decide
-from xenoovs.decision.decision import Decision
-from xenoovs.decision.desired import DesiredState
-from xenoovs.decision.difference import compare
+from xenoovs.decision.decision import Decision, DesiredState, Transition, compare
 from xenoovs.decision.document import decision_document, parse_decision
-from xenoovs.decision.transition import Transition
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.flow import ObservedFlow
-from xenoovs.simulate.table import tables_of
+from xenoovs.simulate.walk import tables_of
 
 
 def observed(program: Program) -> list[ObservedFlow]:

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.decisions import owned, tilings
-from xenoovs.decision.decision import Decision, ServiceDecision
-from xenoovs.decision.difference import compare, moved, shifts
-from xenoovs.model.block_key import BlockKey, KeyField
-from xenoovs.partition.bits import select
+from xenoovs.decision.decision import Decision, ServiceDecision, compare, moved, shifts
+from xenoovs.model.balancer import BlockKey, KeyField
+from xenoovs.partition.block import select
 
 BITS = 7
 CLIENTS = range(1 << BITS)

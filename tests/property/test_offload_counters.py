@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.agent.offload_totals import Counters
+from xenoovs.agent.offload import Counters
 
 _BYTES = 100
 _OTHER = "ufid:other, in_port(p0), packets:0, bytes:0, used:never, dp:ovs, actions:p1"

@@ -7,13 +7,11 @@ from hypothesis import strategies as st
 
 from tests.property.flows import flows
 from xenoovs.compile.offloadable.check import check_flow, check_megaflow, overall
-from xenoovs.compile.offloadable.groups import parse_groups
+from xenoovs.compile.offloadable.openflow_seen import parse_groups
 from xenoovs.compile.offloadable.row import Profile, Version
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.errors import ParseError
-from xenoovs.openflow.action import Foreign
-from xenoovs.openflow.flow import Flow, FlowKey
-from xenoovs.openflow.match import Match
+from xenoovs.openflow.flow import Flow, FlowKey, Foreign, Match
 
 PROFILES = st.sampled_from(Profile)
 VERSIONS: st.SearchStrategy[Version] = st.sampled_from([(2, 13), (2, 17), (3, 1), (3, 5), (3, 7), (4, 0)])

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tests.property.flows import flows
 from xenoovs.errors import ParseError
 from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.parse import parse_dump, parse_flow
-from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.text import parse_dump, parse_flow, render_flow
 
 _OPTIONS = ("idle_timeout=10", "hard_timeout=3", "send_flow_rem", "check_overlap", "importance=7")
 _DUMP_WORDS = (

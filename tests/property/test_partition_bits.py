@@ -7,8 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.partition.bits import mask_of, select, spread, unspread
-from xenoovs.partition.block import Block
+from xenoovs.partition.block import Block, mask_of, select, spread, unspread
 
 positions = st.lists(st.integers(0, 127), min_size=8, max_size=16, unique=True)
 

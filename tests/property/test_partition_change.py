@@ -8,13 +8,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.partition.block import Assignment
-from xenoovs.partition.choose import partition
-from xenoovs.partition.layout import layout
-from xenoovs.partition.solve import block_count
-from xenoovs.partition.table import moved
-from xenoovs.partition.update import Goal, least_possible_moved, update
-from xenoovs.partition.windows import windows
+from xenoovs.partition.block import Assignment, moved
+from xenoovs.partition.change import Goal, least_possible_moved, update
+from xenoovs.partition.solve import block_count, layout, partition, windows
 
 tolerances = st.fractions(min_value=Fraction(1, 20), max_value=Fraction(1, 2), max_denominator=40)
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tests.tuple_space import Megaflow, Rule, megaflows
 from xenoovs.partition.block import Assignment
-from xenoovs.partition.layout import layout
-from xenoovs.partition.solve import block_count
+from xenoovs.partition.solve import block_count, layout
 
 
 @st.composite

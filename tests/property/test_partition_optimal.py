@@ -9,13 +9,22 @@ from math import ceil
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from xenoovs.partition import minplus
-from xenoovs.partition.bitset import solve_bitset
-from xenoovs.partition.bounds import lb1, lb2
-from xenoovs.partition.choose import partition
-from xenoovs.partition.minplus import solve_min_plus
-from xenoovs.partition.solve import block_count, proves_optimal, solve
-from xenoovs.partition.windows import Window, deviation, feasible, least_tolerance, windows
+from xenoovs.partition import solve as minplus
+from xenoovs.partition.solve import (
+    Window,
+    block_count,
+    deviation,
+    feasible,
+    lb1,
+    lb2,
+    least_tolerance,
+    partition,
+    proves_optimal,
+    solve,
+    solve_bitset,
+    solve_min_plus,
+    windows,
+)
 
 tolerances = st.fractions(min_value=0, max_value=Fraction(1, 2), max_denominator=200)
 some_weights = st.lists(st.integers(0, 1000), min_size=1, max_size=12).filter(any)

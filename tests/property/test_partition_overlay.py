@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xenoovs.partition.block import Assignment
-from xenoovs.partition.choose import partition
-from xenoovs.partition.overlay import overlay
-from xenoovs.partition.update import Goal
-from xenoovs.partition.windows import windows
+from xenoovs.partition.change import Goal, overlay
+from xenoovs.partition.solve import partition, windows
 
 
 @st.composite

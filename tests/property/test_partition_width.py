@@ -8,9 +8,7 @@ from random import Random
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from xenoovs.partition.choose import partition
-from xenoovs.partition.solve import block_count, solve
-from xenoovs.partition.windows import first_feasible_width, windows
+from xenoovs.partition.solve import block_count, first_feasible_width, partition, solve, windows
 
 tolerances = st.fractions(min_value=Fraction(1, 50), max_value=Fraction(1, 4), max_denominator=100)
 some_weights = st.lists(st.integers(0, 60), min_size=1, max_size=8).filter(any)

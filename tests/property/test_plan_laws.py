@@ -10,9 +10,8 @@ from tests.strategies import balancers, edits
 from tests.switch_model import apply_bundle, table_of
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.model.balancer import Balancer
-from xenoovs.openflow.bundle import Command
-from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.flow import Command, Flow
+from xenoovs.openflow.text import parse_flow
 
 FOREIGN = (
     parse_flow("cookie=0x2a, priority=700,udp,nw_dst=10.3.10.45,tp_dst=53 actions=drop"),

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tests.compiled import compiled, observed
 from tests.strategies import balancers, edits
+from xenoovs.compile.plan import summarise
 from xenoovs.compile.read import read
-from xenoovs.compile.summary import summarise
 from xenoovs.model.balancer import Balancer
 
 

@@ -15,8 +15,7 @@ from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Flow
-from xenoovs.simulate.table import tables_of
-from xenoovs.simulate.walk import Copy
+from xenoovs.simulate.walk import Copy, tables_of
 
 
 @settings(max_examples=60)

@@ -13,22 +13,16 @@ from tests.property.decisions import OFPORTS, decided
 from tests.property.rules import BITS, UNITS, nested_rules, owners, rules
 from tests.strategies import balancers
 from tests.unit import balancer as small
-from xenoovs.compile.key import block_of, key_bits
+from xenoovs.compile.encoding import block_of, key_bits
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import compile_program
 from xenoovs.compile.read import read, stage_number
-from xenoovs.decision.blocks import Blocks
-from xenoovs.decision.owners import next_hops
-from xenoovs.decision.transition import split
+from xenoovs.decision.decision import Blocks, next_hops, split
 from xenoovs.model.address import Mac
-from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
-from xenoovs.model.block_key import BlockKey
-from xenoovs.model.ids import service_ids
+from xenoovs.model.balancer import Balancer, BlockKey, OtherTraffic, Uplinks, service_ids
 from xenoovs.model.next_hop import Direct
-from xenoovs.openflow.field import ETH_IPV4, ETH_IPV6, Field
-from xenoovs.openflow.flow import Flow
-from xenoovs.partition.bits import select
-from xenoovs.partition.block import Block
+from xenoovs.openflow.flow import ETH_IPV4, ETH_IPV6, Field, Flow
+from xenoovs.partition.block import Block, select
 
 SERVICE = small.service(small.claim())
 BALANCER = Balancer(Uplinks("ovsbr1", ("p0",), "p1", OtherTraffic.LEAVE), (SERVICE,))

@@ -13,11 +13,10 @@ from xenoovs.datapath import parse
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import ParseError
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.match import Masked
-from xenoovs.verify import offload
+from xenoovs.openflow.flow import Field, Masked
+from xenoovs.verify import check
+from xenoovs.verify.check import Surroundings, check_dump, check_offload
 from xenoovs.verify.expected import ExpectedService, expected_services
-from xenoovs.verify.offload import Surroundings, check_dump, check_offload
 
 SERVICES = expected_services(two_services())
 
@@ -123,7 +122,7 @@ def test_lines_whose_ports_agree_in_the_bits_that_choose_are_judged_once(monkeyp
         numbers.append(number)
         return parse.read_line(line, number=number)
 
-    monkeypatch.setattr(offload, "read_line", read_line)
+    monkeypatch.setattr(check, "read_line", read_line)
     assert check_dump(BY_PORT, lines, surroundings=AROUND) == each
     assert [block.packets for block in each.blocks[:2]] == [9 * 32, 9 * 8]
     # Five of the first oddities are shown one by one.

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.verify.programs import two_services
-from xenoovs.datapath.value import MaskedValue
-from xenoovs.openflow.match import Masked
-from xenoovs.verify import overlap
-from xenoovs.verify.expected import ExpectedBlock, expected_services
-from xenoovs.verify.join import Place, index_blocks
-from xenoovs.verify.overlap import OverlapIndex
+from xenoovs.datapath.megaflow import MaskedValue
+from xenoovs.openflow.flow import Masked
+from xenoovs.verify import foreign
+from xenoovs.verify.expected import ExpectedBlock, Place, expected_services, index_blocks
+from xenoovs.verify.foreign import OverlapIndex
 
 SERVICE = expected_services(two_services())[0]
 TEMPLATE = SERVICE.blocks[0]
@@ -55,7 +54,7 @@ def _place(blocks: tuple[ExpectedBlock, ...]) -> tuple[OverlapIndex, Place]:
 @given(_PREFIXES | _CLASSES, st.lists(_MATCHES, min_size=1, max_size=6))
 def test_as_by_asking_for_each_address(most_kept: int, sources: list[MaskedValue], matches: list[MaskedValue]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overlap, "_MOST_KEPT", most_kept)
+        patch.setattr(foreign, "_MOST_KEPT", most_kept)
         index, place = _place(tuple(map(_block, sources)))
         for match in matches:
             found = index.blocks(place.sources, match)

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from tests.unit.verify.programs import two_services
 from xenoovs.datapath.megaflow import Key, Megaflow
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.text import parse_flow
 from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of
-from xenoovs.simulate.table import tables_of
-from xenoovs.simulate.walk import Outcome
+from xenoovs.simulate.walk import Outcome, tables_of
+from xenoovs.verify.check import check_offload
 from xenoovs.verify.expected import ExpectedBlock, expected_services
-from xenoovs.verify.offload import check_offload
 
 PROGRAM = two_services()
 SERVICES = expected_services(PROGRAM)

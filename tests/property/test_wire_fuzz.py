@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from tests.property.wire_messages import NAMES, OFPORTS, messages
 from xenoovs.errors import NotEncodable, WireError
-from xenoovs.openflow.wire.codec import decode, encode
 from xenoovs.openflow.wire.frame import HEADER, VERSION, Frames
-from xenoovs.openflow.wire.message import Received
+from xenoovs.openflow.wire.message import Received, decode, encode
 
 
 @st.composite

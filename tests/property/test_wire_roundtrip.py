@@ -7,12 +7,18 @@ from hypothesis import strategies as st
 
 from tests.property.flows import flows
 from tests.property.wire_messages import NAMES, OFPORTS, messages
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.wire.bundle import BundleAdd, BundleControl, BundleStep, encode_bundle
-from xenoovs.openflow.wire.codec import decode, encode
+from xenoovs.openflow.flow import Bundle, Command, Flow, FlowMod
 from xenoovs.openflow.wire.frame import VERSION, Frames
-from xenoovs.openflow.wire.message import Message, Received
+from xenoovs.openflow.wire.message import (
+    BundleAdd,
+    BundleControl,
+    BundleStep,
+    Message,
+    Received,
+    decode,
+    encode,
+    encode_bundle,
+)
 
 
 @settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from tests.nic.vm import install
 from tests.systemd.install import DEPENDENCIES, Installed
-from xenoovs.lab.nic.debian import unpacked_kernel
-from xenoovs.lab.nic.machine import Machine, boot
-from xenoovs.lab.nic.needs import missing_packages
+from xenoovs.lab.nic.machine import Machine, boot, missing_packages, unpacked_kernel
 from xenoovs.lab.nic.up import wait_until_ready
 
 _REPOSITORY = Path(__file__).parents[2]

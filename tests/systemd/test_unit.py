@@ -12,7 +12,7 @@ from tests.systemd.config import ANSWERED, LATE, SILENT, WEIGHED
 from tests.systemd.documented import exposure
 from tests.systemd.story import VIP_LATE, WATCHDOG_S, Answer
 from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.parse import parse_dump
+from xenoovs.openflow.text import parse_dump
 
 pytestmark = [pytest.mark.systemd, pytest.mark.timeout(1800)]
 

@@ -8,11 +8,9 @@ from fractions import Fraction
 from tests.compiled import compiled
 from xenoovs.compile.program import Program
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Service, Uplinks
 from xenoovs.model.next_hop import Direct
-from xenoovs.model.service import Claim, PortRange, Protocol, Service
-from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.text import render_flow
 
 IPV4 = frozenset({Family.IPV4})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.errors.words import counted, worded
+from xenoovs.errors import counted, worded
 
 
 @pytest.mark.parametrize(("number", "told"), [(0, "0 blocks"), (1, "1 block"), (2, "2 blocks"), (-1, "-1 blocks")])

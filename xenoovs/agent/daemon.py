@@ -1,42 +1,202 @@
 """The agent: one loop of observe -> desired -> plan -> apply -> verify -> report, until it is told to stop.
 
 This is the wiring. What is desired follows from one value and one function, in `state`; what differs from the bridge is
-found and changed by the engine; `report` logs what rounds came to. Beside the loop:
-`driver` sends the probes, `reload` watches the config file, and `look` makes snapshots.
+found and changed by the engine. Beside the loop:
+`driver` sends the probes, `reload` watches the config file and logs what
+rounds came to, and `view` makes snapshots.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from fractions import Fraction
 from random import uniform
 
 from xenoovs import __version__
 from xenoovs.agent.bridge_watch import BridgeWatch
-from xenoovs.agent.clock import Clock
-from xenoovs.agent.config_file import ConfigFile
-from xenoovs.agent.driver import Probe, ProbeScheduler, Store
-from xenoovs.agent.events import Events
-from xenoovs.agent.health.tracker import HealthChange
-from xenoovs.agent.log import tell
-from xenoovs.agent.look import Looker
-from xenoovs.agent.notify import Readiness, notify
-from xenoovs.agent.reload import Reloader
-from xenoovs.agent.report import Report
-from xenoovs.agent.runtime_file import load_runtime, save_runtime
-from xenoovs.agent.settings import Settings
-from xenoovs.agent.sighting import Sighting
-from xenoovs.agent.snapshot import Glance, PortView, Snapshot
+from xenoovs.agent.driver import Clock, Probe, ProbeScheduler, Store, Work, Workers
+from xenoovs.agent.health import HealthChange
+from xenoovs.agent.log import LOGGER, Repeats, facts_of, spoken_of, tell
+from xenoovs.agent.reload import ConfigFile, Reloader, Report
+from xenoovs.agent.runtime_file import RuntimeFile, load_runtime, save_runtime
+from xenoovs.agent.snapshot import Event, Glance, PortView, Snapshot
 from xenoovs.agent.state import AgentState, Effect, PortsChanged, SaveRuntime, Tick, desired_state
-from xenoovs.agent.waiting import Outcome, Waiting, told_if_late
-from xenoovs.agent.workers import Work, Workers
-from xenoovs.decision.desired import BackendName, DesiredState
+from xenoovs.agent.view import Looker, Sighting
+from xenoovs.decision.decision import BackendName, DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ChangesHeld, RoundLate, XenoovsError
+
+# How an agent works: what its command line says.
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an agent works.
+
+    resync_s:  between two rounds for which nothing but time gives a reason; they find foreign changes.
+    confirm_s: how long a new config waits to be confirmed before it is taken back; None: it need not be.
+    runtime:   where overrides outlive a restart; None: nowhere.
+    """
+
+    resync_s: float = 10.0
+    confirm_s: float | None = None
+    runtime: RuntimeFile | None = None
+
+
+# What systemd is told (sd_notify(3)): a datagram of `KEY=value` lines to the socket that it names.
+
+
+def notify(message: str) -> bool:
+    """WATCHDOG=1, STOPPING=1, STATUS=... False: it was lost, as where systemd does not read. True without systemd."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return True
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+        sock.settimeout(0)
+        try:
+            # A name that starts with @ stands in the abstract namespace (unix(7)).
+            sock.sendto(message.encode(), "\0" + address[1:] if address[0] == "@" else address)
+        except OSError:
+            return False
+    return True
+
+
+class Readiness:
+    """Tells that the service is ready, and when it reads its config again. READY=1 is said until it is heard."""
+
+    def __init__(self) -> None:
+        self._is_up = self._is_owed = False
+
+    def up(self) -> None:
+        """The bridge is right. Counts the first time."""
+        if not self._is_up:
+            self._is_up = self._is_owed = True
+
+    def reloading(self) -> None:
+        """The config is to be read. Nothing while the service starts: READY=1 would end that too."""
+        if self._is_up:
+            # Type=notify-reload (systemd.service(5), since 253) goes by the time.
+            notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            self._is_owed = True
+
+    def settled(self) -> None:
+        """Everything asked for was tried."""
+        if self._is_owed:
+            self._is_owed = not notify("READY=1")
+
+
+# Lets whoever asked for a change wait for the round that makes it.
+
+
+Outcome = Change | XenoovsError
+
+
+@contextmanager
+def told_if_late(late: Callable[[], None], *, after_s: float) -> Iterator[None]:
+    """Call `late` if the `with` is not over after this time; within an event loop."""
+    timer = asyncio.get_running_loop().call_later(after_s, late)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class Waiting:
+    """Futures of rounds to come; within one event loop."""
+
+    def __init__(self) -> None:
+        self._next: list[asyncio.Future[Outcome]] = []
+        self._now: list[asyncio.Future[Outcome]] = []
+
+    def ticket(self) -> asyncio.Future[Outcome]:
+        """What the next round that begins comes to."""
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._next.append(future)
+        return future
+
+    def begin(self) -> None:
+        """A round begins: it knows all that was asked until now, and nothing that is asked later."""
+        self._now, self._next = self._now + self._next, []
+
+    def settle(self, outcome: Outcome) -> None:
+        """The round that began is over. Those who gave up waiting are left out."""
+        settled, self._now = self._now, []
+        for future in settled:
+            if not future.done():
+                future.set_result(outcome)
+
+
+# The last events of the log, kept in memory for `xenoovs logs`, the API and the page.
+
+
+KEPT = 1_000
+
+
+class Events(logging.Handler):
+    """Numbered from 1 at the start of the agent; the oldest are dropped when there are more than `KEPT`.
+
+    Where one process keeps several bridges: those of this one, and those of none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._events: deque[Event] = deque(maxlen=KEPT)
+        self._count, self._bridge = 0, ""
+        self._arrival: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Keep what is logged meanwhile, and let what repeats itself be told seldom; within the loop of the agent."""
+        logger, loop = logging.getLogger(LOGGER), asyncio.get_running_loop()
+        self._loop, self._arrival, self._bridge = loop, asyncio.Event(), spoken_of()
+        repeats = Repeats(logger, lambda after_s, tell: loop.call_soon_threadsafe(loop.call_later, after_s, tell))
+        logger.addHandler(self)
+        logger.addFilter(repeats)
+        logger.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            logger.removeFilter(repeats)
+            logger.removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._bridge and facts_of(record).get("bridge", self._bridge) != self._bridge:
+            return
+        self._count += 1
+        level = record.levelname.lower()
+        self._events.append(Event(record.created, level, record.getMessage(), facts_of(record), self._count))
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake)
+
+    @property
+    def last(self) -> int:
+        """The number of the newest event; 0: there is none."""
+        return self._count
+
+    def since(self, number: int) -> tuple[Event, ...]:
+        """The events kept whose number is above `number`, oldest first."""
+        return tuple(event for event in tuple(self._events) if event.number > number)
+
+    async def wait_after(self, number: int) -> None:
+        """Until there is an event whose number is above `number`."""
+        while self._count <= number and self._arrival is not None:
+            await self._arrival.wait()
+
+    def _wake(self) -> None:
+        if self._arrival is not None:
+            self._arrival.set()
+            self._arrival = asyncio.Event()
+
 
 _LOOK_S = 0.2
 """Between two looks at the config file and the bridge's socket, each one stat(2)."""

@@ -1,18 +1,69 @@
-"""What drives the state of an agent: who holds it, and who probes backends when it says that they are due."""
+"""Drives the state: gives it events and time, probes backends when they are due, and carries out effects."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 from heapq import heappop, heappush
 from typing import Protocol
 
-from xenoovs.agent.clock import Clock
-from xenoovs.agent.health.backend import Check
-from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.target import Target
+from xenoovs.agent.health import Check
+from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.state import AgentState, Effect, Event, ProbeAt, Probed, step
-from xenoovs.agent.workers import Workers
+
+# Time as something that is handed in, so that tests can turn it.
+
+
+class Clock(Protocol):
+    """A clock that never goes back."""
+
+    def now_s(self) -> float:
+        """Seconds since some moment."""
+        ...
+
+
+class MonotonicClock:
+    """CLOCK_MONOTONIC of clock_gettime(2): setting the date does not touch it."""
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+
+# What goes on beside the rounds: probes, the control socket, watchers. All of it ends with the agent.
+
+
+Work = Callable[[], Coroutine[None, None, None]]
+"""Makes the coroutine of one worker, which may go on for ever; it is cancelled at the end."""
+
+
+class Workers:
+    """Tasks of one event loop. A mistake of ours in one ends the agent: none may go on without its eyes."""
+
+    def __init__(self, failed: Callable[[], None]) -> None:
+        """`failed`: called after a task has ended by an exception, which is kept in `mistake`."""
+        self.mistake: BaseException | None = None
+        self._failed = failed
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        """Let it run beside everything else."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    async def stop(self) -> None:
+        """Cancel all and wait for their ends."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (mistake := task.exception()) is not None:
+            self.mistake = self.mistake or mistake
+            self._failed()
+
 
 _LONGEST_PAUSE_S = 60.0
 

@@ -17,9 +17,8 @@ from xenoovs.agent.probe.sockets import host_of, open_socket
 from xenoovs.agent.probe.target import Via
 from xenoovs.errors import MacUnknown, ParseError, SwitchError
 from xenoovs.model.address import Mac, parse_mac
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.resolve import Macs, Sought, sought, with_macs
-from xenoovs.switch.neighbours import read_neighbours
+from xenoovs.model.balancer import Balancer, Macs, Sought, sought, with_macs
+from xenoovs.switch.devices import read_neighbours
 
 _DISCARD_PORT = 9
 """RFC 863: whatever comes there is thrown away. The datagram is empty."""

@@ -13,17 +13,13 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import TypeVar
 
-from xenoovs.agent.health.ejection import Ejection
-from xenoovs.agent.health.tracker import HealthTracker
+from xenoovs.agent.health import Ejection, HealthTracker
 from xenoovs.agent.snapshot import Override, Runtime
-from xenoovs.agent.weights import require_weights, with_overrides
+from xenoovs.agent.state import require_weights, with_overrides
 from xenoovs.decision.decide import decide
-from xenoovs.decision.decision import Decision
-from xenoovs.decision.desired import BackendName, DesiredState
+from xenoovs.decision.decision import BackendName, Decision, DesiredState
 from xenoovs.errors import CompileError, RequestRefused
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.service import Service
+from xenoovs.model.balancer import Backend, Balancer, Service
 
 _MAX_SHOWN = 8
 T = TypeVar("T", Service, Backend)

@@ -3,24 +3,276 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from hashlib import sha256
+from pathlib import Path
+from stat import S_ISREG
 
-from xenoovs.agent.config_file import Candidate, ConfigFile
-from xenoovs.agent.confirm import Before, roll_back, take_flows, touched
 from xenoovs.agent.driver import Store
-from xenoovs.agent.health.slow_start import Known
+from xenoovs.agent.health import HealthChange, Known
 from xenoovs.agent.log import tell, warn
 from xenoovs.agent.overrides import Ended, Merged, merge, merge_back, require_possible, with_weight
-from xenoovs.agent.report import Report
+from xenoovs.agent.rollback import Before, roll_back, take_flows, touched
 from xenoovs.agent.runtime_file import show_weight
 from xenoovs.agent.snapshot import Override
 from xenoovs.agent.state import AgentState, ConfigFollowed, PortsChanged, RuntimeChanged, Tick, after, desired_state
-from xenoovs.decision.desired import BackendName
-from xenoovs.engine.change import Change
+from xenoovs.compile.drains import Draining
+from xenoovs.compile.plan import Fate
+from xenoovs.config.load import MAX_SIZE_BYTES, parse_config
+from xenoovs.decision.decision import BackendName
+from xenoovs.engine.change import Change, Problem
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import ChangesHeld, NotConfirmed, StateUnusable, SwitchError, XenoovsError
+from xenoovs.errors import ChangesHeld, ConfigUnreadable, NotConfirmed, StateUnusable, SwitchError, XenoovsError
+from xenoovs.model.balancer import Balancer
+
+# The config file as something that may change at any time, to something useless too: the last good one is kept.
+#
+# A config is good when the bridge has taken it. Until then it is a candidate: it reads well, but its ports may be
+# missing or its weights impossible.
+
+
+_DIGITS = 12
+_Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A text that reads well, and that no round has tried with success."""
+
+    balancer: Balancer
+    digest: str
+
+
+class ConfigFile:
+    """`balancer`, `digest` (the start of the text's SHA-256): of the last good text.
+
+    candidate: a newer text that may be good; problem: why the newest text is not in use, or None.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises ConfigError, ConfigUnreadable: without any good config there is nothing to keep."""
+        self.path = path
+        self._stamp = self._look()
+        data = _read(path)
+        self.balancer: Balancer = parse_config(data, file=str(path))
+        self.digest = self._newest = _digest(data)
+        self.candidate: Candidate | None = None
+        self.problem: XenoovsError | None = None
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether the file looks otherwise than at the last `poll`. Costs one stat(2)."""
+        return self._look() != self._stamp
+
+    def poll(self, *, always: bool = False) -> bool:
+        """Whether the file has another text than at the last look; it is a candidate then, or `problem` says why not.
+
+        Reading may take seconds. `always` reads an untouched file too, and tries a text anew that was refused.
+        """
+        stamp = self._look()
+        if stamp == self._stamp and not always:
+            return False
+        self._stamp = stamp
+        try:
+            data = _read(self.path)
+        except ConfigUnreadable as problem:
+            is_news = always or self._newest != "" or str(problem) != str(self.problem)
+            self._newest, self.candidate, self.problem = "", None, problem
+            return is_news
+        if _digest(data) == self._newest and not (always and self.problem is not None):
+            return False
+        self._newest = _digest(data)
+        try:
+            balancer = parse_config(data, file=str(self.path))
+        except XenoovsError as problem:
+            self.candidate, self.problem = None, problem
+            return True
+        self.candidate, self.problem = Candidate(balancer, self._newest), None
+        return True
+
+    def accept(self) -> None:
+        """The candidate is good."""
+        if self.candidate is not None:
+            self.balancer, self.digest = self.candidate.balancer, self.candidate.digest
+            self.candidate = self.problem = None
+
+    def refuse(self, problem: XenoovsError) -> bool:
+        """The candidate cannot be had now; it may be tried again. Whether that is news."""
+        is_news = str(problem) != str(self.problem or "")
+        self.problem = problem
+        return is_news
+
+    def go_back(self, good: Candidate, problem: XenoovsError) -> None:
+        """An earlier text is the good one after all; `problem`: why the one that was accepted is not."""
+        self.balancer, self.digest = good.balancer, good.digest
+        self.candidate, self.problem = None, problem
+
+    @property
+    def newer(self) -> str:
+        """Digest of a newer text that is not in use, empty where there is none or it cannot be read."""
+        return self._newest if self.problem is not None or self.candidate is not None else ""
+
+    @property
+    def balancers(self) -> tuple[Balancer, ...]:
+        """The one in use, and the one that waits to be tried."""
+        return (self.balancer,) if self.candidate is None else (self.balancer, self.candidate.balancer)
+
+    @property
+    def good(self) -> Candidate:
+        """The last good text."""
+        return Candidate(self.balancer, self.digest)
+
+    def _look(self) -> _Stamp | None:
+        try:
+            seen = self.path.stat()
+        except OSError:
+            return None
+        return seen.st_ino, seen.st_mtime_ns, seen.st_size
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of a regular file. Raises ConfigUnreadable; never waits for the writer of a pipe."""
+    try:
+        with open(path, "rb", opener=_open_at_once) as stream:
+            if not S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise ConfigUnreadable(file=str(path), reason="it is a pipe or a device, and the agent reads it anew")
+            return stream.read(MAX_SIZE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise ConfigUnreadable(file=str(path), reason=reason) from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()[:_DIGITS]
+
+
+# What rounds came to: told once for one problem, and counted.
+
+
+_MOST_SERVICES = 20
+"""Of those that one round changed are told one by one, those with the most clients that moved."""
+
+
+class Report:
+    """Counts from the start of the agent.
+
+    rounds:    that changed something; flow_mods: in them; foreign: flows of others' making that were put right.
+    moved:     share of clients moved, summed over all changes, by service.
+    held:      flow-mods that a pause holds back now.
+    problems:   what cannot be made right now, while all else is.
+    last_error: why the bridge is not right now; empty while it is.
+    last_round_s: UTC, when the bridge was last found or made right.
+    """
+
+    def __init__(self) -> None:
+        self.rounds = self.flow_mods = self.foreign = self.held = 0
+        self.moved = defaultdict[str, float](float)
+        self.last_error = ""
+        self.last_round_s: float | None = None
+        self.problems: tuple[Problem, ...] = ()
+        self._draining: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._kept: dict[str, frozenset[str]] = {}
+
+    def done(self, done: Change, *, bridge: str, config: str, now_s: float) -> None:
+        """A round that left the bridge right."""
+        self.last_round_s, self.held = now_s, 0
+        if done.lost:
+            warn("the bridge had been made anew", bridge=bridge)
+        if done.foreign:
+            self.foreign += done.foreign
+            warn("flows that somebody else had changed are put right", flows=done.foreign, bridge=bridge)
+        self._tell_problems(done.problems)
+        was_draining = bool(self._draining)
+        self._tell_drains(done.drains)
+        if done.difference.is_empty:
+            return
+        self.rounds += 1
+        self.flow_mods += done.difference.flow_mods
+        changes = [change for change in done.services() if change.moved or change.fate in (Fate.NEW, Fate.REMOVED)]
+        if not changes and not done.foreign and was_draining:
+            # The next step of a drain, which is told when it begins and ends.
+            return
+        tell("flows changed", bridge=bridge, flow_mods=done.difference.flow_mods, config=config)
+        for change in changes:
+            self.moved[change.name] += float(change.moved)
+        most_moved = sorted(changes, key=lambda change: -change.moved)
+        for change in most_moved[:_MOST_SERVICES]:
+            moved, least = (f"{float(share):.4f}" for share in (change.moved, change.least_moved))
+            out = ",".join(change.out) or "-"
+            tell("service changed", service=change.name, clients_moved=moved, clients_moved_least=least, out=out)
+        if left := most_moved[_MOST_SERVICES:]:
+            tell("more services changed", services=len(left), clients_moved_most=f"{float(left[0].moved):.4f}")
+
+    def health(self, change: HealthChange) -> None:
+        """Backends came up or went down."""
+        names, held = (",".join(map("/".join, some)) for some in (change.backends, change.held))
+        if change.is_up:
+            tell("backend up", backends=names, reason=change.reason)
+        elif change.is_late:
+            warn("backend still down, and others may have its clients now", backends=names, reason=change.reason)
+        else:
+            warn("backend down", backends=names, **({"kept": held} if held else {}), reason=change.reason)
+
+    def keep(self, kept: Mapping[str, frozenset[str]]) -> None:
+        """Backends, by service, that are down and have their clients all the same. Told when it changes."""
+        for service in sorted(kept.keys() | self._kept.keys()):
+            now, before = kept.get(service, frozenset()), self._kept.get(service, frozenset())
+            if now and now != before:
+                warn("backends that are down keep their clients", service=service, backends=",".join(sorted(now)))
+            elif before and not now:
+                tell("no backend that is down keeps clients", service=service)
+        self._kept = dict(kept)
+
+    def _tell_drains(self, drains: Iterable[Draining]) -> None:
+        """Once when one begins or takes another way, and once when it is over."""
+        now = {drain.service: drain for drain in drains}
+        for service in self._draining.keys() - now.keys():
+            tell("all clients have moved", service=service)
+        for service, drain in now.items():
+            if drain.ways != self._draining.get(service):
+                ways = ",".join(f"{old}->{new}" for old, new in drain.ways)
+                tell(
+                    "connections are kept", service=service, ways=ways, blocks=drain.blocks, left_s=round(drain.left_s)
+                )
+        self._draining = {service: drain.ways for service, drain in now.items()}
+
+    @property
+    def unreachable(self) -> dict[BackendName, str]:
+        """Why backends get no clients that could have some."""
+        return {name: problem.text for problem in self.problems for name in problem.backends}
+
+    def _tell_problems(self, problems: tuple[Problem, ...]) -> None:
+        """Log what cannot be made right, once, and that it can be again."""
+        for problem in problems:
+            if problem not in self.problems:
+                warn("a part of the bridge cannot be made right", reason=problem.text)
+        for problem in self.problems:
+            if problem not in problems:
+                tell("a part of the bridge can be made right again", reason=problem.text)
+        self.problems = problems
+
+    def hold(self, flow_mods: int) -> None:
+        """A round that a pause kept from changing anything."""
+        if flow_mods != self.held:
+            warn("paused; the bridge is not as it should be", flow_mods=flow_mods)
+        self.held = flow_mods
+
+    def complain(self, problem: str, *, bridge: str) -> None:
+        """A round that failed, or, with an empty `problem`, one that did not. Says so only when it is news."""
+        if problem and problem != self.last_error:
+            warn("the bridge cannot be made right; trying again", bridge=bridge, reason=problem)
+        if self.last_error and not problem:
+            tell("the bridge is right again", bridge=bridge)
+        self.last_error = problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The agent's state: one frozen value, and one function that makes the next one. Pure: the time is an argument.
+"""The agent's state: one frozen value, and one function that makes the next one. Pure.
 
 Events go into `step`. Effects come out, for those who have a clock, threads and sockets. A trial of another config is
 `step` on the same value, with a result that nobody keeps.
@@ -6,19 +6,72 @@ Events go into `step`. Effects come out, for those who have a clock, threads and
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import assert_never
 
-from xenoovs.agent.health.backend import Check
-from xenoovs.agent.health.checks import checks_of, raised
-from xenoovs.agent.health.ejection import Ejected, with_ports
-from xenoovs.agent.health.slow_start import Known, Ramps, SlowStarts, observe, ramps
-from xenoovs.agent.health.tracker import HealthChange, HealthTracker
-from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.health import (
+    Check,
+    Ejected,
+    HealthChange,
+    HealthTracker,
+    Known,
+    Ramps,
+    Signal,
+    SlowStarts,
+    checks_of,
+    raised,
+    ramps,
+    update_slow_starts,
+    with_ports,
+)
+from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.snapshot import Override, Runtime
-from xenoovs.agent.weights import WeightPolicy, configured_weights, require_weights, with_overrides, with_weights
-from xenoovs.decision.desired import DesiredState
-from xenoovs.model.balancer import Balancer
+from xenoovs.decision.decision import BackendName, DesiredState
+from xenoovs.errors import CompileError
+from xenoovs.model.balancer import Balancer, Service
+
+# The weights in use: those of the config, those that operators set, and what a policy makes of both. Pure.
+
+
+WeightPolicy = Callable[[Service, Mapping[str, Signal]], Mapping[str, Fraction]]
+"""Gives the weights of a service's backends, by their names, from the service with the weights of config and operators,
+and from the signals of those backends that answered a probe. Must depend on nothing else, and leave one weight."""
+
+
+def configured_weights(service: Service, _signals: Mapping[str, Signal]) -> Mapping[str, Fraction]:
+    """The default policy: the weights of config and operators."""
+    return {backend.name: backend.weight for backend in service.backends}
+
+
+def with_overrides(balancer: Balancer, overrides: Iterable[Override]) -> Balancer:
+    """Return the balancer with the weights that operators set. Overrides of unknown backends do nothing."""
+    return with_weights(balancer, {(each.service, each.backend): each.weight for each in overrides})
+
+
+def with_weights(balancer: Balancer, weights: Mapping[BackendName, Fraction]) -> Balancer:
+    """Return the balancer with these weights; the very same services where no weight changes."""
+    if not weights:
+        return balancer
+    return replace(balancer, services=tuple(_with_weights(service, weights) for service in balancer.services))
+
+
+def require_weights(configured: Balancer, in_use: Balancer) -> None:
+    """Raise CompileError if a service with weights in the config has none in use."""
+    for service, used in zip(configured.services, in_use.services, strict=True):
+        if used is not service and any(service.weights) and not any(used.weights):
+            raise CompileError(
+                service=service.name,
+                reason="every backend with a weight is drained at run time; undrain one (`xenoovs undrain`) "
+                "or give another one a weight",
+            )
+
+
+def _with_weights(service: Service, weights: Mapping[BackendName, Fraction]) -> Service:
+    named = ((backend, weights.get((service.name, backend.name), backend.weight)) for backend in service.backends)
+    backends = tuple(b if weight == b.weight else replace(b, weight=weight) for b, weight in named)
+    return service if backends == service.backends else replace(service, backends=backends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +227,7 @@ def _ticked(state: AgentState, now_s: float) -> AgentState:
     state = state if state.policy is configured_weights else _weighted(state)
     tracker = state.tracker.decided(state.in_use.services, now_s)
     ejected = with_ports(tracker.ejected, state.in_use, state.ports_down)
-    starts = observe(state.slow_starts, state.in_use, ejected, known=state.known, now_s=now_s)
+    starts = update_slow_starts(state.slow_starts, state.in_use, ejected, known=state.known, now_s=now_s)
     return replace(state, tracker=tracker, ejected=ejected, slow_starts=starts)
 
 

@@ -1,4 +1,4 @@
-"""`xenoovs agent`: health checks, and a bridge that is kept right."""
+"""`xenoovs agent` and `xenoovs controller`: health checks, and a bridge that is kept right."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from xenoovs.cli.via import control_of, via_options
 
 if TYPE_CHECKING:
     from xenoovs.model.balancer import Balancer
+
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -105,7 +106,7 @@ class Options:
 )
 @click.option("--metrics-blocks", is_flag=True, help="A metric for every block too: thousands of series.")
 @via_options
-def command(**given: Any) -> None:
+def agent_command(**given: Any) -> None:
     """Keep the bridge as the config FILE says, with clients only at backends that answer.
 
     Asks backends (`health` in the config), moves the blocks of one that is down to the others and gives exactly those
@@ -118,8 +119,7 @@ def command(**given: Any) -> None:
     import asyncio
 
     from xenoovs.agent.log import LogForm, start_logging
-    from xenoovs.cli.agents import local_places, opening, run_agents
-    from xenoovs.cli.kept import kept_of
+    from xenoovs.cli.agents import kept_of, local_places, opening, run_agents
 
     options = Options(**{name: given[name] for name in Options.__dataclass_fields__})
     options.check()
@@ -137,7 +137,7 @@ def command(**given: Any) -> None:
 
 def _check_programs(balancer: Balancer, options: Options) -> None:
     """A probe that may not run would take healthy backends out. Raises click.UsageError."""
-    from xenoovs.model.health import ProbeKind
+    from xenoovs.model.balancer import ProbeKind
 
     for service in balancer.services:
         if service.health is not None and service.health.probe is ProbeKind.EXEC and not options.allow_exec:
@@ -145,3 +145,28 @@ def _check_programs(balancer: Balancer, options: Options) -> None:
                 f"Service {service.name} asks its backends by a program (probe: exec): give --allow-exec to let the "
                 "agent run it; without that all of its probes would fail."
             )
+
+
+# `xenoovs controller`: bridges connect to us, and are kept right. The agent, by the other way to the switch.
+
+
+_HELP = """Be the OpenFlow controller of the bridge of the config FILE, and keep it as the FILE says; with several
+FILEs, of as many bridges, each on its own.
+
+The same as `xenoovs agent --via controller`: health checks where the config has some, the same flows, in atomic
+bundles, read back. The bridge connects and is spoken to by OpenFlow 1.4; all other bridges are refused. Ports that lose
+their link count at once: backends behind them are out like those that do not answer. SIGTERM ends it; the flows stay
+where the bridge has fail_mode=secure (--attach sets it).
+"""
+
+
+def _run(**options: Any) -> None:
+    click.get_current_context().invoke(agent_command, via="controller", **options)
+
+
+controller_command = click.Command(
+    "controller",
+    callback=_run,
+    params=[parameter for parameter in agent_command.params if parameter.name != "via"],
+    help=_HELP,
+)

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from xenoovs.cli.options import Output, connect, control_option, switch_options
-from xenoovs.cli.output import print_json
+from xenoovs.cli.options import Output, connect, control_option, print_json, switch_options
 from xenoovs.errors import AgentMissing, ListenError
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
-    from xenoovs.agent.control.places import Places
+    from xenoovs.agent.control.paths import Places
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -64,7 +63,7 @@ def agent_of(where: Where, *names: str) -> Client | None:
 
 
 def _answering(where: Where, names: Iterable[str]) -> Path | None:
-    from xenoovs.agent.control.unix import answers
+    from xenoovs.agent.control.paths import answers
 
     try:
         places = find_places(where)
@@ -76,7 +75,7 @@ def _answering(where: Where, names: Iterable[str]) -> Path | None:
 
 def find_places(where: Where) -> Places:
     """Where the agents of an Open vSwitch have their sockets. Raises click.UsageError, LabError, ListenError."""
-    from xenoovs.agent.control.places import places_of
+    from xenoovs.agent.control.paths import places_of
 
     endpoint = connect(where.db, where.lab).endpoint
     return places_of(endpoint, env=os.environ, is_root=os.geteuid() == 0)
@@ -84,7 +83,7 @@ def find_places(where: Where) -> Places:
 
 def refuse_beside_agent(places: Places, bridge: str) -> None:
     """Raises click.UsageError where an agent keeps the bridge: it would make a change that was taken back again."""
-    from xenoovs.agent.control.unix import answers
+    from xenoovs.agent.control.paths import answers
 
     if answers(places.socket(bridge)):
         raise click.UsageError(
@@ -132,7 +131,7 @@ def change(where: Where, output: Output, name: str, request: Mapping[str, object
 
 
 def _only(places: Places) -> Path:
-    from xenoovs.agent.control.unix import answers
+    from xenoovs.agent.control.paths import answers
 
     found = places.sockets()
     alive = [path for path in found if answers(path)] if len(found) > 1 else list(found)

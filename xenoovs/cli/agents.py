@@ -1,30 +1,92 @@
-"""Agents as a process runs them: locked, with their sockets open, and with all that is served beside them."""
+"""Agents as a process runs them: their configs, locks and sockets, and all that is served beside them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from xenoovs.errors import SameBridge, SwitchError
+
 if TYPE_CHECKING:
     from xenoovs.agent.control.app import Mount
-    from xenoovs.agent.control.places import Places
+    from xenoovs.agent.control.paths import Places
     from xenoovs.agent.control.serve import Opened
     from xenoovs.agent.daemon import Agent
+    from xenoovs.agent.driver import Work
+    from xenoovs.agent.reload import ConfigFile
     from xenoovs.agent.snapshot import PortView
-    from xenoovs.agent.workers import Work
     from xenoovs.cli.agent import Options
-    from xenoovs.cli.keeping import Reach
-    from xenoovs.cli.kept import Kept
-    from xenoovs.cli.via import Control
+    from xenoovs.cli.via import Control, Reach
+    from xenoovs.model.balancer import Uplinks
     from xenoovs.switch.api import PortState
     from xenoovs.switch.live import LiveSwitch
+
+
+# The configs that one process serves: each of another bridge, and under which name each is found.
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One bridge. `name`: of its socket, its lock and its state, for `--bridge`."""
+
+    config: ConfigFile
+    uplinks: Uplinks
+    name: str
+
+
+def kept_of(
+    files: tuple[Path, ...], switch: LiveSwitch, *, datapath_id: int | None = None, is_told: bool
+) -> tuple[Kept, ...]:
+    """In the order of the files. `datapath_id`: as an option says it. `is_told`: bridges connect to us, from anywhere.
+
+    Raises click.UsageError, ConfigError, ConfigUnreadable, SameBridge.
+    """
+    from xenoovs.agent.reload import ConfigFile
+
+    if datapath_id is not None and len(files) > 1:
+        raise click.UsageError("--datapath-id is for one FILE: with several, write switch.datapath_id in each.")
+    kept = []
+    for file in files:
+        config = ConfigFile(file)
+        uplinks = _uplinks(config.balancer.uplinks, datapath_id)
+        kept.append(Kept(config, uplinks, _name(uplinks, switch) if is_told else uplinks.bridge))
+    for one, other in combinations(kept, 2):
+        if _may_be_one(one.uplinks, other.uplinks):
+            raise SameBridge(files=(str(one.config.path), str(other.config.path)), bridge=other.uplinks.label)
+    return tuple(kept)
+
+
+def _uplinks(uplinks: Uplinks, datapath_id: int | None) -> Uplinks:
+    if datapath_id is None:
+        return uplinks
+    if uplinks.datapath_id not in (None, datapath_id):
+        raise click.UsageError(f"--datapath-id {datapath_id:016x}: the config says {uplinks.datapath_id:016x}.")
+    return replace(uplinks, datapath_id=datapath_id)
+
+
+def _may_be_one(one: Uplinks, other: Uplinks) -> bool:
+    ids = {one.datapath_id, other.datapath_id}
+    return len(ids - {None}) < 2 and (one.bridge == other.bridge or None not in ids)
+
+
+def _name(uplinks: Uplinks, switch: LiveSwitch) -> str:
+    """A bridge of this host has its own name, whoever keeps it: so nobody else does, and commands find who does."""
+    if uplinks.datapath_id is None:
+        return uplinks.bridge
+    try:
+        states = switch.bridges() if switch.endpoint.rundir is not None else ()
+    except SwitchError:
+        states = ()
+    mine = uplinks.bridge, f"{uplinks.datapath_id:016x}"
+    return uplinks.bridge if mine in {(state.name, state.datapath_id) for state in states} else uplinks.label
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +110,8 @@ async def run_agents(opened: AllOpened, switch: LiveSwitch, options: Options, co
     """Until signals stop them. Raises click.UsageError, XenoovsError."""
     import asyncio
 
-    from xenoovs.agent.together import handle_signals, run_together
-    from xenoovs.cli.keeping import Way, reaching
+    from xenoovs.agent.bridges import handle_signals, run_together
+    from xenoovs.cli.via import Way, reaching
 
     wanted = tuple(one.kept.uplinks for one in opened.agents)
     with reaching(wanted, Way(options.db, options.lab, options.once), control) as reach:
@@ -69,8 +131,7 @@ async def make_agents(opened: AllOpened, reach: Reach, switch: LiveSwitch, optio
 
 def serve_together(opened: AllOpened, agents: Mapping[str, Agent], options: Options) -> Work | None:
     """Put each agent's API at its own socket; what serves all of them at one port has to run beside them."""
-    from xenoovs.agent.control.serve import serve
-    from xenoovs.agent.control.several import Shown, serve_several
+    from xenoovs.agent.control.serve import Shown, serve, serve_several
 
     shown = {bridge: Shown(agent, _mounts(agent, options)) for bridge, agent in agents.items()}
     is_one = len(agents) == 1
@@ -83,13 +144,12 @@ def serve_together(opened: AllOpened, agents: Mapping[str, Agent], options: Opti
 async def _agent(one: OpenedAgent, reach: Reach, switch: LiveSwitch, options: Options) -> Agent:
     import asyncio
 
-    from xenoovs.agent.clock import MonotonicClock
-    from xenoovs.agent.daemon import Agent
+    from xenoovs.agent.daemon import Agent, Settings
+    from xenoovs.agent.driver import MonotonicClock
     from xenoovs.agent.neighbour import Neighbours
     from xenoovs.agent.probe.run import Prober
     from xenoovs.agent.runtime_file import RuntimeFile
-    from xenoovs.agent.settings import Settings
-    from xenoovs.cli.keeping import wake
+    from xenoovs.cli.via import wake
 
     config, loop, neighbours = one.kept.config, asyncio.get_running_loop(), Neighbours()
     await asyncio.to_thread(neighbours.settle, config.balancer)
@@ -116,8 +176,8 @@ def _told_ports(ports: Callable[[], dict[str, PortState] | None], agent: Agent) 
 
 def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:
     """What is served beside the API."""
-    from xenoovs.agent.eyes import Eyes
     from xenoovs.agent.metrics.metric import Detail
+    from xenoovs.agent.telemetry import Eyes
 
     detail = Detail.BLOCKS if options.metrics_blocks else Detail.ALWAYS
     is_read = options.api is not None or options.web is not None
@@ -126,7 +186,7 @@ def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:
 
 def local_places(switch: LiveSwitch, options: Options) -> Places | None:
     """Where its files are; None: nowhere, which will do for --once. Raises ListenError."""
-    from xenoovs.agent.control.places import Places, places_of
+    from xenoovs.agent.control.paths import Places, places_of
     from xenoovs.errors import ListenError
 
     try:
@@ -146,8 +206,8 @@ def opening(options: Options, places: Places | None, kept: tuple[Kept, ...], *, 
     Controllers that share a bridge agree by roles, without a lock. With --once nothing is opened and no lock is made:
     one that is there is asked for, and refused beside an agent.
     """
+    from xenoovs.agent.control.paths import bound_socket, lock_bridge
     from xenoovs.agent.control.serve import open_local, open_port
-    from xenoovs.agent.control.unix import bound_socket, lock_bridge
 
     with ExitStack() as stack:
         agents, ports = [], []

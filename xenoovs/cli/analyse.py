@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, load, output_option
-from xenoovs.cli.output import percent, print_json, print_table, say
-from xenoovs.errors.words import counted
-from xenoovs.model.block_key import KeyField
+from xenoovs.cli.options import Output, config_argument, load, output_option, percent, print_json, print_table, say
+from xenoovs.errors import counted
+from xenoovs.model.balancer import KeyField
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
     from xenoovs.compile.spread import Spread
     from xenoovs.model.balancer import Balancer
     from xenoovs.model.clients import Clients
-    from xenoovs.partition.analyse import DepthReport
-    from xenoovs.partition.suggest import Suggestion
+    from xenoovs.partition.analyse import DepthReport, Suggestion
 
 _CLIENTS = click.Path(allow_dash=True, path_type=Path)
 
@@ -30,7 +28,9 @@ _CLIENTS = click.Path(allow_dash=True, path_type=Path)
 @click.option("--service", metavar="NAME", help="Only this service.")
 @output_option
 @click.pass_context
-def command(context: click.Context, config: Path, clients: Path, *, service: str | None, output: Output) -> None:
+def analyse_command(
+    context: click.Context, config: Path, clients: Path, *, service: str | None, output: Output
+) -> None:
     """Say how evenly the clients in the file CLIENTS would spread over the backends of the config FILE.
 
     CLIENTS has one client a line: ADDRESS, ADDRESS COUNT or COUNT ADDRESS (as from `sort | uniq -c`), or is a log whose
@@ -81,7 +81,7 @@ def _read(path: Path) -> Clients:
 
 
 def _spreads(balancer: Balancer, clients: Clients, *, only: Collection[str]) -> Iterator[Spread]:
-    from xenoovs.compile.of_config import compile_config
+    from xenoovs.compile.program import compile_config
     from xenoovs.compile.spread import check_spread
 
     for compiled in compile_config(balancer).services:

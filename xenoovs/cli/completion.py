@@ -11,7 +11,7 @@ _SHELLS = ("bash", "fish", "zsh")
 @click.command("completion")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
-def command(context: click.Context, shell: str) -> None:
+def completion_command(context: click.Context, shell: str) -> None:
     """Print the completion script for SHELL.
 
     \b

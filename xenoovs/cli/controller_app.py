@@ -12,20 +12,18 @@ import os
 import selectors
 from threading import Thread
 
+from xenoovs.agent.bridges import run_together
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LogForm, start_logging, tell, warn
-from xenoovs.agent.together import run_together
-from xenoovs.cli.agent import Options
-from xenoovs.cli.agent import command as agent_command
-from xenoovs.cli.agents import local_places, make_agents, opening, serve_together
-from xenoovs.cli.keeping import Reached, Resolve, is_here, reach_by
-from xenoovs.cli.kept import kept_of
+from xenoovs.cli.agent import Options, agent_command
+from xenoovs.cli.agents import kept_of, local_places, make_agents, opening, serve_together
 from xenoovs.cli.options import connect
-from xenoovs.controller.board import Board
+from xenoovs.cli.via import Reached, Resolve, is_here, reach_by
+from xenoovs.controller.log import Voice
+from xenoovs.controller.registry import Board
 from xenoovs.controller.server import make_post
 from xenoovs.controller.session import FRAMEWORK, Session
 from xenoovs.controller.switch import ControllerSwitch
-from xenoovs.controller.voice import Voice
 from xenoovs.errors import ConfigUnreadable, ListenError
 from xenoovs.model.balancer import Uplinks
 

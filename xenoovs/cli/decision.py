@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, load_resolved, reach
-from xenoovs.cli.output import percent, print_json, print_table
-from xenoovs.errors.words import counted
+from xenoovs.cli.options import Output, bridge_command, load_resolved, percent, print_json, print_table, reach
+from xenoovs.errors import counted
 
 if TYPE_CHECKING:
-    from xenoovs.decision.decision import Decision
-    from xenoovs.decision.difference import ServiceDifference
-    from xenoovs.decision.transition import Transition
+    from xenoovs.decision.decision import Decision, ServiceDifference, Transition
     from xenoovs.model.balancer import Balancer
 
 INSTALLED = "installed"
@@ -33,7 +30,9 @@ _SHIFTS_SHOWN = 20
     help="Compare with OTHER: `installed`, or a file that -o json has written; `-` reads standard input.",
 )
 @click.pass_context
-def command(context: click.Context, /, config: Path, *, other: str | None, output: Output, **given: Any) -> None:
+def decision_command(
+    context: click.Context, /, config: Path, *, other: str | None, output: Output, **given: Any
+) -> None:
     """Show which backend has which clients by the config FILE, and who serves them now.
 
     HOME is the share of the clients that the weights give a backend, ACTIVE the share that it serves now: clients of an
@@ -42,13 +41,12 @@ def command(context: click.Context, /, config: Path, *, other: str | None, outpu
     With --diff the exit status is 2 where some client has another backend.
     """
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-    from xenoovs.compile.of_config import compile_config
-    from xenoovs.decision.difference import compare
+    from xenoovs.compile.program import compile_config
+    from xenoovs.decision.decision import Transition, compare
     from xenoovs.decision.document import decision_document
-    from xenoovs.decision.transition import Transition
+    from xenoovs.engine.change import Options as How
     from xenoovs.engine.engine import Engine
-    from xenoovs.engine.step import Options as How
-    from xenoovs.model.ids import service_ids
+    from xenoovs.model.balancer import service_ids
 
     offline, installed = given["offline"], given["installed"]
     if offline and (installed or other == INSTALLED):

@@ -2,19 +2,105 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, connect, load_resolved, output_option, switch_options
-from xenoovs.cli.output import print_json
+from xenoovs.cli.options import (
+    Output,
+    connect,
+    load_resolved,
+    output_option,
+    print_json,
+    print_table,
+    say,
+    switch_options,
+)
+from xenoovs.errors import SwitchError
+from xenoovs.verify.doctor.check import State
 
 if TYPE_CHECKING:
     from xenoovs.cli.doctor_case import Question
     from xenoovs.switch.planned_restart import PlannedRestart
     from xenoovs.verify.commands import Where
-    from xenoovs.verify.doctor.check import Check
+    from xenoovs.verify.doctor.check import Check, Fix
+
+
+# How doctor's rows look to a person: the table, then what is wrong with why and the command.
+
+
+_COLOUR = {State.OK: "green", State.WRONG: "red", State.UNKNOWN: "yellow"}
+
+
+def show_checks(checks: Iterable[Check], where: Where) -> None:
+    """The table, and below it a paragraph for each row that is wrong or has a command. `where`: as in `Fix.text`."""
+    rows = tuple(checks)
+    print_table(["STATE", "CHECK", "OF", "SEEN"], [_cells(check) for check in rows])
+    for check in rows:
+        if check.state is State.WRONG or (check.state is State.UNKNOWN and check.fix and not check.fix.is_elsewhere):
+            _show_paragraph(check, where)
+
+
+def summary(checks: Iterable[Check]) -> str:
+    """How many of each."""
+    counts = Counter(check.state for check in checks)
+    return ", ".join(click.style(f"{counts[state]} {state.value}", fg=_COLOUR[state]) for state in State)
+
+
+def _cells(check: Check) -> list[str]:
+    return [click.style(check.state.value, fg=_COLOUR[check.state]), check.name, check.subject or "", check.seen]
+
+
+def _show_paragraph(check: Check, where: Where) -> None:
+    about = f"{check.name} {check.subject}" if check.subject else check.name
+    click.echo()
+    say(f"{about}: {check.seen}", indent="  ", fg=_COLOUR[check.state])
+    say(f"  why: {check.why}", indent="       ")
+    if check.fix is not None:
+        # Never wrapped, so that it can be copied.
+        click.echo(f"  do:  {click.style(check.fix.text(where), bold=True)}")
+        if check.is_safely_mended and not check.needs_restart:
+            click.echo("       (--fix does it)")
+
+
+# `doctor --fix`: show, ask, mend one thing after the other.
+
+
+def confirm(prompt: str, *, yes: bool) -> None:
+    """Ask a person. Raises click.UsageError where there is none and --yes is not given, click.Abort for no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("Nobody can be asked here: add --yes.")
+    click.confirm(prompt, abort=True)
+
+
+def run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str | None]]:
+    """Run each; one that fails does not keep the others. Answers with `fix` and `error` for each."""
+    from xenoovs.cli.why_evidence import finish_leftovers
+    from xenoovs.datapath.host import Unknown
+    from xenoovs.switch.host import place_of
+    from xenoovs.switch.probe import Place, mend
+    from xenoovs.verify.doctor.check import PUT_BACK
+
+    place = place_of(question.endpoint)
+    done: list[dict[str, str | None]] = []
+    for fix in fixes:
+        error = None
+        try:
+            where = Place() if isinstance(place, Unknown) else place
+            if fix.commands == (PUT_BACK,):
+                finish_leftovers(question.endpoint)
+            else:
+                mend(fix.commands, endpoint=question.endpoint, place=where)
+        except SwitchError as failed:
+            error = str(failed)
+        done.append({"fix": fix.command(question.where), "error": error})
+    return done
 
 
 @click.command("doctor")
@@ -28,7 +114,7 @@ if TYPE_CHECKING:
 @click.option("-y", "--yes", is_flag=True, help="With --fix: do not ask.")
 @output_option
 @click.pass_context
-def command(
+def doctor_command(
     context: click.Context,
     /,
     config: Path | None,
@@ -95,8 +181,7 @@ def _mend(
     question: Question, checks: tuple[Check, ...], *, report: _Report, restart_ovs: bool, yes: bool, **_: bool
 ) -> tuple[Check, ...]:
     """Safe fixes, a second look, the restart where it is still needed, a third look."""
-    from xenoovs.cli import doctor_fix
-    from xenoovs.cli.restarting import restart, restart_order
+    from xenoovs.cli.restart_ovs import restart, restart_order
     from xenoovs.verify.doctor.examine import safe_fixes
 
     # Asked first: where a restart is impossible, nothing is begun.
@@ -104,13 +189,13 @@ def _mend(
     fixes = safe_fixes(checks)
     if fixes:
         report.proposal([fix.command(question.where) for fix in fixes])
-        doctor_fix.confirm("Do this?", yes=yes)
-        report.fixed(doctor_fix.run_fixes(question, fixes))
+        confirm("Do this?", yes=yes)
+        report.fixed(run_fixes(question, fixes))
         checks = _examine(question)
     needed = any(check.needs_restart for check in checks)
     if order is not None and needed:
         report.restart_warning()
-        doctor_fix.confirm("Restart Open vSwitch now?", yes=yes)
+        confirm("Restart Open vSwitch now?", yes=yes)
         report.restarted(restart(question, order))
         checks = _examine(question)
     elif order is not None:
@@ -128,7 +213,6 @@ class _Report:
         self.failed = False
 
     def checks(self, checks: tuple[Check, ...]) -> None:
-        from xenoovs.cli.doctor_show import show_checks
 
         if self.text:
             show_checks(checks, self.where)
@@ -161,7 +245,7 @@ class _Report:
             click.echo("\nno row needs a restart of Open vSwitch, so it was not restarted")
 
     def restarted(self, done: PlannedRestart) -> None:
-        from xenoovs.cli.restarting import restart_facts, restart_lines
+        from xenoovs.cli.restart_ovs import restart_facts, restart_lines
 
         self.document["restarted"] = restart_facts(done)
         if self.text:
@@ -173,7 +257,6 @@ class _Report:
             self.checks(checks)
 
     def end(self, checks: tuple[Check, ...]) -> None:
-        from xenoovs.cli.doctor_show import summary
         from xenoovs.verify.doctor.examine import to_json
 
         if self.text:

@@ -8,25 +8,24 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xenoovs.compile.hardware import hardware_entries
-from xenoovs.compile.of_config import compile_onto
+from xenoovs.compile.plan import hardware_entries
+from xenoovs.compile.program import compile_onto
 from xenoovs.datapath.host import NOT_ASKED, BackendFacts, Daemon, Seen, Silent, Unknown
 from xenoovs.errors import ParseError, SimulateError, SwitchError
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.next_hop import mac_and_port
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.cookie import decode_cookie, is_foreign
-from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.flow import decode_cookie, is_foreign
+from xenoovs.openflow.text import render_flow
 from xenoovs.simulate.megaflows import pipeline_of
 from xenoovs.switch.host import gather
-from xenoovs.verify.doctor.case import Case, Cost, ForeignFlows, Wanted, WantedBackend
-from xenoovs.verify.doctor.kernel import TC_MODULES
+from xenoovs.verify.doctor.check import Case, Cost, ForeignFlows, Wanted, WantedBackend
+from xenoovs.verify.doctor.nic import TC_MODULES
 
 if TYPE_CHECKING:
     from xenoovs.compile.program import Program
     from xenoovs.lab.lab import Lab
-    from xenoovs.model.balancer import Balancer
-    from xenoovs.model.service import Service
+    from xenoovs.model.balancer import Balancer, Service
     from xenoovs.openflow.flow import Flow
     from xenoovs.switch.endpoint import Endpoint
     from xenoovs.switch.live import LiveSwitch
@@ -101,7 +100,7 @@ class Question:
 
 
 def _facts(lab: Lab | None, *, mac: str, egress: str) -> Seen[BackendFacts]:
-    from xenoovs.switch.backend import read_backend
+    from xenoovs.switch.devices import read_backend
     from xenoovs.switch.probe import Place
 
     if lab is None:

@@ -2,21 +2,136 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.inside import hand_on, machine_of, run_inside
-from xenoovs.cli.options import Output, connect, load, output_option
-from xenoovs.cli.output import print_json, print_table
-from xenoovs.cli.progress import progress_bar
-from xenoovs.errors.words import counted
-from xenoovs.model.service import Protocol
+from xenoovs.cli.options import (
+    Output,
+    connect,
+    hand_on,
+    load,
+    machine_of,
+    output_option,
+    percent,
+    print_json,
+    print_table,
+    run_inside,
+)
+from xenoovs.errors import counted
+from xenoovs.model.balancer import Protocol
 
 if TYPE_CHECKING:
+    from xenoovs.compile.program import Program
     from xenoovs.lab.nic.machine import Machine
+    from xenoovs.lab.traffic import ServiceTraffic, TrafficReport
     from xenoovs.model.balancer import Balancer
+
+
+# A progress bar on a terminal, nothing when nobody looks.
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A function to be called with what is being done, steps done, steps in all. Draws on stderr."""
+    if not sys.stderr.isatty():
+        yield lambda _what, _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.fields[title]}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", title=title, total=None)
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+
+
+# What came of the lab's traffic, beside what was wanted.
+
+
+_HEADERS = ["SERVICE", "BACKEND", "WANTED", "ADDRESS SPACE", "PACKETS", "SEEN"]
+
+
+def show_traffic(report: TrafficReport, program: Program) -> None:
+    """Print a table, then what was lost or went astray."""
+    rows = [row for service in report.services for row in _rows(service, _spaces(program, service.service))]
+    print_table(_HEADERS, rows, right=range(2, 6))
+    click.echo()
+    for service in report.services:
+        click.echo(_line(service))
+    for name, reason in report.skipped:
+        click.echo(f"{name}: not tried, {reason}")
+    for reason, packets in report.failures:
+        click.echo(click.style(f"{counted(packets, 'packet')} not sent: {reason}", fg="red"))
+    if report.duplicates:
+        click.echo(click.style(f"{counted(report.duplicates, 'packet')} answered twice", fg="yellow"))
+
+
+def traffic_document(report: TrafficReport, program: Program) -> dict[str, object]:
+    """The same for programs."""
+    return {
+        "duration_s": round(report.duration_s, 3),
+        "duplicates": report.duplicates,
+        "skipped": dict(report.skipped),
+        "failures": dict(report.failures),
+        "services": [_document(service, _spaces(program, service.service)) for service in report.services],
+    }
+
+
+def _spaces(program: Program, name: str) -> Mapping[str, Fraction]:
+    found = next(service for service in program.services if service.service.name == name)
+    names = (backend.name for backend in found.service.backends)
+    return dict(zip(names, found.shares, strict=True))
+
+
+def _rows(service: ServiceTraffic, spaces: Mapping[str, Fraction]) -> list[list[str]]:
+    rows = [
+        [
+            service.service,
+            backend.name,
+            percent(backend.wanted),
+            percent(spaces[backend.name]),
+            str(backend.answered),
+            percent(backend.share),
+        ]
+        for backend in service.backends
+    ]
+    strangers = [[service.service, name, "-", "-", str(packets), "-"] for name, packets in service.strangers]
+    return [*rows, *strangers]
+
+
+def _line(service: ServiceTraffic) -> str:
+    kind = f"{counted(service.sent, f'{service.protocol.value} packet')} of {counted(service.clients, 'client')}"
+    told = f"{service.service}: {kind}, {service.answered} answered, {service.lost} lost"
+    return click.style(told, fg="yellow") if service.lost else told
+
+
+def _document(service: ServiceTraffic, spaces: Mapping[str, Fraction]) -> dict[str, object]:
+    return {
+        "service": service.service,
+        "protocol": service.protocol.value,
+        "clients": service.clients,
+        "sent": service.sent,
+        "answered": service.answered,
+        "lost": service.lost,
+        "strangers": dict(service.strangers),
+        "backends": [
+            {
+                "backend": backend.name,
+                "wanted": float(backend.wanted),
+                "space": float(spaces[backend.name]),
+                "answered": backend.answered,
+                "seen": None if backend.share is None else float(backend.share),
+            }
+            for backend in service.backends
+        ],
+    }
+
 
 DEFAULT_NAME = "default"
 
@@ -32,7 +147,7 @@ optional_config = click.argument("config", required=False, metavar="[FILE]", typ
 
 
 @click.group("lab")
-def command() -> None:
+def lab_command() -> None:
     """A whole test network on this machine, no NIC needed: clients, a real Open vSwitch, backends.
 
     Everything lives in network namespaces of its own; the host's network and Open vSwitch stay untouched. Needs root.
@@ -48,7 +163,7 @@ def command() -> None:
     """
 
 
-@command.command("up")
+@lab_command.command("up")
 @optional_config
 @name_option
 @click.option(
@@ -71,7 +186,7 @@ def up_command(config: Path | None, name: str, *, nic: str, output: Output) -> N
     """
     from xenoovs.config.emit import render_config
     from xenoovs.lab.lab import CONFIG
-    from xenoovs.lab.up import up
+    from xenoovs.lab.lifecycle import up
 
     balancer = _balancer(config)
     if nic == "emulated":
@@ -103,12 +218,12 @@ def _up_emulated(config: Path | None, name: str, balancer: Balancer, *, output: 
     click.echo(f"next: xenoovs apply {config or 'FILE'} --lab {name}; anything else: xenoovs lab shell --name {name}")
 
 
-@command.command("down")
+@lab_command.command("down")
 @name_option
 @output_option
 def down_command(name: str, *, output: Output) -> None:
     """Remove a lab entirely, also one whose building crashed. Nothing to remove is fine."""
-    from xenoovs.lab.down import down
+    from xenoovs.lab.lifecycle import down
 
     removed = down(name)
     if output is Output.JSON:
@@ -126,7 +241,7 @@ def _status_inside(context: click.Context, parameter: click.Parameter, name: str
     return hand_on(context, parameter, name)
 
 
-@command.command("status")
+@lab_command.command("status")
 @click.option(
     "--name", default=DEFAULT_NAME, show_default=True, callback=_status_inside, help="Labs of different names coexist."
 )
@@ -138,7 +253,7 @@ def status_command(context: click.Context, /, name: str, *, output: Output) -> N
 
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
     from xenoovs.lab.lab import open_lab
-    from xenoovs.lab.status import lab_status
+    from xenoovs.lab.lifecycle import lab_status
 
     status = lab_status(open_lab(name))
     if output is Output.JSON:
@@ -152,7 +267,7 @@ def status_command(context: click.Context, /, name: str, *, output: Output) -> N
     context.exit(EXIT_OK if status.is_healthy else EXIT_DIFFERS)
 
 
-@command.command("traffic")
+@lab_command.command("traffic")
 @optional_config
 @name_inside
 @click.option(
@@ -183,11 +298,9 @@ def traffic_command(
     answered, or twice, or some could not be sent, 1: nothing could be sent.
     """
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
-    from xenoovs.cli.show_traffic import show_traffic, traffic_document
-    from xenoovs.compile.of_config import compile_onto
+    from xenoovs.compile.program import compile_onto
     from xenoovs.lab.lab import CONFIG, open_lab
-    from xenoovs.lab.load import Load
-    from xenoovs.lab.traffic import send
+    from xenoovs.lab.traffic import Load, send
 
     lab = open_lab(name)
     balancer = _balancer(config or lab.directory / CONFIG)
@@ -204,7 +317,7 @@ def traffic_command(
     context.exit(EXIT_OK if report.is_served else EXIT_DIFFERS)
 
 
-@command.command("exec", context_settings={"ignore_unknown_options": True})
+@lab_command.command("exec", context_settings={"ignore_unknown_options": True})
 @name_option
 @click.argument("argv", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
@@ -222,7 +335,7 @@ def exec_command(context: click.Context, /, name: str, argv: tuple[str, ...]) ->
     context.exit(run_inside(_machine(name), argv, name=name))
 
 
-@command.command("shell")
+@lab_command.command("shell")
 @name_option
 @click.pass_context
 def shell_command(context: click.Context, /, name: str) -> None:
@@ -235,7 +348,7 @@ def shell_command(context: click.Context, /, name: str) -> None:
 def _machine(name: str) -> Machine:
     from xenoovs.errors import LabError
     from xenoovs.lab.lab import open_lab
-    from xenoovs.lab.names import switch_namespace
+    from xenoovs.lab.topology import switch_namespace
 
     if machine := machine_of(name):
         return machine

@@ -2,16 +2,274 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, output_option
-from xenoovs.compile.offloadable.row import DEFAULT_VERSION, Profile, Version, parse_version, render_version
+from xenoovs.cli.options import Output, load, output_option, print_table, say
+from xenoovs.cli.recorded import read_text
+from xenoovs.compile.offloadable.check import (
+    JudgedFlow,
+    ProgramOffload,
+    Reason,
+    Role,
+    check_flows,
+    check_program,
+    count_by_service,
+    describe,
+    reasons,
+)
+from xenoovs.compile.offloadable.cost import Cost, CostFinding, check_cost, program_entries
+from xenoovs.compile.offloadable.openflow_seen import parse_groups
+from xenoovs.compile.offloadable.row import (
+    DEFAULT_VERSION,
+    Offload,
+    Profile,
+    Version,
+    assumption_about,
+    parse_version,
+    render_version,
+)
+from xenoovs.compile.program import Program, compile_config
+from xenoovs.errors import counted
+from xenoovs.openflow.flow import is_foreign
+from xenoovs.openflow.text import parse_dump, render_flow
 
 if TYPE_CHECKING:
-    from xenoovs.cli.lint_look import Lint
+    from xenoovs.model.balancer import Balancer
+    from xenoovs.openflow.flow import Flow
+
+
+# The wiring of `xenoovs lint`: what is read from where, and what is judged.
+
+
+@dataclass(frozen=True, slots=True)
+class Lint:
+    """What was found. `program`: None without a config; `dump`: None without --flows."""
+
+    profile: Profile
+    version: Version
+    program: ProgramOffload | None
+    dump: ProgramOffload | None
+    costs: tuple[CostFinding, ...]
+    entries: int | None
+
+
+def look(config: Path | None, *, profile: Profile, version: Version, **options: Any) -> Lint:
+    """Judge the flows of a config, those of a dump, or both. Raises ConfigError, CompileError, ParseError, OSError.
+
+    options: `flows`, `groups`, `client_macs` and `table_size` of the command, each may be None.
+    """
+    dumped = _read_flows(options["flows"]) if options["flows"] else None
+    groups = parse_groups(read_text(options["groups"])) if options["groups"] else {}
+    if config is None:
+        assert dumped is not None  # noqa: S101 - narrows the type; the command has seen to it
+        dump = check_flows(dumped, profile=profile, version=version, groups=groups)
+        return Lint(profile, version, None, dump, (), None)
+    balancer = load(config)
+    program = compile_config(balancer)
+    others = None if dumped is None else tuple(flow for flow in dumped if is_foreign(flow.cookie))
+    costs = check_cost(program, client_macs=options["client_macs"], table_size=options["table_size"])
+    return Lint(
+        profile,
+        version,
+        check_program(program, profile=profile, version=version),
+        None if others is None else check_flows(others, profile=profile, version=version, groups=groups),
+        (*costs, *(_foreign_cost(balancer, program, others) if others else ())),
+        program_entries(program, client_macs=options["client_macs"] or 1),
+    )
+
+
+def _foreign_cost(balancer: Balancer, program: Program, others: tuple[Flow, ...]) -> tuple[CostFinding, ...]:
+    """What the flows of others cost that our packets pass: predicted with and without them."""
+    from xenoovs.cli.doctor_case import foreign_flows
+    from xenoovs.verify.doctor.check import Cost as Measured
+
+    found = foreign_flows(balancer, program, others)
+    measured = found.cost
+    if not found.passed or not isinstance(measured, Measured) or measured.beside <= measured.alone:
+        return ()
+    text = (
+        f"{counted(len(found.passed), 'flow')} of others where our packets pass ({found.passed[0]}): "
+        f"{counted(measured.beside, 'entry', 'entries')} instead of {measured.alone} for {measured.packets} sample "
+        "packets; a table of their own would cost nothing"
+    )
+    return (CostFinding(Cost.FOREIGN_FLOWS, None, measured.beside, text),)
+
+
+def _read_flows(path: Path) -> tuple[Flow, ...]:
+    """The flows of a dump or of a flow file; lines that start with # are left out."""
+    lines = ("" if line.lstrip().startswith("#") else line for line in read_text(path).splitlines())
+    return tuple(observed.flow for observed in parse_dump("\n".join(line.rstrip() for line in lines)))
+
+
+# What `xenoovs lint` prints: tables for people, a document for programs.
+
+
+_COLOUR = {
+    Offload.HW: "green",
+    Offload.DEPENDS: "yellow",
+    Offload.PARTIAL: "yellow",
+    Offload.TC_SW: "red",
+    Offload.SW: "red",
+}
+
+
+def show_lint(found: Lint, *, everything: bool) -> None:
+    """Tables, reasons, costs, and one sentence at the end."""
+    least = Offload.HW if everything else Offload.DEPENDS
+    if found.program is not None:
+        _show_services(found.program)
+        _show_reasons(reasons(found.program.flows, least=least))
+    if found.dump is not None:
+        _show_dump(found.dump, least)
+    for cost in found.costs:
+        _show_cost(cost)
+    if assumed := assumption_about(found.version, found.profile):
+        click.echo()
+        say(assumed, fg="yellow")
+    click.echo()
+    say(_conclusion(found), fg="red" if _loses_offload(found) else "green", bold=True)
+
+
+def _show_services(result: ProgramOffload) -> None:
+    headers = ["SERVICE", "FLOWS", *(offload.value for offload in Offload)]
+    rows = [
+        [
+            counts.service or "(other traffic, ARP)",
+            str(counts.flows),
+            *(click.style(str(n), fg=_COLOUR[offload]) if n else "-" for offload, n in counts.by_offload),
+        ]
+        for counts in count_by_service(result.flows)
+    ]
+    print_table(headers, rows, right=range(1, len(headers)))
+
+
+def _show_reasons(found: tuple[Reason, ...]) -> None:
+    for reason in found:
+        whose = "ARP or neighbour discovery" if reason.is_plumbing else reason.service or "other traffic"
+        note = ", not counted" if reason.is_plumbing else ""
+        offload = reason.found.offload
+        head = click.style(f"{offload.value:8}", fg="bright_black" if reason.is_plumbing else _COLOUR[offload])
+        click.echo(f"\n{head} {whose}, {_flows(reason.count)}{note}: {reason.found.topic.what}")
+        _show_row(reason.found.evidence, reason.found.row.text, reason.found.row.source)
+
+
+def _show_dump(result: ProgramOffload, least: Offload) -> None:
+    for each in result.flows:
+        if each.offload.badness < least.badness:
+            continue
+        click.echo(f"\n{click.style(f'{each.offload.value:8}', fg=_COLOUR[each.offload])} {render_flow(each.flow)}")
+        for found in each.found:
+            if found.offload.badness >= least.badness:
+                click.echo(f"  {found.offload.value}: {found.topic.what}")
+                _show_row(found.evidence, found.row.text, found.row.source)
+
+
+def _show_row(evidence: str, text: str, source: str) -> None:
+    for label, told in (("seen:  ", evidence), ("reason:", text), ("source:", source)):
+        say(f"  {label} {told}", indent=" " * 10)
+
+
+def _show_cost(finding: CostFinding) -> None:
+    colour = "red" if finding.cost is Cost.TABLE_FULL else "cyan"
+    whose = f"{finding.service}: " if finding.service else ""
+    click.echo(f"\n{click.style('COST    ', fg=colour)} {whose}{finding.text}")
+
+
+def _conclusion(found: Lint) -> str:
+    parts = []
+    if found.program is not None:
+        entries = "" if found.entries is None else f", {counted(found.entries, 'entry', 'entries')} for the services"
+        is_full = any(finding.cost is Cost.TABLE_FULL for finding in found.costs)
+        parts.append(f"{describe(found.program)}{entries}{', more than the table holds' if is_full else ''}")
+    if found.dump is not None and found.program is not None:
+        parts.append(f"flows of others: {describe(found.dump) if found.dump.flows else 'none'}")
+    elif found.dump is not None:
+        parts.append(f"dump: {describe(found.dump)}")
+    return f"{_judge_name(found)}: {'; '.join(parts)}"
+
+
+def _loses_offload(found: Lint) -> bool:
+    return any(result is not None and result.lost for result in (found.program, found.dump))
+
+
+def _judge_name(found: Lint) -> str:
+    # The version numbers of NVIDIA's fork are its own, and the table names none.
+    version = "" if found.profile is Profile.DOCA else f", Open vSwitch {render_version(found.version)}"
+    return f"{found.profile.value}{version}"
+
+
+def _flows(count: int) -> str:
+    return counted(count, "flow")
+
+
+def lint_document(found: Lint, *, everything: bool) -> dict[str, object]:
+    """For programs; verdicts by the names of `Offload`."""
+    least = Offload.HW if everything else Offload.DEPENDS
+    return {
+        "profile": found.profile.value,
+        "ovs": render_version(found.version),
+        "assumed": assumption_about(found.version, found.profile),
+        "entries": found.entries,
+        "program": None if found.program is None else _program_document(found.program, least),
+        "dump": None if found.dump is None else _dump_document(found.dump, least),
+        "costs": [
+            {"cost": cost.cost.value, "service": cost.service, "entries": cost.entries, "text": cost.text}
+            for cost in found.costs
+        ],
+    }
+
+
+def _program_document(result: ProgramOffload, least: Offload) -> dict[str, object]:
+    services = [
+        {
+            "service": counts.service,
+            "flows": counts.flows,
+            "verdicts": {offload.value: number for offload, number in counts.by_offload},
+        }
+        for counts in count_by_service(result.flows)
+    ]
+    found = [
+        {
+            "service": reason.service,
+            "counted": not reason.is_plumbing,
+            "flows": reason.count,
+            "flow": render_flow(reason.flow),
+            **_found_document(reason),
+        }
+        for reason in reasons(result.flows, least=least)
+    ]
+    return {"summary": describe(result), "services": services, "findings": found}
+
+
+def _dump_document(result: ProgramOffload, least: Offload) -> dict[str, object]:
+    return {"summary": describe(result), "flows": [_flow_document(each, least) for each in result.flows]}
+
+
+def _flow_document(each: JudgedFlow, least: Offload) -> dict[str, object]:
+    found = reasons((each,), least=least)
+    return {
+        "flow": render_flow(each.flow),
+        "verdict": each.offload.value,
+        "counted": each.role is not Role.PLUMBING,
+        "findings": [_found_document(reason) for reason in found],
+    }
+
+
+def _found_document(reason: Reason) -> dict[str, object]:
+    found = reason.found
+    return {
+        "verdict": found.offload.value,
+        "topic": found.topic.name,
+        "what": found.topic.what,
+        "seen": found.evidence,
+        "reason": found.row.text,
+        "source": found.row.source,
+    }
+
 
 _FILE = click.Path(allow_dash=True, path_type=Path)
 
@@ -50,7 +308,7 @@ def _version(_context: click.Context, _parameter: click.Parameter, value: str) -
 @click.option("--all", "everything", is_flag=True, help="Show the reasons of flows in hardware, too.")
 @output_option
 @click.pass_context
-def command(context: click.Context, /, config: Path | None, *, output: Output, **options: Any) -> None:
+def lint_command(context: click.Context, /, config: Path | None, *, output: Output, **options: Any) -> None:
     """Say of each flow, before any NIC sees it, whether it can be forwarded in hardware, why not, and what it costs.
 
     Judges the flows of the config FILE, those of others in a dump (--flows), or both: then also what the flows of
@@ -65,9 +323,7 @@ def command(context: click.Context, /, config: Path | None, *, output: Output, *
     Answers to ARP and neighbour discovery are software by design and not counted.
     Exit status 0: the NIC can take all flows, 2: some not, or its table is too small, 1: it could not look.
     """
-    from xenoovs.cli.lint_look import look
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-    from xenoovs.cli.show_lint import lint_document, show_lint
 
     if config is None and options["flows"] is None:
         raise click.UsageError("Name a config FILE, or a dump with --flows.")
@@ -75,7 +331,7 @@ def command(context: click.Context, /, config: Path | None, *, output: Output, *
         raise click.UsageError("--groups needs --flows.")
     found = look(config, **options)
     if output is Output.JSON:
-        from xenoovs.cli.output import print_json
+        from xenoovs.cli.options import print_json
 
         print_json(lint_document(found, everything=options["everything"]))
     else:
@@ -84,7 +340,6 @@ def command(context: click.Context, /, config: Path | None, *, output: Output, *
 
 
 def _is_bad(found: Lint, *, strict: bool) -> bool:
-    from xenoovs.compile.offloadable.cost import Cost
 
     results = [result for result in (found.program, found.dump) if result is not None]
     lost = any(result.lost or (strict and result.open) for result in results)

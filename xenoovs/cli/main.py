@@ -59,6 +59,13 @@ COMMANDS = {
     "completion": "Print the completion script for a shell.",
 }
 
+_MODULES = {
+    **dict.fromkeys(("new", "validate", "compile", "schema"), "config"),
+    **dict.fromkeys(("drain", "undrain", "weight", "pause", "resume", "confirm", "logs"), "control"),
+    "controller": "agent",
+}
+"""The modules of commands that share one; all others have a module of their own name."""
+
 
 class LazyGroup(click.Group):
     """Imports a command when it is used: `--help` must not wait for libraries that it does not need."""
@@ -69,8 +76,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"xenoovs.cli.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
+        name = cmd_name.replace("-", "_")
+        module = import_module(f"xenoovs.cli.{_MODULES.get(name, name)}")
+        command: click.Command = getattr(module, f"{name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

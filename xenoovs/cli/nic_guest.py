@@ -12,9 +12,14 @@ from xenoovs.lab.nic.guest.agent import run_guest
 
 PRELOADED = (
     *("xenoovs.cli.apply", "xenoovs.cli.verify_offload", "xenoovs.cli.why", "xenoovs.cli.doctor", "xenoovs.cli.lab"),
-    *("xenoovs.cli.status", "xenoovs.engine.engine", "xenoovs.cli.offload_look", "xenoovs.cli.doctor_case"),
-    *("xenoovs.cli.why_witnesses", "xenoovs.cli.show_offload", "xenoovs.cli.show_traffic", "xenoovs.cli.show_why"),
-    *("xenoovs.cli.show_plan", "xenoovs.lab.nic.guest.lab", "xenoovs.lab.traffic", "xenoovs.lab.status"),
+    *("xenoovs.cli.status", "xenoovs.engine.engine", "xenoovs.cli.offload", "xenoovs.cli.doctor_case"),
+    *(
+        "xenoovs.cli.why_evidence",
+        "xenoovs.cli.plan",
+        "xenoovs.lab.nic.guest.lab",
+        "xenoovs.lab.traffic",
+        "xenoovs.lab.lifecycle",
+    ),
     *("xenoovs.config.load", "xenoovs.config.emit", "xenoovs.switch.live"),
 )
 """What commands import when they run."""

@@ -12,7 +12,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
-from xenoovs.datapath.rejoin import rejoin_lines
+from xenoovs.datapath.parse import rejoin_lines
 from xenoovs.errors import FileUnusable
 
 MAX_DUMP_BYTES = 2 << 30

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, load, output_option, reach, switch_options
-from xenoovs.cli.output import print_json
-from xenoovs.errors.words import counted
+from xenoovs.cli.options import Output, load, output_option, print_json, reach, switch_options
+from xenoovs.errors import counted
 
 if TYPE_CHECKING:
     from xenoovs.switch.api import Switch
@@ -35,7 +34,7 @@ class Options:
 @switch_options
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @output_option
-def command(**given: Any) -> None:
+def remove_command(**given: Any) -> None:
     """Remove the flows of xenoovs from the bridge of the config FILE, or from every bridge (--all).
 
     Flows of others stay. Packets then meet what is left on the bridge: its default flow, or nothing.

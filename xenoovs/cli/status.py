@@ -1,4 +1,4 @@
-"""`xenoovs status`: who gets what, now."""
+"""`xenoovs status`: backends with their shares, packets and rates, now."""
 
 from __future__ import annotations
 
@@ -10,18 +10,128 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from xenoovs.agent.conditions import troubles
+from xenoovs.agent.runtime_file import show_weight
+from xenoovs.agent.snapshot import BackendState, BackendView, ServiceView, Snapshot
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
-from xenoovs.cli.options import Output, load_resolved, output_option, reach
-from xenoovs.cli.output import is_terminal, percent, print_json, print_table, quantity
-from xenoovs.errors import AgentMissing
-from xenoovs.errors.words import counted
-from xenoovs.model.drain import DrainMode
+from xenoovs.cli.options import (
+    Output,
+    is_terminal,
+    load_resolved,
+    output_option,
+    percent,
+    print_json,
+    print_table,
+    quantity,
+    reach,
+)
+from xenoovs.errors import AgentMissing, counted
+from xenoovs.model.balancer import DrainMode
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
     from xenoovs.model.balancer import Balancer
     from xenoovs.switch.api import Switch
     from xenoovs.verify.traffic import BackendTraffic, TrafficReport
+
+
+# What a running agent knows, as a table for people.
+
+
+_AGENT_HEADERS = [
+    "SERVICE",
+    "BACKEND",
+    "STATE",
+    "FOR",
+    "WEIGHT",
+    "WANTED",
+    "SPACE",
+    "BLOCKS",
+    "PPS",
+    "BPS",
+    "IN HW",
+    "PROBE",
+]
+_AGENT_SPARE = tuple(_AGENT_HEADERS.index(name) for name in ("BLOCKS", "BPS", "WANTED", "PPS", "IN HW"))
+_COLOURS = {BackendState.UP: "green", BackendState.DOWN: "red", BackendState.DRAINED: "yellow"}
+
+_HOW = {"bad": "red", "warn": "yellow"}
+
+
+def show_snapshot(snapshot: Snapshot) -> None:
+    """Backends, and below them all that is not as it should be."""
+    age = duration_text(snapshot.now_s - snapshot.started_s)
+    click.echo(f"agent of bridge {snapshot.bridge}, for {age}: {snapshot.config_path} ({snapshot.config_digest})\n")
+    rows = [_agent_row(snapshot, service, backend) for service in snapshot.services for backend in service.backends]
+    print_table(_AGENT_HEADERS, rows, right=range(4, 11), spare=_AGENT_SPARE)
+    lines = [*_remarks(snapshot)]
+    if lines:
+        click.echo()
+    for colour, line in lines:
+        click.echo(click.style(line, fg=colour))
+
+
+def duration_text(seconds: float) -> str:
+    """The two largest units: 3d 4h, 5m 20s, 12s."""
+    left = max(0, int(seconds))
+    parts: list[str] = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])
+
+
+def _agent_row(snapshot: Snapshot, service: ServiceView, backend: BackendView) -> list[str]:
+    state = backend.state.value + (" (kept)" if backend.state is BackendState.DOWN and not backend.is_out else "")
+    rate, traffic = backend.rate, backend.traffic
+    packets = 0 if traffic is None else traffic.hw_packets + traffic.sw_packets
+    return [
+        service.name,
+        backend.name,
+        click.style(state, fg=_COLOURS.get(backend.state)),
+        "-" if backend.since_s is None else duration_text(snapshot.now_s - backend.since_s),
+        _weight(backend),
+        percent(backend.share_wanted),
+        percent(backend.share_installed),
+        str(backend.flows),
+        "-" if rate is None else quantity(rate.pps),
+        "-" if rate is None else quantity(rate.bps),
+        percent(traffic.hw_packets / packets) if traffic is not None and packets else "-",
+        _probe(backend),
+    ]
+
+
+def _weight(backend: BackendView) -> str:
+    if backend.ramp is not None:
+        return f"{backend.weight_in_use:g} ({backend.ramp:.0%})"
+    return f"{backend.weight_in_use:g}"
+
+
+def _probe(backend: BackendView) -> str:
+    if not backend.reason:
+        return "-"
+    latency = backend.probe_latency_s
+    return backend.reason if latency is None else f"{backend.reason}, {latency * 1000:.3g} ms"
+
+
+def _remarks(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """Lines with their colour, the most pressing first."""
+    for told, how in troubles(snapshot):
+        yield _HOW[how], told
+    for override in snapshot.overrides:
+        age = duration_text(snapshot.now_s - override.since_s)
+        what = f"weight {show_weight(override.weight)}" if override.weight else "drained"
+        yield (
+            "yellow",
+            f"{override.service}/{override.backend}: {what} for {age}, the config says "
+            f"{show_weight(override.configured)}; `xenoovs undrain {override.service} {override.backend}` goes back",
+        )
+    for service in snapshot.services:
+        if service.draining:
+            blocks = "1 block" if service.draining == 1 else f"{service.draining} blocks"
+            yield "yellow", f"{service.name}: open connections of {blocks} stay with their old backends"
+
 
 _HEADERS = ["SERVICE", "BACKEND", "WANTED", "SPACE", "BLOCKS", "PACKETS", "SEEN", "BYTES", "PPS", "BPS"]
 
@@ -56,7 +166,7 @@ class Options:
 )
 @output_option
 @click.pass_context
-def command(context: click.Context, /, **given: Any) -> None:
+def status_command(context: click.Context, /, **given: Any) -> None:
     """Show who gets what, and what is wrong: from the agent where one runs, else from the bridge and the config FILE.
 
     From the agent: state of each backend, and for how long (`kept`: down, but `max_down` leaves it its clients); its
@@ -95,10 +205,9 @@ def _agent(balancer: Balancer | None, options: Options) -> Client | None:
 
 
 def _from_agent(client: Client, options: Options) -> int:
-    from xenoovs.agent.document import from_document
-    from xenoovs.agent.standing import is_as_desired
+    from xenoovs.agent.conditions import is_as_desired
+    from xenoovs.agent.snapshot import from_document
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-    from xenoovs.cli.show_status import show_snapshot
 
     while True:
         document = client.ask("status")
@@ -142,7 +251,7 @@ def _dead_ports(switch: Switch, balancer: Balancer) -> tuple[str, ...]:
 def _looks(
     balancer: Balancer, switch: Switch, *, interval_s: float
 ) -> Iterator[tuple[TrafficReport, TrafficReport | None]]:
-    from xenoovs.compile.of_config import compile_onto
+    from xenoovs.compile.program import compile_onto
     from xenoovs.verify.traffic import traffic_report
 
     bridge = balancer.uplinks.bridge
@@ -163,7 +272,7 @@ def _looks(
 
 
 def _show(report: TrafficReport, before: TrafficReport | None, options: Options, *, dead: tuple[str, ...]) -> None:
-    from xenoovs.cli.show_drains import drain_document, drain_line
+    from xenoovs.cli.plan import drain_document, drain_line
 
     earlier: tuple[BackendTraffic | None, ...] = before.backends if before else (None,) * len(report.backends)
     pairs = list(zip(report.backends, earlier, strict=True))

@@ -1,22 +1,232 @@
-"""`xenoovs top`: who gets what, live."""
+"""`xenoovs top`: backends with their shares, live."""
 
 from __future__ import annotations
 
 import os
+import select
+import shutil
+import signal
 import sys
+import termios
 import time
-from dataclasses import replace
+import tty
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from xenoovs.agent.snapshot import from_document
 from xenoovs.cli.agent_client import Where, agent_options
 from xenoovs.cli.options import duration
+from xenoovs.cli.top_screen import Line, Size
+from xenoovs.errors import XenoovsError
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
     from xenoovs.agent.snapshot import Snapshot
-    from xenoovs.cli.top_terminal import Terminal
+    from xenoovs.cli.top_screen import Order
+
+
+# Asks the agent for `xenoovs top` beside the loop that reads keys, which must not wait for thousands of backends.
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a look came to: a snapshot, or why there is none; and how many seconds it took."""
+
+    snapshot: Snapshot | None
+    silence: str
+    cost_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the agent said to an order."""
+
+    message: str
+
+
+class Asking:
+    """One look at a time, and orders beside it. `done`: called in another thread when there is an answer."""
+
+    def __init__(self, client: Client, *, done: Callable[[], None]) -> None:
+        self.is_looking = False
+        self._client, self._done = client, done
+        self._answers: SimpleQueue[Looked | Given] = SimpleQueue()
+
+    def look(self) -> None:
+        """Begin, unless a look is under way."""
+        if not self.is_looking:
+            self.is_looking = True
+            self._begin(self._look)
+
+    def give(self, order: Order) -> None:
+        self._begin(lambda: self._give(order))
+
+    def answer(self) -> Looked | Given | None:
+        """The next that has come; None: none has."""
+        try:
+            found = self._answers.get_nowait()
+        except Empty:
+            return None
+        if isinstance(found, Looked):
+            self.is_looking = False
+        return found
+
+    def _begin(self, ask: Callable[[], Looked | Given]) -> None:
+        def run() -> None:
+            self._answers.put(ask())
+            self._done()
+
+        # An agent that hangs must not keep the end of `top` waiting.
+        Thread(target=run, daemon=True).start()
+
+    def _look(self) -> Looked:
+        begun_s = time.monotonic()
+        try:
+            found = from_document(self._client.ask("status")["snapshot"])
+        except XenoovsError as error:
+            return Looked(None, str(error), time.monotonic() - begun_s)
+        return Looked(found, "", time.monotonic() - begun_s)
+
+    def _give(self, order: Order) -> Given:
+        service, backend = order.names
+        try:
+            done = self._client.ask(order.task.value, {"service": service, "backend": backend})
+        except XenoovsError as error:
+            return Given(str(error))
+        return Given(str(done["message"]))
+
+
+# The terminal of `xenoovs top`: keys one by one, frames in place, and everything as it was before at the end.
+
+
+# Control sequences of xterm (ctlseqs): the other screen, the cursor, one line, the rest of the screen.
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+_HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+
+_KEYS = {
+    b"\x1b[A": "up",
+    b"\x1bOA": "up",
+    b"\x1b[B": "down",
+    b"\x1bOB": "down",
+    b"\x1b[5~": "page-up",
+    b"\x1b[6~": "page-down",
+    b"\x1b[H": "home",
+    b"\x1b[1~": "home",
+    b"\x1b[F": "end",
+    b"\x1b[4~": "end",
+    b"\x1b": "escape",
+    b"\x03": "ctrl-c",
+    b"\x04": "q",
+    b"\x1a": "ctrl-z",
+}
+_LOOKS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "bold": {"bold": True},
+    "quiet": {"dim": True},
+    "good": {"fg": "green"},
+    "warn": {"fg": "yellow"},
+    "bad": {"fg": "red", "bold": True},
+    "note": {"fg": "cyan"},
+    "head": {"bold": True, "underline": True},
+    "cursor": {"reverse": True},
+}
+_LONGEST_KEY = 8
+
+
+def painted(line: Line) -> str:
+    """A line with its looks as ANSI sequences; without colours where NO_COLOR is set (https://no-color.org)."""
+    is_plain = bool(os.environ.get("NO_COLOR"))
+    looks = {name: {k: v for k, v in look.items() if k != "fg" or not is_plain} for name, look in _LOOKS.items()}
+    return "".join(click.style(text, **looks[look]) if looks[look] else text for text, look in line)  # type: ignore[arg-type]
+
+
+class Terminal:
+    """A terminal in raw mode; made by `raw_terminal`."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._before = descriptor, termios.tcgetattr(descriptor)
+        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def enter(self) -> None:
+        tty.setraw(self._descriptor)
+        sys.stdout.write(_ENTER)
+        sys.stdout.flush()
+
+    def leave(self) -> None:
+        """All as it was before."""
+        sys.stdout.write(_LEAVE)
+        sys.stdout.flush()
+        termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
+
+    def suspend(self) -> None:
+        """As a shell wants it after Ctrl-Z, until it lets this go on."""
+        self.leave()
+        # The whole job: sudo(8) and scripts above this wait for a stop of theirs.
+        os.killpg(os.getpgrp(), signal.SIGTSTP)
+        self.enter()
+
+    def wake(self) -> None:
+        """Let `key` return now; from any thread, and from handlers of signals."""
+        with suppress(OSError):
+            os.write(self._waker, b"!")
+
+    @property
+    def size(self) -> Size:
+        found = shutil.get_terminal_size()
+        return Size(found.columns, max(found.lines, 6))
+
+    def show(self, lines: Iterable[Line]) -> None:
+        """Put a frame over the last one, without a blink."""
+        text = "\r\n".join(f"{painted(line)}{_CLEAR_LINE}" for line in lines)
+        sys.stdout.write(f"{_HOME}{text}{_CLEAR_BELOW}")
+        sys.stdout.flush()
+
+    def key(self, timeout_s: float) -> str | None:
+        """The next key; None: none came within the time, the window changed its size, or somebody called `wake`."""
+        descriptor = self._descriptor
+        ready, _, _ = select.select([descriptor, self._woken], [], [], max(timeout_s, 0))
+        if self._woken in ready:
+            os.read(self._woken, 4096)
+        if descriptor not in ready:
+            return None
+        data = os.read(descriptor, 1)
+        while data.startswith(b"\x1b") and data not in _COMPLETE and len(data) < _LONGEST_KEY:
+            more, _, _ = select.select([descriptor], [], [], 0.02)
+            if not more:
+                break
+            data += os.read(descriptor, 1)
+        if not data:
+            return "q"
+        return _KEYS.get(data, data.decode(errors="replace"))
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """As if by Ctrl-C: a terminal left in raw mode is of no use to anybody."""
+    raise KeyboardInterrupt
+
+
+_COMPLETE = frozenset(_KEYS) - {b"\x1b"}
+
+
+@contextmanager
+def raw_terminal() -> Iterator[Terminal]:
+    """Keys without Enter and without echo, on the screen that full-screen programs use."""
+    terminal = Terminal(sys.stdin.fileno())
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    signal.signal(signal.SIGWINCH, lambda *_: terminal.wake())
+    terminal.enter()
+    try:
+        yield terminal
+    finally:
+        terminal.leave()
+
 
 _RATES_PATIENCE_S = 6.0
 """For `--once`: an agent that nobody asks does not look at the hardware, and rates take two looks."""
@@ -32,7 +242,7 @@ _REST = 9
 @agent_options
 @click.option("--interval", "interval_s", type=duration, default="2s", show_default=True, help="Between two looks.")
 @click.option("--once", is_flag=True, help="Print one frame and end, as without a terminal.")
-def command(*, interval_s: float, once: bool, **where: Any) -> None:
+def top_command(*, interval_s: float, once: bool, **where: Any) -> None:
     """Show live who gets what: for each backend of a running agent its state, shares, packets, and where they run.
 
     WANTED: share by weight. SEEN: share of the packets between the last two looks at the datapath. NIC: of its packets,
@@ -47,7 +257,6 @@ def command(*, interval_s: float, once: bool, **where: Any) -> None:
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
         _print_once(client)
         return
-    from xenoovs.cli.top_terminal import raw_terminal
 
     first = _ask(client)
     with raw_terminal() as terminal:
@@ -58,8 +267,7 @@ class Screen:
     """The loop: look, show, wait for a key."""
 
     def __init__(self, client: Client, terminal: Terminal, interval_s: float, first: Snapshot) -> None:
-        from xenoovs.cli.top_asking import Asking
-        from xenoovs.cli.top_view import View
+        from xenoovs.cli.top_screen import View
 
         self._terminal, self._interval_s = terminal, interval_s
         self._asking = Asking(client, done=terminal.wake)
@@ -78,13 +286,13 @@ class Screen:
                 self._asking.look()
 
     def _show(self) -> None:
-        from xenoovs.cli.top_frame import frame
+        from xenoovs.cli.top_screen import frame
 
         self._terminal.show(frame(self._snapshot, self._view, self._terminal.size))
 
     def _pressed(self, key: str) -> bool:
         """Whether to go on."""
-        from xenoovs.cli.top_view import Order, Quit, pressed
+        from xenoovs.cli.top_screen import Order, Quit, pressed
 
         if key == "ctrl-z":
             self._terminal.suspend()
@@ -98,7 +306,6 @@ class Screen:
 
     def _hear(self) -> None:
         """Take what the agent has answered. One that is restarted is what whoever watches wants to see come back."""
-        from xenoovs.cli.top_asking import Given
 
         while (heard := self._asking.answer()) is not None:
             if isinstance(heard, Given):
@@ -111,16 +318,13 @@ class Screen:
 
 
 def _ask(client: Client) -> Snapshot:
-    from xenoovs.agent.document import from_document
 
     return from_document(client.ask("status")["snapshot"])
 
 
 def _print_once(client: Client) -> None:
-    from xenoovs.cli.output import is_terminal
-    from xenoovs.cli.top_frame import Size, frame
-    from xenoovs.cli.top_line import text_of
-    from xenoovs.cli.top_view import View
+    from xenoovs.cli.options import is_terminal
+    from xenoovs.cli.top_screen import View, frame, text_of
 
     deadline_s = time.monotonic() + _RATES_PATIENCE_S
     snapshot = _ask(client)
@@ -129,8 +333,6 @@ def _print_once(client: Client) -> None:
         snapshot = _ask(client)
     if is_terminal():
         import shutil
-
-        from xenoovs.cli.top_terminal import painted
 
         for line in frame(snapshot, View(), Size(shutil.get_terminal_size().columns)):
             click.echo(painted(line))

@@ -3,28 +3,285 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from xenoovs.cli.offload import Look
 from xenoovs.cli.options import (
     Output,
     duration,
+    is_terminal,
     load_recorded,
     load_resolved,
     output_option,
+    percent,
+    print_json,
+    print_table,
     reach,
+    say,
     share,
     switch_options,
 )
-from xenoovs.cli.output import is_terminal, print_json
-from xenoovs.errors import SwitchError
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.errors import SwitchError, counted, worded
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.text import render_bits, render_flow, render_match
+from xenoovs.verify.bridge import BridgeFindings
+from xenoovs.verify.findings import Conclusion, Oddity, OffloadFindings, Taking, Widening
+from xenoovs.verify.report import OffloadRow, backend_rows, total_row
 
 if TYPE_CHECKING:
-    from xenoovs.cli.offload_look import Look, Looker
-    from xenoovs.verify.findings import Conclusion
+    from xenoovs.cli.offload import Looker
+
+
+# What people read of `xenoovs verify-offload`.
+
+
+_COLOUR = {
+    Verdict.HW: "green",
+    Verdict.PARTIAL: "yellow",
+    Verdict.TC_SW: "red",
+    Verdict.SW: "red",
+    Verdict.ABSENT: "bright_black",
+}
+_MEANING = {
+    Verdict.PARTIAL: "the NIC matches, the CPU forwards",
+    Verdict.TC_SW: "in the kernel's traffic control: the driver or its settings kept it out of the NIC",
+    Verdict.SW: "in Open vSwitch's software datapath: offload is off, or the flow cannot be translated",
+    Verdict.ABSENT: "no traffic yet, or idle: neither good nor bad",
+}
+_ABSENT_BESIDE_TAKEN = "no traffic yet, or idle, or taken by others, as said below"
+_CONCLUSION = {
+    Conclusion.IN_HARDWARE: "every block that has had traffic is forwarded by the NIC",
+    Conclusion.NOT_ALL_IN_HARDWARE: "not every block that has had traffic is forwarded by the NIC",
+    Conclusion.NOTHING_SEEN: "no block has had traffic yet, so nothing can be said; send some and ask again",
+}
+_ON_BRIDGE = {
+    Conclusion.IN_HARDWARE: "every megaflow that can be judged is in the NIC",
+    Conclusion.NOT_ALL_IN_HARDWARE: "not every megaflow that can be judged is in the NIC",
+    Conclusion.NOTHING_SEEN: "no megaflow that can be judged, so nothing can be said; send some traffic and ask again",
+}
+_UNCOUNTED = "no packet was counted yet, so nothing can be said; send some and ask again"
+_FILTERED = "all that the dump shows is in the NIC, but it may lack what is not, so nothing can be said"
+_TAKEN = "packets of blocks go elsewhere than the config says"
+_MAX_FLOWS = 5
+_UNREAD = "cannot judge: there is no megaflow in the dump that can be read"
+_WITHOUT_M = (
+    "cannot judge: the dump does not say where its megaflows run; make it with `ovs-appctl dpctl/dump-flows -m`"
+)
+_ODDITY = {
+    Oddity.MISDELIVERED: "packets leave by another port or with another MAC than the config says; see `xenoovs plan`",
+    Oddity.SLOW_PATH: "ovs-vswitchd handles each packet itself",
+    Oddity.CONTRADICTED: "offloaded by the word of Open vSwitch, not_in_hw by that of traffic control: counted TC_SW",
+    Oddity.UNCONFIRMED: "offloaded by the word of Open vSwitch, which traffic control neither confirms nor denies",
+    Oddity.WITHOUT_FILTER: "no filter in traffic control: it changed between two looks, or the megaflow is stale",
+    Oddity.DRAINED: "of blocks that move: one for each connection, until all of it has moved",
+    Oddity.WITHOUT_PACKETS: "in the NIC, no packet counted: new, or the NIC does not do what it was told",
+    Oddity.EXPIRING: "no packet for almost max-idle: gone soon",
+}
+
+
+def show(look: Look, *, blocks: bool, required: float | None) -> None:
+    """Tables, what is odd, and the conclusion in the last line."""
+    findings = look.findings
+    if findings.conclusion is Conclusion.COULD_NOT_LOOK:
+        _show_torn(findings)
+        _cannot_judge(is_unread=findings.is_unread)
+        return
+    if blocks:
+        _show_blocks(findings)
+    total = total_row(findings)
+    headers = ["SERVICE", "BACKEND", *(verdict.value for verdict in Verdict), "MEGAFLOWS", "HW PACKETS", "SW PACKETS"]
+    headers += ["IN HW", "HW BYTES", "SW BYTES"]
+    rows = map(_row, (*backend_rows(findings), total))
+    print_table(headers, rows, right=range(2, len(headers)), spare=_spare(headers))
+    _show_ignored(findings)
+    click.echo()
+    for verdict, meaning in _MEANING.items():
+        if total.count(verdict):
+            told = _ABSENT_BESIDE_TAKEN if verdict is Verdict.ABSENT and findings.taken else meaning
+            say(f"{verdict.value}: {told}", indent="  ", fg=_COLOUR[verdict])
+    if total.megaflows > total.predicted:
+        _show_surplus(total, findings)
+    for taking in findings.taken[:_MAX_FLOWS]:
+        _show_taking(taking)
+    if len(findings.taken) > _MAX_FLOWS:
+        click.echo(f"taken by others: {counted(len(findings.taken) - _MAX_FLOWS, 'more way')}")
+    for widening in findings.widenings:
+        _show_widening(widening)
+    for oddity, count in total.oddities:
+        if oddity in _ODDITY:
+            _show_oddity(oddity, count, look)
+    for remark in look.remarks:
+        say(remark, fg="yellow")
+    _show_torn(findings)
+    concluded = findings.conclusion_for(required)
+    told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and total.megaflows else _CONCLUSION[findings.conclusion]
+    told = _FILTERED if concluded is Conclusion.NOTHING_SEEN and findings.is_filtered else told
+    told = _TAKEN if findings.is_diverted else told
+    _conclude(concluded, told, share=total.hw_share, required=required)
+
+
+def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
+    """Megaflows by port, verdict and reason."""
+    reached = findings.conclusion_for(None)
+    if reached is Conclusion.COULD_NOT_LOOK:
+        _show_torn(findings)
+        _cannot_judge(is_unread=findings.is_unread)
+        return
+    rows = [
+        [
+            row.in_port or "-",
+            click.style(row.verdict.value, fg=_COLOUR[row.verdict] if row.is_judged else "bright_black"),
+            row.reason or "-",
+            "yes" if row.is_judged else "no",
+            str(row.megaflows),
+            str(row.packets),
+            str(row.bytes),
+        ]
+        for row in findings.rows
+    ]
+    headers = ["IN PORT", "VERDICT", "REASON", "JUDGED", "MEGAFLOWS", "PACKETS", "BYTES"]
+    print_table(headers, rows, right=(4, 5, 6))
+    click.echo()
+    for remark in findings.remarks:
+        click.echo(click.style(remark, fg="yellow"))
+    _show_torn(findings)
+    concluded, is_judged = findings.conclusion_for(required), any(row.is_judged for row in findings.rows)
+    told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and is_judged else _ON_BRIDGE[reached]
+    told = _FILTERED if concluded is Conclusion.NOTHING_SEEN and findings.is_filtered else told
+    _conclude(concluded, told, share=findings.hw_share, required=required)
+
+
+def _spare(headers: Sequence[str]) -> list[int]:
+    """Bytes first: they do not compare between layers."""
+    return [headers.index(name) for name in ("SW BYTES", "HW BYTES", "MEGAFLOWS", "PARTIAL")]
+
+
+def _conclude(conclusion: Conclusion, told: str, *, share: float | None, required: float | None) -> None:
+    if required is not None and conclusion in (Conclusion.IN_HARDWARE, Conclusion.NOT_ALL_IN_HARDWARE):
+        told = f"{percent(share)} of the packets went through the NIC, {percent(required)} are required; {told}"
+    colour = "green" if conclusion is Conclusion.IN_HARDWARE else "yellow"
+    say(told, fg=colour, bold=True)
+
+
+def _cannot_judge(*, is_unread: bool) -> None:
+    click.echo(click.style(_UNREAD if is_unread else _WITHOUT_M, fg="yellow", bold=True))
+
+
+def _row(row: OffloadRow) -> list[str]:
+    counts = [_count(verdict, row.count(verdict)) for verdict in Verdict]
+    return [
+        row.service or "total",
+        row.backend or "",
+        *counts,
+        f"{row.megaflows}/{row.predicted or row.predicted_all}",
+        str(row.hw_packets),
+        str(row.sw_packets),
+        percent(row.hw_share),
+        str(row.hw_bytes),
+        str(row.sw_bytes),
+    ]
+
+
+def _count(verdict: Verdict, count: int) -> str:
+    return click.style(str(count), fg=_COLOUR[verdict]) if count else "-"
+
+
+def _show_blocks(findings: OffloadFindings) -> None:
+    rows = [
+        [
+            found.block.service,
+            found.block.backend,
+            render_match(found.block.flow.match),
+            click.style(found.verdict.value, fg=_COLOUR[found.verdict]),
+            str(found.megaflows),
+            str(found.hw_packets),
+            str(found.packets - found.hw_packets),
+        ]
+        for found in findings.blocks
+    ]
+    headers = ["SERVICE", "BACKEND", "BLOCK", "VERDICT", "MEGAFLOWS", "HW PACKETS", "SW PACKETS"]
+    print_table(headers, rows, right=(4, 5, 6))
+    click.echo()
+
+
+def _show_ignored(findings: OffloadFindings) -> None:
+    if not findings.ignored:
+        return
+    click.echo()
+    rows = [
+        [found.reason.value, str(found.megaflows), str(found.packets), str(found.in_hardware)]
+        for found in findings.ignored
+    ]
+    print_table(["OF NO BLOCK, NOT JUDGED", "MEGAFLOWS", "PACKETS", "IN HARDWARE"], rows, right=(1, 2, 3))
+
+
+def _show_surplus(total: OffloadRow, findings: OffloadFindings) -> None:
+    why = ": each MAC that clients come from takes entries of its own, and so does each PMD thread"
+    if findings.widenings or any(oddity is Oddity.DRAINED for oddity, _ in total.oddities):
+        why = ""  # Told below.
+    click.echo(
+        f"megaflows ({total.megaflows}): {total.predicted} {worded(total.predicted, 'was', 'were')} predicted{why}"
+    )
+
+
+def _show_widening(widening: Widening) -> None:
+    fields = ", ".join(f"{name} {render_bits(name, bits)}" for name, bits in widening.fields)
+    told = f"megaflows of {widening.service} match {fields} too; no flow of ours looks there, these do:"
+    say(f"widened ({widening.megaflows}): {told}", indent="  ", fg="yellow")
+    _show_flows(widening.flows)
+    if not widening.flows:
+        click.echo(
+            "  none found (a dump holds no flows: give them with --from-flows). Else these are left from before a\n"
+            "  change, as a drain is: they stay while packets come; `ovs-appctl revalidator/purge` makes them anew"
+        )
+
+
+def _show_taking(taking: Taking) -> None:
+    packets, blocks = counted(taking.packets, "packet"), counted(len(taking.blocks), "block")
+    megaflows = worded(taking.megaflows, "a megaflow that holds", "megaflows that hold")
+    backends = ", ".join(dict.fromkeys(block.backend for block in taking.blocks))
+    fate = "are dropped" if taking.is_drop else "go elsewhere"
+    told = f"{packets} in {megaflows} packets of {blocks} of {taking.service} ({backends}) and {fate}, as"
+    say(f"taken by others ({taking.megaflows}): {told}", indent="  ", fg="yellow" if taking.is_drop else "red")
+    click.echo(f"  {render_match(taking.match)} -> {taking.actions}")
+    if taking.flows:
+        # Several where some ask for what xenoovs does not know, so that one of them took the packets.
+        which = "this flow" if len(taking.flows) == 1 else "one of these flows"
+        click.echo(f"  by {which} of somebody else:")
+        _show_flows(taking.flows)
+    else:
+        click.echo("  no flow above ours found; see `xenoovs plan`, and give the flows of a dump with --from-flows")
+
+
+def _show_flows(flows: Sequence[Flow]) -> None:
+    for flow in flows[:_MAX_FLOWS]:
+        click.echo(f"  {render_flow(flow)}")
+    if len(flows) > _MAX_FLOWS:
+        click.echo(f"  and {len(flows) - _MAX_FLOWS} more")
+
+
+def _show_oddity(oddity: Oddity, count: int, look: Look) -> None:
+    colour = "red" if oddity in (Oddity.MISDELIVERED, Oddity.CONTRADICTED) else "yellow"
+    say(f"{oddity.value.replace('_', ' ')} ({count}): {_ODDITY[oddity]}", indent="  ", fg=colour)
+    if oddity is Oddity.EXPIRING:
+        return
+    example = next(found for found in look.findings.instances if found.oddity is oddity)
+    click.echo(f"  {example.service} {example.backend}: {example.match} -> {example.actions}")
+    for origin in (look.origins or {}).get(example.ufid or "", ()):
+        click.echo(f"    made by {origin}")
+
+
+def _show_torn(findings: OffloadFindings | BridgeFindings) -> None:
+    if findings.torn:
+        lines = len(findings.torn) + findings.torn_more
+        click.echo(f"lines that could not be read ({lines}); the first: {findings.torn[0]}")
+
 
 _INTERVAL_S = 2.0
 """Between two looks: Open vSwitch reads the counters of hardware no more often (offloaded-stats-delay)."""
@@ -103,8 +360,8 @@ class Request:
         return self._bridge(self.bridge) if self.bridge is not None else self._config()
 
     def _bridge(self, bridge: str) -> Conclusion:
-        from xenoovs.cli.offload_look import look_at_bridge, look_at_bridge_dump
-        from xenoovs.verify.report_json import bridge_to_json
+        from xenoovs.cli.offload import look_at_bridge, look_at_bridge_dump
+        from xenoovs.verify.report import bridge_to_json
 
         if self.from_dump is not None:
             findings = look_at_bridge_dump(bridge, self.from_dump)
@@ -113,14 +370,12 @@ class Request:
         if self.output is Output.JSON:
             print_json(bridge_to_json(findings, required=self.require))
         else:
-            from xenoovs.cli.show_offload import show_bridge
-
             show_bridge(findings, required=self.require)
         return findings.conclusion_for(self.require)
 
     def _config(self) -> Conclusion:
-        from xenoovs.cli.offload_look import look_at_dump, looker_of
-        from xenoovs.verify.report_json import to_json
+        from xenoovs.cli.offload import look_at_dump, looker_of
+        from xenoovs.verify.report import to_json
 
         config = self.config or Path("-")
         if self.from_dump is not None:
@@ -132,8 +387,6 @@ class Request:
             told = to_json(look.findings, required=self.require, origins=look.origins, remarks=look.remarks)
             print_json(told)
         else:
-            from xenoovs.cli.show_offload import show
-
             show(look, blocks=self.blocks, required=self.require)
         return look.findings.conclusion_for(self.require)
 
@@ -163,7 +416,7 @@ def _look(looker: Looker, *, wait_s: float) -> Look:
 @click.option("--blocks", is_flag=True, help="Show every block, not only backends.")
 @output_option
 @click.pass_context
-def command(context: click.Context, /, **options: Any) -> None:
+def verify_offload_command(context: click.Context, /, **options: Any) -> None:
     """Say for each block of the config FILE where its packets are forwarded, from one dump of the datapath.
 
     \b

@@ -1,7 +1,8 @@
-"""The two ways to the switch: its management socket, or a bridge that connects here. Options and wiring."""
+"""The two ways to the switch: its own tools, or a bridge that connects to the controller. Options and wiring."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,13 +12,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from xenoovs.cli.options import connect
+
 if TYPE_CHECKING:
+    from xenoovs.controller.bridge import Place
     from xenoovs.controller.listen import Address, Certificates
-    from xenoovs.controller.place import Place
-    from xenoovs.controller.server import Server, Settings
+    from xenoovs.controller.server import Post, Server, Settings
+    from xenoovs.controller.switch import ControllerSwitch
+    from xenoovs.engine.engine import Engine
     from xenoovs.errors import SwitchError
-    from xenoovs.model.balancer import Uplinks
+    from xenoovs.model.balancer import Balancer, Uplinks
+    from xenoovs.switch.api import BridgeState, PortState
     from xenoovs.switch.live import LiveSwitch
+
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -121,10 +128,10 @@ def serving(control: Control, wanted: Mapping[Uplinks, LiveSwitch | None]) -> It
     Raises click.UsageError, FrameworkMissing, FrameworkUnusable, CannotListen,
     CertificateUnusable, SwitchError.
     """
+    from xenoovs.agent.daemon import notify
     from xenoovs.agent.log import tell, warn
-    from xenoovs.agent.notify import notify
+    from xenoovs.controller.log import Voice
     from xenoovs.controller.server import Server
-    from xenoovs.controller.voice import Voice
 
     with Server(_settings(control), voice=Voice(tell, warn)) as server:
         # First of all, for a bridge may come at any moment and would be refused.
@@ -211,7 +218,7 @@ def _attach_all(control: Control, server: Server, wanted: Mapping[Uplinks, LiveS
 
 def _reason_and_remedy(problem: SwitchError, control: Control, server: Server, uplinks: Uplinks) -> dict[str, object]:
     """A remedy drives no other controller away."""
-    from xenoovs.controller.invitation import Invitation
+    from xenoovs.controller.bridge import Invitation
     from xenoovs.errors import ControllerTaken
 
     if isinstance(problem, ControllerTaken):
@@ -224,7 +231,7 @@ def _reason_and_remedy(problem: SwitchError, control: Control, server: Server, u
 
 def _attach(control: Control, server: Server, uplinks: Uplinks, *, local: LiveSwitch | None) -> None:
     from xenoovs.errors import OtherDatapath
-    from xenoovs.switch.attach import attach
+    from xenoovs.switch.vsctl import attach
 
     bridge, wanted = uplinks.bridge, uplinks.datapath_id
     found = None
@@ -243,7 +250,7 @@ def _quicken(server: Server, wanted: Mapping[Uplinks, LiveSwitch | None]) -> Non
     """A bridge that comes later keeps the longer pace of its Open vSwitch, which is no reason to end."""
     from xenoovs.agent.log import warn
     from xenoovs.errors import SwitchError
-    from xenoovs.switch.attach import quicken
+    from xenoovs.switch.vsctl import quicken
 
     here = {local.endpoint for local in wanted.values() if local is not None}
     for endpoint in here:
@@ -264,3 +271,118 @@ def _require_same_namespace(local: LiveSwitch, target: str) -> None:
         f"Open vSwitch runs in another network namespace, from where {target} does not lead here: start this in there, "
         f"with `nsenter --net=/proc/{process.pid}/ns/net` before it. Nothing was changed."
     )
+
+
+# What makes the rounds of agents, by either way to the switch, and what wakes them up.
+
+
+_ONCE_PATIENCE_S = 30.0
+"""How long `agent --once` waits for the bridge to connect."""
+
+_DB_PATIENCE_S = 2.0
+"""How long a round waits for the database, of which it can do without what it knows from before."""
+
+OnChange = Callable[[Callable[[], None]], None]
+"""Takes what to call, in any thread, when something has happened at the switch."""
+
+Resolve = Callable[["Balancer"], "Balancer"]
+
+Reach = Callable[["Uplinks", Resolve], "Reached"]
+"""The way to one bridge. `Resolve`: as of Engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The engine of one bridge, and what wakes its rounds up.
+
+    Attributes:
+        ports: Ports by name, while the bridge reports them; None: it does not.
+    """
+
+    engine: Engine
+    on_change: OnChange
+    ports: Callable[[], dict[str, PortState] | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Which Open vSwitch of this host is meant (--db, --lab), and whether one round is all there will be."""
+
+    db: str | None
+    lab: str | None
+    once: bool = False
+
+
+@contextmanager
+def reaching(wanted: tuple[Uplinks, ...], way: Way, control: Control | None) -> Iterator[Reach]:
+    """Until the end of the `with`. `control`: how bridges connect to us; None: at the management socket.
+
+    Raises click.UsageError, FrameworkMissing, FrameworkUnusable, CannotListen, SwitchError.
+    """
+    from xenoovs.engine.engine import Engine
+
+    local = replace(connect(way.db, way.lab), db_timeout_s=_DB_PATIENCE_S)
+    if control is None:
+        yield lambda _uplinks, resolve: Reached(Engine(local, resolve=resolve), lambda _wake: None)
+        return
+    is_named = control.attach or bool(way.db or way.lab)
+    here = {uplinks: local if is_here(local, uplinks, is_named=is_named) else None for uplinks in wanted}
+    with serving(control, here) as server:
+        # What imports os-ken comes last: without it the user is told how to get it.
+        from xenoovs.controller.switch import ControllerSwitch
+
+        patience_s = _ONCE_PATIENCE_S if way.once else 0.0
+
+        def reach(uplinks: Uplinks, resolve: Resolve) -> Reached:
+            _look_at_fail_mode(here[uplinks], uplinks)
+            post = server.want(uplinks.bridge, uplinks.datapath_id)
+            return reach_by(post, ControllerSwitch(server.board, here[uplinks], patience_s, post.place), resolve)
+
+        yield reach
+
+
+def reach_by(post: Post, switch: ControllerSwitch, resolve: Resolve) -> Reached:
+    """The way to a bridge that connects to us."""
+    from xenoovs.controller.switch import port_states
+    from xenoovs.engine.engine import Engine
+
+    place, responder = post.place, post.responder
+    engine = Engine(switch, resolve=resolve, follow=responder.follow, ports_down=lambda: place.ports_down)
+    return Reached(engine, place.on_change, lambda: port_states(place.lines))
+
+
+def is_here(local: LiveSwitch, uplinks: Uplinks, *, is_named: bool) -> bool:
+    """Whether a bridge is taken to be of this host. `is_named`: the user has named its Open vSwitch.
+
+    By its name it mostly is; one of another datapath id is known when it connects.
+    """
+    has_one = local.endpoint.rundir is not None and uplinks.bridge in local.endpoint.bridges_with_socket()
+    return has_one or (is_named and uplinks.datapath_id is None)
+
+
+def wake(events: asyncio.AbstractEventLoop, want_round: Callable[[], None]) -> None:
+    """From any thread; the loop may have ended by then."""
+    try:
+        events.call_soon_threadsafe(want_round)
+    except RuntimeError:
+        return
+
+
+def _look_at_fail_mode(here: LiveSwitch | None, uplinks: Uplinks) -> None:
+    """Tell of flows that would go with the controller. Nothing is said of a bridge that cannot be looked at."""
+    from xenoovs.agent.log import warn
+    from xenoovs.errors import SwitchError
+
+    try:
+        state = None if here is None else here.describe(uplinks.bridge)
+    except SwitchError:
+        return
+    if state is None or state.fail_mode == "secure" or not is_of_datapath(state, uplinks):
+        return
+    facts = {"fail_mode": state.fail_mode, "remedy": f"ovs-vsctl set-fail-mode {uplinks.bridge} secure"}
+    warn("without this controller the bridge will forget its flows", bridge=uplinks.label, **facts)
+
+
+def is_of_datapath(state: BridgeState, uplinks: Uplinks) -> bool:
+    """Whether it is the bridge that is meant, and not one of the same name on another host."""
+    return uplinks.datapath_id is None or state.datapath_id == f"{uplinks.datapath_id:016x}"

@@ -4,28 +4,156 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, load_recorded, load_resolved, reach
-from xenoovs.cli.output import print_json
-from xenoovs.cli.why_options import Recorded, recorded_options
+from xenoovs.cli.options import Output, bridge_command, load_recorded, load_resolved, print_json, reach, say
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.errors import counted
+from xenoovs.verify.why.diagnose import Group, describe, group
+from xenoovs.verify.why.reason import Likelihood
 
 if TYPE_CHECKING:
-    from xenoovs.cli.why_witnesses import Inquiry, WhyFindings
+    from xenoovs.cli.why_evidence import Inquiry, WhyFindings
     from xenoovs.model.balancer import Balancer
     from xenoovs.openflow.flow import Flow
     from xenoovs.switch.live import LiveSwitch
-    from xenoovs.verify.blame import Blame
-    from xenoovs.verify.diagnose import Lineup
-    from xenoovs.verify.join import BlockIndex
-    from xenoovs.verify.why.question import Question
+    from xenoovs.verify.expected import BlockIndex
+    from xenoovs.verify.why.diagnose import Blame, Lineup, Question
+    from xenoovs.verify.why.reason import Reason
+
+
+# Options of `why` that judge what was recorded earlier, as in a support bundle.
+
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+_FILE = click.Path(allow_dash=True, path_type=Path)
+_LIVE = ("db", "lab", "reinstall", "probe_driver")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Files, `-` for standard input: a dump of megaflows; optionally flows, and the log of ovs-vswitchd."""
+
+    dump: Path
+    flows: Path | None
+    log: Path | None
+
+    @classmethod
+    def of(cls, config: Path, options: Mapping[str, Any]) -> Recorded | None:
+        """None: a switch is asked. Raises click.UsageError for options that exclude each other."""
+        dump, flows, log = (options[name] for name in ("from_dump", "from_flows", "from_log"))
+        if dump is None:
+            if flows or log:
+                raise click.UsageError("--from-flows and --from-log go with --from-dump.")
+            return None
+        given = next((name for name in _LIVE if options[name]), None)
+        if given is not None:
+            raise click.UsageError(f"--from-dump asks no switch, so --{given.replace('_', '-')} has no use.")
+        if [config, dump, flows, log].count(Path("-")) > 1:
+            raise click.UsageError("standard input can be only one of FILE, DUMP, FLOWS and LOG.")
+        return cls(dump, flows, log)
+
+
+def recorded_options(command: Command) -> Command:
+    """--from-dump, --from-flows, --from-log."""
+    dump = click.option(
+        "--from-dump",
+        type=_FILE,
+        metavar="DUMP",
+        help="Judge the output of `ovs-appctl dpctl/dump-flows -m` in a file, - for standard input. No switch is "
+        "asked.",
+    )
+    flows = click.option(
+        "--from-flows",
+        type=_FILE,
+        metavar="FLOWS",
+        help="With --from-dump: the output of `ovs-ofctl --names dump-flows`, which tells the blocks as they were, "
+        "and flows of others that widen them.",
+    )
+    log = click.option(
+        "--from-log",
+        type=_FILE,
+        metavar="LOG",
+        help="With --from-dump: the log of the ovs-vswitchd that it is of (ovs-vswitchd.log).",
+    )
+    return dump(flows(log(command)))
+
+
+# How `xenoovs why` prints its answer for people.
+
+
+_WHERE = {
+    Verdict.PARTIAL: "the NIC matches, the CPU forwards",
+    Verdict.TC_SW: "in the kernel's traffic control",
+    Verdict.SW: "in the software datapath",
+}
+_WORD = {
+    Likelihood.TOLD: ("told", "red"),
+    Likelihood.CERTAIN: ("certain", "red"),
+    Likelihood.LIKELY: ("likely", "yellow"),
+    Likelihood.POSSIBLE: ("possible", "bright_black"),
+}
+_LISTED = 3
+
+
+def show(findings: WhyFindings, *, nothing: str) -> None:
+    """Groups of megaflows with their reasons; then the notes and the sum, or `nothing` where none was asked about."""
+    for found in group(findings.diagnoses):
+        _show_group(found)
+    for note in findings.notes:
+        say(f"note: {note}", indent="      ")
+    lineup = findings.lineup
+    if lineup.unjudged:
+        click.echo("the dump does not say where its megaflows run (it was made without -m)")
+    elif lineup.suspects:
+        if lineup.left_out:
+            say(f"note: {lineup.left_out} more only counted: ask for some by --service or --src", indent="      ")
+        suspects = len(lineup.suspects) + lineup.left_out
+        text = f"{suspects} not in hardware, {lineup.in_hardware} in hardware"
+        click.echo(click.style(text, fg="yellow", bold=True))
+    elif lineup.in_hardware:
+        click.echo(click.style(f"{counted(lineup.in_hardware, 'megaflow')}, all in hardware", fg="green", bold=True))
+    else:
+        say(nothing)
+
+
+def _show_group(found: Group) -> None:
+    count = len(found.diagnoses)
+    of = f" of {', '.join(found.services)} ({_short(found.backends)})" if found.services else " of no service"
+    head = f"{found.verdict.value}: {counted(count, 'megaflow')}{of}, {counted(found.packets, 'packet')}"
+    say(f"{head}, {_WHERE[found.verdict]}", indent="    ", bold=True)
+    for diagnosis in found.diagnoses[:_LISTED]:
+        click.echo(f"    {diagnosis.megaflow.ufid or '(no ufid)'}  {describe(diagnosis)}")
+    if count > _LISTED:
+        click.echo(f"    and {count - _LISTED} more (all with -o json)")
+    for number, reason in enumerate(found.reasons, start=1):
+        _show_reason(number, reason)
+    click.echo()
+
+
+def _show_reason(number: int, reason: Reason) -> None:
+    word, colour = _WORD[reason.likelihood]
+    say(f"  {number}. {reason.text} [{click.style(word, fg=colour)}]", indent="     ")
+    for seen in reason.evidence:
+        say(f"       seen: {seen}", indent="             ")
+    if reason.source is not None:
+        say(f"       from: {reason.source}", indent="             ")
+    for mending in reason.mend:
+        click.echo(f"       mend: {click.style(mending, fg='cyan')}")
+
+
+def _short(names: tuple[str, ...]) -> str:
+    rest = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + rest
+
 
 EXIT_OK, EXIT_FAILED, EXIT_DIFFERS, EXIT_NOTHING_SEEN = 0, 1, 2, 3
 """As in `xenoovs.cli.main`, which imports the commands."""
@@ -67,10 +195,10 @@ class _Asked:
 
     def line_up(self) -> Lineup:
         """Look at the datapath now. Raises SwitchError."""
-        from xenoovs.cli.offload_look import lines_of_bridge
+        from xenoovs.cli.offload import lines_of_bridge
         from xenoovs.datapath.parse import scan_dump
         from xenoovs.errors import ParseError
-        from xenoovs.verify.diagnose import line_up
+        from xenoovs.verify.why.diagnose import line_up
 
         dump = self.switch.dump_megaflows()
         # A ufid is of one megaflow, wherever it is; anything else is about the bridge of the config.
@@ -108,7 +236,7 @@ class _Asked:
 )
 @recorded_options
 @click.pass_context
-def command(context: click.Context, /, config: Path, *, output: Output, **options: Any) -> None:
+def why_command(context: click.Context, /, config: Path, *, output: Output, **options: Any) -> None:
     """Say for each megaflow of the config FILE that is not in hardware why, most likely reason first.
 
     Each reason comes with what was seen and the commands that mend it. Log levels that are raised to hear Open vSwitch
@@ -119,9 +247,7 @@ def command(context: click.Context, /, config: Path, *, output: Output, **option
 
     Exit status 0: all that were asked about are in hardware, 2: some are not, 1: it could not look, 3: nothing seen.
     """
-    from xenoovs.cli.show_why import show
-    from xenoovs.verify.why.question import Question
-    from xenoovs.verify.why.report import to_json
+    from xenoovs.verify.why.diagnose import Question, to_json
 
     recorded = Recorded.of(config, options)
     balancer = load_resolved(config) if recorded is None else load_recorded(config)
@@ -132,7 +258,7 @@ def command(context: click.Context, /, config: Path, *, output: Output, **option
     if recorded is None:
         findings = _ask(balancer, question, config=config, options=options)
     else:
-        from xenoovs.cli.why_recorded import find_recorded
+        from xenoovs.cli.why_evidence import find_recorded
 
         findings = find_recorded(balancer, question, recorded, config=config)
     if output is Output.JSON:
@@ -145,7 +271,7 @@ def command(context: click.Context, /, config: Path, *, output: Output, **option
 
 def _ask(balancer: Balancer, question: Question, *, config: Path, options: Mapping[str, Any]) -> WhyFindings:
     from xenoovs.cli.where import where_of
-    from xenoovs.cli.why_witnesses import Inquiry
+    from xenoovs.cli.why_evidence import Inquiry
 
     switch = reach(options["db"], options["lab"])
     where = where_of(switch.endpoint, config=config, lab=options["lab"])
@@ -156,11 +282,10 @@ def _ask(balancer: Balancer, question: Question, *, config: Path, options: Mappi
 
 
 def _asked(balancer: Balancer, switch: LiveSwitch, question: Question) -> _Asked:
-    from xenoovs.cli.offload_look import missing_remarks, own_mask_of
-    from xenoovs.compile.of_config import compile_onto
-    from xenoovs.verify.blame import Blame
-    from xenoovs.verify.expected import expected_services
-    from xenoovs.verify.join import index_blocks
+    from xenoovs.cli.offload import missing_remarks, own_mask_of
+    from xenoovs.compile.program import compile_onto
+    from xenoovs.verify.expected import expected_services, index_blocks
+    from xenoovs.verify.why.diagnose import Blame
 
     bridge = balancer.uplinks.bridge
     observed = switch.dump_flows(bridge)
@@ -175,8 +300,8 @@ def _asked(balancer: Balancer, switch: LiveSwitch, question: Question) -> _Asked
 
 
 def _find(asked: _Asked, inquiry: Inquiry) -> WhyFindings:
-    from xenoovs.cli.why_witnesses import WhyFindings, finish_leftovers, hear_kernel, hear_switch
-    from xenoovs.verify.diagnose import diagnose
+    from xenoovs.cli.why_evidence import WhyFindings, finish_leftovers, hear_kernel, hear_switch
+    from xenoovs.verify.why.diagnose import diagnose
 
     notes = (*finish_leftovers(inquiry.endpoint), *asked.remarks)
     lineup = asked.line_up()

@@ -7,19 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
-from xenoovs.compile.key import block_of, key_bits
-from xenoovs.compile.next_hop import hop_of
+from xenoovs.compile.encoding import block_of, hop_of, key_bits
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
 from xenoovs.compile.read import is_learned, learns, stage_number
 from xenoovs.datapath.megaflow import MAX_IDLE_S
 from xenoovs.decision.advance import SETTLE_S, BlockId
-from xenoovs.decision.blocks import Space
-from xenoovs.decision.transition import Phase
+from xenoovs.decision.decision import Phase, Space
+from xenoovs.model.balancer import Protocol
 from xenoovs.model.next_hop import NextHop
-from xenoovs.model.service import Protocol
-from xenoovs.openflow.cookie import service_of
-from xenoovs.openflow.flow import Flow, ObservedFlow
+from xenoovs.openflow.flow import Flow, ObservedFlow, service_of
 from xenoovs.partition.block import MAX_WIDTH
 
 

@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from xenoovs.model.service import Claim
-from xenoovs.openflow.action import Resubmit
-from xenoovs.openflow.cookie import OURS, WHOLE_COOKIE, Cookie, CookieMask, Cookies, all_but
-from xenoovs.openflow.field import Field
+from xenoovs.model.balancer import Claim
+from xenoovs.openflow.flow import OURS, WHOLE_COOKIE, Cookie, CookieMask, Cookies, Field, Resubmit, all_but
 
 GENERATION = 1
 """Version of this layout. Flows of another generation are ours, and are replaced."""

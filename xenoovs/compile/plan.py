@@ -1,18 +1,24 @@
-"""The plan: what differs between the flows wanted and those that the switch has, and the bundle that makes it so."""
+"""The plan: which flows differ from those of the switch, the bundle that changes them, and what it does to services."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from fractions import Fraction
 from itertools import chain
 
-from xenoovs.compile.pipeline import Stage
+from xenoovs.compile.pipeline import TO_PIN, Stage
+from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.compile.read import is_block, stage_number
+from xenoovs.decision.decide import tolerance_of
+from xenoovs.decision.decision import Decision, ServiceDecision, moved, next_hop_of
 from xenoovs.errors import FlowTaken
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.cookie import is_ours, service_of
-from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.render import render_flow
+from xenoovs.model.next_hop import NextHop
+from xenoovs.openflow.flow import Bundle, Command, Field, Flow, FlowMod, decode_cookie, is_ours, service_of
+from xenoovs.openflow.text import render_flow
+from xenoovs.partition.solve import Window, windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +119,208 @@ def _command(change: Change) -> Command:
         return Command.ADD
     only_actions = (before.cookie, before.options) == (after.cookie, after.options)
     return Command.MODIFY if only_actions else Command.ADD
+
+
+# How many entries of the NIC's table a service takes once all its blocks have seen traffic.
+
+
+def hardware_entries(service: ServiceProgram) -> int:
+    """Megaflows of a service: its flows in `classify` times its blocks.
+
+    Every ingress port, VIP and port mask is matched exactly, so each multiplies the blocks. Counted for one client-side
+    MAC (`rewrite_source_mac` needs as many again for each further one) and, where neighbour discovery has to be told
+    from a service that takes any IPv6 protocol, for one IP protocol.
+    """
+    return len(service.classify) * len(service.decision.active.rows)
+
+
+def installed_entries(ways: Counter[int | None], blocks: Iterable[Flow]) -> int:
+    """The same of what is installed. `ways`: of `ways_by_service`; `blocks`: the flows that split its clients."""
+    by_type = Counter(_dl_type(flow) for flow in blocks)
+    return sum(count * by_type[dl_type] for dl_type, count in ways.items())
+
+
+def ways_by_service(flows: Iterable[Flow]) -> dict[int, Counter[int | None]]:
+    """How many flows of `classify` lead to each service, by its id, for each dl_type."""
+    found: dict[int, Counter[int | None]] = {}
+    for flow in flows:
+        cookie = decode_cookie(flow.cookie)
+        if cookie is not None and cookie.service and cookie.stage == Stage.CLASSIFY.value:
+            found.setdefault(cookie.service, Counter())[_dl_type(flow)] += 1
+    return found
+
+
+def _dl_type(flow: Flow) -> int | None:
+    condition = flow.match.get(Field.DL_TYPE)
+    return None if condition is None else condition.value
+
+
+# What a plan means for the services: shares before and after, clients that move, hardware entries.
+
+
+class Fate(Enum):
+    """What happens to a service."""
+
+    NEW = "new"
+    SAME = "same"
+    CHANGED = "changed"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendShare:
+    """One backend before and after, as shares of the clients. `wanted`: by weight; None: not in the config."""
+
+    name: str
+    hop: NextHop | None
+    wanted: Fraction | None
+    before: Fraction
+    after: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceChange:
+    """One service. `moved`: share of its clients that get another backend; `hardware_entries`: after the change.
+
+    least_moved: the share that any change to these weights, within the tolerance, would move.
+    out:         the names of the backends that get no clients, whatever their weight.
+    """
+
+    name: str
+    service_id: int
+    fate: Fate
+    backends: tuple[BackendShare, ...]
+    moved: Fraction
+    blocks_before: int
+    blocks_after: int
+    hardware_entries_before: int
+    hardware_entries: int
+    least_moved: Fraction = Fraction(0)
+    out: tuple[str, ...] = ()
+
+
+def summarise(
+    program: Program, before: Decision, observed: Iterable[Flow], *, same: Collection[int] = ()
+) -> Iterator[ServiceChange]:
+    """Yield the services of the config in its order, then those that disappear; each when it is asked for.
+
+    Args:
+        program: What the bridge is to have.
+        before: What `observed` says.
+        observed: The flows that the bridge has, of all services but `same`.
+        same: Ids of services that are known to be as they should be; they are left out.
+    """
+    seen = tuple(observed)
+    balance = defaultdict[int, list[Flow]](list)
+    for flow in _settled(seen):
+        balance[service_of(flow.cookie)].append(flow)
+    ways, decided = ways_by_service(seen), dict(before.services)
+
+    def found(service_id: int) -> _Before:
+        flows = frozenset(balance[service_id])
+        entries = installed_entries(ways.get(service_id, Counter()), flows)
+        return _Before(decided.get(service_id), flows, entries)
+
+    for made in program.services:
+        if made.service_id not in same:
+            yield _of_config(made, found(made.service_id))
+    for service_id in sorted(decided.keys() - {made.service_id for made in program.services}):
+        yield _removed(service_id, found(service_id))
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """One service on the bridge.
+
+    Attributes:
+        blocks: The flows that choose backends, as they are once drains are over.
+        entries: Hardware entries predicted for them.
+    """
+
+    decision: ServiceDecision | None
+    blocks: frozenset[Flow]
+    entries: int
+
+    @property
+    def shares(self) -> dict[str, Fraction]:
+        return {} if self.decision is None else self.decision.active.shares()
+
+
+def _of_config(made: ServiceProgram, before: _Before) -> ServiceChange:
+    was, blocks = before.decision, frozenset(_settled(made.flows))
+    same = blocks == before.blocks
+    is_served = was is not None and was.active.rows and not same
+    return ServiceChange(
+        name=made.service.name,
+        service_id=made.service_id,
+        fate=Fate.SAME if same else Fate.CHANGED if before.blocks else Fate.NEW,
+        backends=_backend_shares(made, before.shares),
+        moved=moved(was, made.decision) if was is not None and is_served else Fraction(0),
+        blocks_before=len(before.blocks),
+        blocks_after=len(blocks),
+        hardware_entries_before=before.entries,
+        hardware_entries=hardware_entries(made),
+        least_moved=_least_moved(made, was) if was is not None and is_served else Fraction(0),
+        out=tuple(one.name for one in made.service.backends if one.name in made.decision.ejected),
+    )
+
+
+def _settled(flows: Iterable[Flow]) -> Iterator[Flow]:
+    """Yield the flows that choose backends, as they are once drains are over."""
+    every = tuple(flows)
+    later = {flow.match: flow.actions for flow in every if stage_number(flow) == Stage.NEXT.value}
+    for flow in every:
+        if is_block(flow):
+            yield replace(flow, actions=later.get(flow.match, ())) if flow.actions == TO_PIN else flow
+
+
+def _least_moved(made: ServiceProgram, was: ServiceDecision) -> Fraction:
+    """Return the lower bound: surplus has to go, and what is missing has to come, less what nobody has."""
+    shares, width = was.active.shares(), max(was.active.depth, made.decision.active.depth)
+    held = [int(shares.get(backend.name, Fraction(0)) * (1 << width)) for backend in made.service.backends]
+    unserved = (1 << width) - int(sum(shares.values(), Fraction(0)) * (1 << width))
+    bounds = list(zip(held, _windows(made, width), strict=True))
+    gone = (1 << width) - sum(held) - unserved
+    over = gone + sum(max(0, units - hi) for units, (_, hi) in bounds)
+    missing = sum(max(0, lo - units) for units, (lo, _) in bounds) - unserved
+    return Fraction(max(over, missing, 0), 1 << width)
+
+
+def _windows(made: ServiceProgram, width: int) -> list[Window]:
+    """Return the units that each backend may have; what it has after the change is among them, whatever it took."""
+    ejected = made.decision.ejected
+    weights = [0 if backend.name in ejected else backend.weight for backend in made.service.backends]
+    if not any(weights):
+        return [Window(0, 0) for _ in weights]
+    allowed = windows(weights, width, tolerance_of(made.service))
+    after = [int(share * (1 << width)) for share in made.shares]
+    return [Window(min(lo, units), max(hi, units)) for (lo, hi), units in zip(allowed, after, strict=True)]
+
+
+def _backend_shares(made: ServiceProgram, before: dict[str, Fraction]) -> tuple[BackendShare, ...]:
+    backends, total = made.service.backends, sum(made.service.weights, Fraction(0))
+    rows = [
+        BackendShare(one.name, one.next_hop, one.weight / total, before.get(one.name, Fraction(0)), share)
+        for one, share in zip(backends, made.shares, strict=True)
+    ]
+    others = before.keys() - {one.name for one in backends}
+    return (*rows, *(_not_configured(owner, before[owner]) for owner in sorted(others)))
+
+
+def _removed(service_id: int, before: _Before) -> ServiceChange:
+    return ServiceChange(
+        name=f"id {service_id:#x}",
+        service_id=service_id,
+        fate=Fate.REMOVED,
+        backends=tuple(_not_configured(owner, share) for owner, share in sorted(before.shares.items())),
+        moved=Fraction(0),
+        blocks_before=len(before.blocks),
+        blocks_after=0,
+        hardware_entries_before=before.entries,
+        hardware_entries=0,
+    )
+
+
+def _not_configured(owner: str, share: Fraction) -> BackendShare:
+    hop = next_hop_of(owner, {})
+    return BackendShare(owner if hop is None else "(not in the config)", hop, None, share, Fraction(0))

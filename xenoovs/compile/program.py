@@ -1,29 +1,302 @@
-"""The program: every flow that a decision needs on its bridge, and what each of them stands for."""
+"""The program: every flow that a decision needs on its bridge, table by table, and what each of them stands for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import product
 
-from xenoovs.compile.key import BlockRule, rule_of
-from xenoovs.compile.next_hop import deliver, output_port
-from xenoovs.compile.pipeline import TO_PIN, Stage
-from xenoovs.compile.stages.balance import BlockActions, block_flows
-from xenoovs.compile.stages.classify import arp_flows, neighbour_discovery_flows, other_flows, service_flows
-from xenoovs.compile.stages.pin import Pin, pin_flows
-from xenoovs.decision.blocks import Owner
-from xenoovs.decision.decision import Decision, ServiceDecision
-from xenoovs.decision.owners import NextHops, next_hop_of, next_hops
-from xenoovs.decision.transition import Move, Phase, Transition, split
+from xenoovs.compile.encoding import (
+    BlockRule,
+    PortMask,
+    block_conditions,
+    deliver,
+    destination_is,
+    family_is,
+    output_port,
+    port_masks,
+    rewrites,
+    rule_of,
+)
+from xenoovs.compile.pipeline import (
+    ARP_PRIORITY,
+    NEIGHBOUR_DISCOVERY_PRIORITY,
+    OTHER_PRIORITY,
+    OUTPUT_PORT,
+    SERVICE_ID,
+    TO_PIN,
+    PinPriority,
+    Stage,
+    block_priority,
+    cookie_of,
+    pin_priority,
+    service_priority,
+)
+from xenoovs.compile.read import drain_ports, read
+from xenoovs.decision.advance import Progress, advance
+from xenoovs.decision.decide import decide, undisturbed
+from xenoovs.decision.decision import (
+    BlockMove,
+    Decision,
+    DesiredState,
+    NextHops,
+    Owner,
+    Phase,
+    ServiceDecision,
+    Transition,
+    next_hop_of,
+    next_hops,
+    split,
+)
 from xenoovs.errors import CompileError
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.ids import service_ids
+from xenoovs.model.address import Family, Mac
+from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Protocol, Service, service_ids
+from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.model.next_hop import NextHop
-from xenoovs.model.service import Service
-from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.flow import (
+    ETH_ARP,
+    TCP,
+    TCP_ACK,
+    TCP_SYN,
+    Action,
+    Field,
+    Flow,
+    FlowKey,
+    Learn,
+    Masked,
+    Match,
+    Move,
+    Normal,
+    ObservedFlow,
+    Output,
+    OutputInPort,
+    Resubmit,
+    SetField,
+    exact,
+    match_of,
+)
+from xenoovs.openflow.text import render_flow
+
+# The first stage: is this packet a service's, and which one's? ARP for a VIP; everything else by policy.
+
+
+_TABLE = Stage.CLASSIFY.table
+_ARP_REQUEST, _ARP_REPLY = 1, 2
+"""RFC 826, ar$op."""
+
+
+def service_flows(service: Service, *, service_id: int, ingress: tuple[str, ...]) -> Iterator[Flow]:
+    """One flow for each ingress port, VIP and port mask of the service: remember whose packet it is and go on."""
+    actions = (SetField(SERVICE_ID, service_id), Resubmit(Stage.BALANCE.table))
+    cookie = cookie_of(Stage.CLASSIFY, service_id)
+    for in_port, (conditions, port_bits) in product(ingress, _conditions(service.claim)):
+        key = FlowKey(
+            _TABLE, service_priority(service.claim, port_bits=port_bits), match_of(conditions, in_port=in_port)
+        )
+        yield Flow(key, cookie, actions)
+
+
+def arp_flows(balancer: Balancer) -> Iterator[Flow]:
+    """Answers ARP requests for the IPv4 VIPs with the VIP's MAC, inside the switch (RFC 826).
+
+    Services can share a VIP (DNS over UDP and over TCP), so that an answer belongs to none of them. Raises CompileError
+    for two MACs of one VIP.
+    """
+    for in_port, (vip, mac) in product(balancer.uplinks.ingress, sorted(_vip_macs(balancer.services).items())):
+        conditions = (exact(Field.DL_TYPE, ETH_ARP), exact(Field.ARP_OP, _ARP_REQUEST), exact(Field.ARP_TPA, vip))
+        key = FlowKey(_TABLE, ARP_PRIORITY, match_of(conditions, in_port=in_port))
+        yield Flow(key, cookie_of(Stage.CLASSIFY), _arp_reply(mac, vip))
+
+
+def neighbour_discovery_flows(balancer: Balancer) -> Iterator[Flow]:
+    """Keeps neighbour discovery out of a service that would take every IPv6 packet (RFC 4861)."""
+    if not any(_swallows_neighbour_discovery(service.claim) for service in balancer.services):
+        return
+    for in_port, icmp_type in product(balancer.uplinks.ingress, NEIGHBOUR_DISCOVERY):
+        conditions = (
+            family_is(Family.IPV6),
+            exact(Field.NW_PROTO, Protocol.ICMP.number(Family.IPV6)),
+            exact(Field.ICMP_TYPE, icmp_type),
+        )
+        key = FlowKey(_TABLE, NEIGHBOUR_DISCOVERY_PRIORITY, match_of(conditions, in_port=in_port))
+        # Where the flows of others decide there is no going back to them from here: a learning switch comes closest.
+        actions = _other_actions(balancer, in_port)
+        yield Flow(key, cookie_of(Stage.CLASSIFY), (Normal(),) if actions is None else actions)
+
+
+def other_flows(balancer: Balancer) -> Iterator[Flow]:
+    """What happens to packets of no service, for each port that the config names."""
+    for port in balancer.ports:
+        actions = _other_actions(balancer, port)
+        if actions is not None:
+            key = FlowKey(_TABLE, OTHER_PRIORITY, Match(in_port=port))
+            yield Flow(key, cookie_of(Stage.CLASSIFY), actions)
+
+
+def _other_actions(balancer: Balancer, in_port: str) -> tuple[Action, ...] | None:
+    uplinks = balancer.uplinks
+    match uplinks.other_traffic:
+        case OtherTraffic.PASSTHROUGH:
+            return (Output(uplinks.egress if in_port in uplinks.ingress else uplinks.ingress[0]),)
+        case OtherTraffic.NORMAL:
+            return (Normal(),)
+        case OtherTraffic.DROP:
+            return ()
+        case OtherTraffic.LEAVE:
+            return None
+
+
+def _conditions(claim: Claim) -> Iterator[tuple[tuple[Masked, ...], int]]:
+    masks: tuple[PortMask | None, ...] = port_masks(claim.ports) or (None,)
+    for family in claim.served_families:
+        first = [family_is(family)]
+        if claim.protocol is not None:
+            first.append(exact(Field.NW_PROTO, claim.protocol.number(family)))
+        vips: list[tuple[Masked, ...]] = [(destination_is(vip, family),) for vip in claim.vips_of(family)] or [()]
+        for vip, ports in product(vips, masks):
+            last = () if ports is None else (Masked(Field.TP_DST, ports.value, ports.mask),)
+            yield (*first, *vip, *last), 0 if ports is None else ports.bits
+
+
+def _swallows_neighbour_discovery(claim: Claim) -> bool:
+    return Family.IPV6 in claim.served_families and claim.protocol in (None, Protocol.ICMP)
+
+
+def _vip_macs(services: Iterable[Service]) -> dict[int, Mac]:
+    found: dict[int, Mac] = {}
+    for service in services:
+        mac = service.vip_mac
+        if mac is None:
+            continue
+        for vip in service.claim.vips_of(Family.IPV4):
+            other = found.setdefault(int(vip), mac)
+            if other != mac:
+                reason = f"{mac} cannot answer for {vip}, for which {other} answers; write one vip_mac for one address"
+                raise CompileError(service=service.name, reason=reason)
+    return found
+
+
+def _arp_reply(mac: Mac, vip: int) -> tuple[Action, ...]:
+    return (
+        Move(Field.DL_SRC, Field.DL_DST),
+        SetField(Field.DL_SRC, mac.value),
+        SetField(Field.ARP_OP, _ARP_REPLY),
+        Move(Field.ARP_SHA, Field.ARP_THA),
+        SetField(Field.ARP_SHA, mac.value),
+        Move(Field.ARP_SPA, Field.ARP_TPA),
+        SetField(Field.ARP_SPA, vip),
+        OutputInPort(),
+    )
+
+
+# The stage that balances: the service's id and the masked key, and nothing else, choose the backend.
+
+
+BlockActions = tuple[BlockRule, tuple[Action, ...]]
+
+
+def block_flows(
+    service: Service, rules: Iterable[BlockActions], *, service_id: int, stage: Stage = Stage.BALANCE
+) -> Iterator[Flow]:
+    """Yield one flow for each IP family of the service and each rule, in this order. `stage`: of whose table."""
+    cookie, table = cookie_of(stage, service_id), stage.table
+    given, mine = tuple(rules), exact(SERVICE_ID, service_id)
+    for family in service.claim.served_families:
+        for rule, actions in given:
+            match = match_of((mine, *block_conditions(service, family, rule)))
+            yield Flow(FlowKey(table, block_priority(rule.depth), match), cookie, actions)
+
+
+# The stage of blocks that move: open connections stay with the old backend, new ones go to the new one.
+#
+# A packet that opens a TCP connection goes to the new backend and makes Open vSwitch learn a flow for all others of
+# that connection; TCP packets of any other connection go to the old one, as do all other protocols. While a block
+# settles, connections that open are learned too, but stay with the old backend. docs/adr/0008 says why, and why the
+# flow for open connections copies fields onto themselves.
+
+
+MAX_LEARNED = 65_536
+"""Connections of one service that are learned during a drain. A flood of SYNs learns no more; connections beyond it
+go to the old backend after their first packet."""
+
+_LONGEST_S = 65_535
+_SPARE_S = 60
+"""A connection that is silent all through a drain is still known at its end."""
+
+_OPENS = Masked(Field.TCP_FLAGS, TCP_SYN, TCP_SYN | TCP_ACK)
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """The block `rule` moves from `old` to `new`.
+
+    is_settling: megaflows from before may still be there, so that new connections go to `old` for now.
+    port_number: the OpenFlow port number of the port to which new connections go.
+    """
+
+    rule: BlockRule
+    old: NextHop
+    new: NextHop
+    port_number: int
+    is_settling: bool = False
+
+    @property
+    def opens(self) -> NextHop:
+        """Who gets new connections now."""
+        return self.old if self.is_settling else self.new
+
+
+def pin_flows(service: Service, pin: Pin, *, service_id: int) -> Iterator[Flow]:
+    """The flows of one block in `pin`, and the memory of where it moves, for each IP family."""
+    for family in service.claim.served_families:
+        block = (exact(SERVICE_ID, service_id), *block_conditions(service, family, pin.rule))
+        key = FlowKey(Stage.NEXT.table, block_priority(pin.rule.depth), match_of(block))
+        yield Flow(key, cookie_of(Stage.NEXT, service_id), deliver(pin.new, service.source_mac))
+        for kind, conditions, actions in _kinds(service, pin, family, service_id):
+            # A key may ask for the protocol too.
+            match = match_of(dict.fromkeys((*block, *conditions)))
+            key = FlowKey(Stage.PIN.table, pin_priority(kind, pin.rule.depth), match)
+            yield Flow(key, cookie_of(Stage.PIN, service_id), actions)
+
+
+_Kind = tuple[PinPriority, tuple[Masked, ...], tuple[Action, ...]]
+
+
+def _kinds(service: Service, pin: Pin, family: Family, service_id: int) -> Iterator[_Kind]:
+    stays = deliver(pin.old, service.source_mac)
+    if service.claim.protocol in (None, Protocol.TCP):
+        tcp = exact(Field.NW_PROTO, TCP)
+        number = SetField(OUTPUT_PORT, pin.port_number)
+        learn = _learn(service, pin, family, service_id)
+        yield PinPriority.NEW_CONNECTION, (tcp, _OPENS), (number, learn, *deliver(pin.opens, service.source_mac))
+        # Without the copies one wide megaflow would take the first packets of new connections too, until Open vSwitch
+        # sees that their flows were learned: a field that an action reads is matched as a whole.
+        copies = (Move(field, field) for field in _connection(family))
+        yield PinPriority.OPEN_CONNECTION, (tcp,), (*copies, *stays)
+    if service.claim.protocol is not Protocol.TCP:
+        yield PinPriority.REST, (), stays
+
+
+def _learn(service: Service, pin: Pin, family: Family, service_id: int) -> Learn:
+    return Learn(
+        table=Stage.LEARNED.table,
+        priority=pin_priority(PinPriority.LEARNED),
+        cookie=cookie_of(Stage.LEARNED, service_id),
+        idle_timeout_s=min(_LONGEST_S, -(-service.drain.timeout_ms // 1000) + _SPARE_S),
+        limit=MAX_LEARNED,
+        dl_type=family_is(family).value,
+        nw_proto=TCP,
+        same=(SERVICE_ID, *_connection(family)),
+        writes=rewrites(pin.opens, service.source_mac),
+        output=OUTPUT_PORT,
+    )
+
+
+def _connection(family: Family) -> tuple[Field, ...]:
+    is_ipv4 = family is Family.IPV4
+    addresses = (Field.NW_SRC, Field.NW_DST) if is_ipv4 else (Field.IPV6_SRC, Field.IPV6_DST)
+    return *addresses, Field.TP_SRC, Field.TP_DST
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +306,7 @@ class BlockFlow:
     flow: Flow
     rule: BlockRule
     backend: Backend
-    move: Move | None = None
+    move: BlockMove | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +324,7 @@ class ServiceProgram:
     service: Service
     service_id: int
     decision: ServiceDecision
-    moves: tuple[Move, ...]
+    moves: tuple[BlockMove, ...]
     classify: tuple[Flow, ...]
     blocks: tuple[BlockFlow, ...]
     planned: tuple[Flow, ...] = ()
@@ -164,7 +437,7 @@ def _hop(service: Service, owner: Owner, hops: NextHops) -> NextHop:
     return found
 
 
-def _pin(program: ServiceProgram, rule: BlockRule, owner: Owner, move: Move, ofports: Mapping[str, int]) -> Pin:
+def _pin(program: ServiceProgram, rule: BlockRule, owner: Owner, move: BlockMove, ofports: Mapping[str, int]) -> Pin:
     old, new, is_settling = program.hop(move.old), program.hop(owner), move.phase is Phase.SETTLING
     opens = output_port(old if is_settling else new)
     return Pin(rule, old, new, ofports.get(opens, 0), is_settling)
@@ -173,3 +446,25 @@ def _pin(program: ServiceProgram, rule: BlockRule, owner: Owner, move: Move, ofp
 def _unnamed(program: ServiceProgram, owner: Owner) -> Backend:
     """Return a backend that the config lacks, with the name of its next hop."""
     return Backend(owner, program.hop(owner), Fraction(0))
+
+
+# A config to a program in one call: on a bridge without flows, or on one that has some.
+
+
+def compile_config(balancer: Balancer) -> Program:
+    """Return the program with the fewest blocks. Raises ToleranceUnreachable, BudgetUnreachable, CompileError."""
+    return compile_program(balancer, decide(Decision(), DesiredState(balancer)))
+
+
+def compile_onto(balancer: Balancer, observed: Iterable[ObservedFlow]) -> Program:
+    """Return the program that `apply` would leave on a bridge with these flows; drains under way stay where they are.
+
+    Raises what `compile_config` raises.
+    """
+    seen = tuple(observed)
+    before = read(seen, balancer)
+    desired = undisturbed(before[0], DesiredState(balancer))
+    decision = decide(before[0], desired)
+    ports = drain_ports(seen)
+    transition = advance(before, decision, desired, Progress(now_s=0.0, ports=ports, settle_s=None))
+    return compile_program(balancer, decision, transition, ofports=ports)

@@ -6,22 +6,22 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from xenoovs.compile.key import block_of, infer_key, key_bits
-from xenoovs.compile.next_hop import hop_of
+from xenoovs.compile.encoding import block_of, hop_of, infer_key, key_bits
 from xenoovs.compile.pipeline import NESTED_RULES, OUTPUT_PORT, TO_PIN, Stage
-from xenoovs.decision.blocks import Blocks, Owner
-from xenoovs.decision.decision import Decision, ServiceDecision
-from xenoovs.decision.owners import next_hops, owner_of
-from xenoovs.decision.transition import Move, Phase, Transition
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.block_key import BlockKey
-from xenoovs.model.ids import service_ids
+from xenoovs.decision.decision import (
+    BlockMove,
+    Blocks,
+    Decision,
+    Owner,
+    Phase,
+    ServiceDecision,
+    Transition,
+    next_hops,
+    owner_of,
+)
+from xenoovs.model.balancer import Balancer, BlockKey, Protocol, Service, service_ids
 from xenoovs.model.next_hop import NextHop
-from xenoovs.model.service import Protocol, Service
-from xenoovs.openflow.action import Learn, Output, SetField
-from xenoovs.openflow.cookie import decode_cookie
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.flow import Flow, ObservedFlow
+from xenoovs.openflow.flow import Field, Flow, Learn, ObservedFlow, Output, SetField, decode_cookie
 from xenoovs.partition.block import MAX_WIDTH, Block
 
 _STAGES = {stage.value: stage for stage in (Stage.BALANCE, Stage.PIN, Stage.PLANNED, Stage.NEXT)} | {
@@ -42,7 +42,7 @@ def read(observed: Iterable[ObservedFlow], balancer: Balancer, *, now_s: float =
     """
     ids = service_ids(service.claim for service in balancer.services)
     services = {ids[service.claim]: service for service in balancer.services}
-    decided, moving = dict[int, ServiceDecision](), dict[int, tuple[Move, ...]]()
+    decided, moving = dict[int, ServiceDecision](), dict[int, tuple[BlockMove, ...]]()
     for service_id, stages in _by_service(observed).items():
         reader = _Reader(stages, services.get(service_id), now_s)
         found = reader.decision()
@@ -125,7 +125,7 @@ class _Reader:
         remembered = Blocks.of((each.block, self._owner(each.hop)) for each in planned)
         return ServiceDecision(self._key, remembered.over(active), active)
 
-    def moves(self) -> Iterator[Move]:
+    def moves(self) -> Iterator[BlockMove]:
         """Yield the blocks on their way whose old owner is known."""
         opens = {each.block: each for each in self._stages[Stage.PIN] if learns(each.seen.flow)}
         stays = {each.block: each for each in self._stages[Stage.PIN] if not learns(each.seen.flow)}
@@ -137,7 +137,7 @@ class _Reader:
             is_open = not self._learns if new_connections is None else new_connections.hop == later.hop
             since_s = self._now_s - later.seen.duration_s
             phase = Phase.OPEN if is_open else Phase.SETTLING
-            yield Move(part, owner_of(stay.hop, self._owners), since_s, phase)
+            yield BlockMove(part, owner_of(stay.hop, self._owners), since_s, phase)
 
     def _visible(self) -> Iterator[tuple[Block, _BlockFlow]]:
         """Yield the parts of blocks that no other block hides."""

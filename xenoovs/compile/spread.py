@@ -9,8 +9,7 @@ from fractions import Fraction
 
 from xenoovs.compile.program import ServiceProgram
 from xenoovs.model.address import Family
-from xenoovs.partition.analyse import BitReport, analyse
-from xenoovs.partition.suggest import Suggestion, suggest
+from xenoovs.partition.analyse import BitReport, Suggestion, analyse, suggest
 
 IPV6_NOT_USABLE = range(112, 128)
 """Positions that `config` refuses: ovs-ofctl misreads masks of these alone."""

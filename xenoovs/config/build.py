@@ -1,21 +1,366 @@
-"""Checked parts of a config to the model."""
+"""Plain values to the model: their form is checked, what is wrong is left out, defaults are filled in."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from xenoovs.config.drain import drain_of
-from xenoovs.config.drain_schema import DrainConfig
-from xenoovs.config.fields import MatchField
-from xenoovs.config.health import health_of
-from xenoovs.config.health_schema import HealthConfig
-from xenoovs.config.schema import BackendConfig, ServiceConfig, SwitchConfig
+from pydantic import BaseModel, ValidationError
+
+from xenoovs.config.schema import BackendConfig, DrainConfig, FileConfig, HealthConfig, ServiceConfig, SwitchConfig
+from xenoovs.config.values import KeyPath, MatchField, Remark, Value, show
 from xenoovs.model.address import Family, Mac, family_of
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer, Uplinks
-from xenoovs.model.block_key import BlockKey
+from xenoovs.model.balancer import (
+    Backend,
+    Balancer,
+    BlockKey,
+    Claim,
+    Drain,
+    Health,
+    ProbeKind,
+    Service,
+    Uplinks,
+    usual_positions,
+)
 from xenoovs.model.next_hop import UNKNOWN_MAC, Direct
-from xenoovs.model.service import Claim, Service, usual_positions
+
+# What is still right of a part with mistakes: wrong values are replaced, and remembered, so that nobody judges them.
+#
+# A check between values looks at `Lost` first: a mistake that was made once must not be told a second time as what
+# follows from it.
+
+
+_LOST_MAC = 0x0200_5AFE_0000
+"""Locally administered (IEEE 802, 8.4); counted up, so that no two are alike."""
+
+Asked = tuple[str | int | None, ...]
+"""A path; None stands for any index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Values that are wrong, by their paths inside a part."""
+
+    paths: frozenset[KeyPath] = frozenset()
+
+    def has(self, *asked: Asked) -> bool:
+        """Whether any of these, anything inside of one or anything around it, is wrong."""
+        return any(_meet(lost, one) for lost in self.paths for one in asked)
+
+    def backends(self, *keys: str) -> frozenset[int]:
+        """Indices of the backends of which one of these is wrong."""
+        inside = (path for path in self.paths if path[0:1] == ("backends",) and len(path) > 1)
+        return frozenset(int(path[1]) for path in inside if len(path) == 2 or path[2] in keys)
+
+
+NOTHING_LOST = Lost()
+
+
+def _meet(lost: KeyPath, asked: Asked) -> bool:
+    return all(one in (None, there) for there, one in zip(lost, asked, strict=False))
+
+
+def salvage_service(tree: Value, wrong: Iterable[KeyPath]) -> tuple[Value, Lost]:
+    """A service without its wrong values. `wrong`: their paths in it."""
+    lost = Lost(frozenset(wrong))
+    if not isinstance(tree, dict):
+        return tree, lost
+    kept: dict[str, Any] = {key: value for key, value in tree.items() if key == "backends" or (key,) not in lost.paths}
+    for path in lost.paths:
+        if len(path) > 1 and path[0] != "backends":
+            kept[str(path[0])] = _without_key(kept.get(str(path[0])), path[1:])
+    if lost.has(("name",)):
+        kept["name"] = "unnamed"
+    kept["backends"] = _backends(tree.get("backends"), lost)
+    return {key: value for key, value in kept.items() if value is not None}, lost
+
+
+def _without_key(value: Any, path: KeyPath) -> Any:
+    """A mapping less one key; a list of which an item is wrong goes as a whole."""
+    if not isinstance(value, dict) or not isinstance(path[0], str):
+        return None
+    if len(path) == 1:
+        return {key: inner for key, inner in value.items() if key != path[0]}
+    return {key: (_without_key(inner, path[1:]) if key == path[0] else inner) for key, inner in value.items()}
+
+
+def _backends(value: Any, lost: Lost) -> list[Value]:
+    if not isinstance(value, list) or ("backends",) in lost.paths:
+        return [_salvaged_backend(None, 0, frozenset())]
+    wrong: dict[int, set[str | int]] = {}
+    for path in lost.paths:
+        if path[:1] == ("backends",) and len(path) > 1:
+            wrong.setdefault(int(path[1]), set()).update(path[2:3])
+    return [_salvaged_backend(one, index, wrong[index]) if index in wrong else one for index, one in enumerate(value)]
+
+
+def _salvaged_backend(value: Any, index: int, wrong: Set[str | int]) -> Value:
+    kept = {key: inner for key, inner in value.items() if key not in wrong} if isinstance(value, dict) else {}
+    kept.setdefault("name", f"unnamed-{index}")
+    kept.setdefault("weight", 1)
+    if wrong & {"mac", "address", "egress"} or not isinstance(value, dict):
+        kept["mac"] = _mac(index)
+    return kept
+
+
+def _mac(index: int) -> str:
+    return (_LOST_MAC + index).to_bytes(6, "big").hex(":")
+
+
+# Checks a tree against the schema and says every mistake in our own words.
+
+
+MAX_REMARKS = 1_000
+
+_REMOVED = {
+    "strategy": "`strategy` is gone: remove this line; blocks are always prefix-free (one hardware entry each)",
+}
+"""Keys of services that earlier versions knew, and what to write instead."""
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The parts of a config that have the right form, services with their index in the file, and what is wrong.
+
+    omitted: mistakes beyond those that anybody reads.
+    lost:    of services with mistakes, by their index, and of the rest of the file, what they say is not to be judged.
+    """
+
+    switch: SwitchConfig | None
+    services: tuple[tuple[int, ServiceConfig], ...]
+    remarks: tuple[Remark, ...] = ()
+    omitted: int = 0
+    health: HealthConfig = field(default_factory=HealthConfig)
+    drain: DrainConfig = field(default_factory=DrainConfig)
+    lost: Mapping[int, Lost] = field(default_factory=dict)
+    lost_around: Lost = NOTHING_LOST
+
+    def lost_of(self, index: int) -> Lost:
+        """What is not to be judged of a service: its own wrong values, and those of the file that stand for all."""
+        own = self.lost.get(index, NOTHING_LOST).paths
+        return Lost(own | {path for path in self.lost_around.paths if path[:1] in (("health",), ("drain",))})
+
+
+def check_structure(root: Value) -> Checked:
+    """Every key, type and range. What is right is kept, so that it can be checked against each other."""
+    try:
+        config = FileConfig.model_validate(root)
+    except ValidationError as error:
+        return _salvage(root, error.errors(include_url=False))
+    return Checked(config.switch, tuple(enumerate(config.services)), health=config.health, drain=config.drain)
+
+
+def _salvage(root: Value, errors: Sequence[Any]) -> Checked:
+    remarks = tuple(map(_remark, errors[:MAX_REMARKS]))
+    omitted = len(errors) - len(remarks)
+    # A key that nobody knows changes nothing else: the rest of its part is checked as if it were not there.
+    unknown = {error["loc"] for error in errors if error["type"] == "extra_forbidden"}
+    wrong = [error["loc"] for error in errors if error["loc"] not in unknown]
+    whole = _without_paths(root, unknown, ())
+    tree = whole if isinstance(whole, dict) else {}
+    around = Lost(frozenset(path for path in wrong if path[:1] != ("services",)))
+    health = _valid(HealthConfig, _right(tree.get("health", {}), "health", around)) or HealthConfig()
+    drain = _valid(DrainConfig, _right(tree.get("drain", {}), "drain", around)) or DrainConfig()
+    switch = _valid(SwitchConfig, _right(tree.get("switch"), "switch", around, egress="unnamed"))
+    services, lost = _services(tree.get("services"), [path for path in wrong if path[:1] == ("services",)])
+    return Checked(switch, services, remarks, omitted, health, drain, lost, around)
+
+
+def _right(value: Value, name: str, lost: Lost, **instead: str) -> Value:
+    """What is right of a part around the services; `instead` of keys that have to be there."""
+    if not isinstance(value, dict):
+        return {}
+    return instead | {key: inner for key, inner in value.items() if not lost.has((name, key))}
+
+
+def _services(listed: Value, wrong: list[KeyPath]) -> tuple[tuple[tuple[int, ServiceConfig], ...], dict[int, Lost]]:
+    """The services of which something is right, and of each what is not."""
+    if not isinstance(listed, list) or ("services",) in wrong:
+        return (), {}
+    inside: dict[int, list[KeyPath]] = {}
+    for path in wrong:
+        inside.setdefault(int(path[1]), []).append(path[2:])
+    services, lost = list[tuple[int, ServiceConfig]](), dict[int, Lost]()
+    for i, tree in enumerate(listed):
+        right, lost_here = salvage_service(tree, inside[i]) if i in inside else (tree, NOTHING_LOST)
+        lost[i] = lost_here
+        service = _valid(ServiceConfig, right)
+        if service is not None:
+            services.append((i, service))
+    return tuple(services), lost
+
+
+def _without_paths(value: Value, keys: Set[KeyPath], path: KeyPath) -> Value:
+    """The tree without the values at these paths."""
+    if isinstance(value, dict):
+        return {k: _without_paths(v, keys, (*path, k)) for k, v in value.items() if (*path, k) not in keys}
+    if isinstance(value, list):
+        return [_without_paths(item, keys, (*path, i)) for i, item in enumerate(value)]
+    return value
+
+
+def _valid(form: type[M], value: Value) -> M | None:
+    try:
+        return form.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def _remark(error: Any) -> Remark:
+    """One error of pydantic (docs.pydantic.dev, "Validation Errors"), as a remark."""
+    path: KeyPath = error["loc"]
+    value = error["input"]
+    match error["type"]:
+        case "value_error":
+            return Remark(path, str(error["ctx"]["error"]))
+        case "missing":
+            return Remark(path, f"this key is required; add `{path[-1]}:` here")
+        case "extra_forbidden":
+            return Remark(path, _unknown_key(str(path[-1]), path), at_key=True)
+        case "model_type":
+            return Remark(path, f"{show(value)} is not a mapping; write keys and values here: {_known(path)}")
+        case "list_type":
+            return Remark(path, f"{show(value)} is not a list; write items that start with a dash")
+        case "too_short":
+            return Remark(path, f"the list is empty; write at least {error['ctx']['min_length']}")
+        case "too_long":
+            limit = error["ctx"]["max_length"]
+            return Remark(path, f"{len(value)} items are more than the {limit} that are supported; split them")
+        case other:
+            return Remark(path, f"{show(value)} cannot be used ({other}: {error['msg']})")
+
+
+def _unknown_key(key: str, path: KeyPath) -> str:
+    if path[:1] == ("services",) and len(path) == 3 and key in _REMOVED:
+        return _REMOVED[key]
+    near = difflib.get_close_matches(key, list(_fields_at(path[:-1])), n=1)
+    advice = f"did you mean {near[0]}?" if near else f"known here: {_known(path[:-1])}"
+    return f"unknown key; {advice}"
+
+
+def _known(path: KeyPath) -> str:
+    return ", ".join(_fields_at(path))
+
+
+def _fields_at(path: KeyPath) -> Iterator[str]:
+    """The keys of the mapping at `path`."""
+    form: Any = FileConfig
+    for step in path:
+        if isinstance(step, str):
+            annotation = form.model_fields[step].annotation
+            form = next(iter(getattr(annotation, "__args__", (annotation,))))
+    return iter(form.model_fields)
+
+
+# The health check of a service: its own keys over those of the file, defaults for the rest, and what must hold.
+
+
+_TIMES = {"interval": "interval_ms", "fast_interval": "fast_interval_ms", "timeout": "timeout_ms", "ramp": "ramp_ms"}
+# What follows from `interval` alone: detection within seconds, a probe that ends before the next one starts.
+_FAST_PART, _TIMEOUT_PART = 4, 2
+_NO_QUERY = Health(ProbeKind.DNS).query
+
+
+def health_of(service: ServiceConfig, defaults: HealthConfig) -> Health | None:
+    """`defaults`: what the file says for all services. None: no check is made."""
+    given = _given_health(service.health, defaults)
+    probe: ProbeKind = given.pop("probe", ProbeKind.NONE)
+    if probe is ProbeKind.NONE:
+        return None
+    port = given.pop("port", None) or _first_port(service)
+    if "interval_ms" in given:
+        given.setdefault("fast_interval_ms", max(1, given["interval_ms"] // _FAST_PART))
+        given.setdefault("timeout_ms", max(1, given["interval_ms"] // _TIMEOUT_PART))
+    return Health(probe, port if probe.has_port or probe is ProbeKind.EXEC else None, **given)
+
+
+def check_health(service: ServiceConfig, path: KeyPath, *, defaults: HealthConfig, lost: Lost) -> Iterator[Remark]:
+    """Keys against each other, and backends that cannot be asked. `lost`: not to be judged."""
+    if lost.has(("health", "probe")):
+        return
+    health = health_of(service, defaults)
+    here = (*path, "health")
+    if health is None:
+        if service.health.model_fields_set and "probe" not in _given_health(service.health, defaults):
+            yield Remark(here, "no probe is chosen; add `probe: tcp` or another one, or leave the keys out")
+        return
+    if not lost.has(*(("health", name) for name in _TIMES)):
+        yield from _check_times(health, here)
+    if health.probe.has_port and health.port is None and not lost.has(("health", "port"), ("ports",)):
+        yield Remark(here, f"probe {health.probe.value} needs a port and the service has none; add `port:`")
+    if health.probe is ProbeKind.ARP and health.interface is None and not lost.has(("health", "interface")):
+        yield Remark(here, "probe arp needs the device to ask by; add `interface:`")
+    if health.probe is ProbeKind.DNS and health.query == _NO_QUERY and not lost.has(("health", "query")):
+        yield Remark(here, "probe dns needs a name to ask for; add `query: example.org`")
+    if health.probe is ProbeKind.EXEC and not health.command and not lost.has(("health", "command")):
+        yield Remark(here, "probe exec needs a program; add `command: [/usr/bin/check]`")
+    if health.insecure and health.ca_file is not None:
+        yield Remark((*here, "insecure"), "any certificate will do, so ca_file has no use; leave out one of them")
+    yield from _check_addresses(service, path, health.probe, lost)
+
+
+def _check_times(health: Health, here: KeyPath) -> Iterator[Remark]:
+    if health.timeout_ms > health.interval_ms:
+        yield Remark(
+            (*here, "timeout"),
+            f"{health.timeout_ms} ms are longer than the interval of {health.interval_ms} ms; "
+            "a probe must end before the next one starts",
+        )
+    if health.fast_interval_ms > health.interval_ms:
+        yield Remark(
+            (*here, "fast_interval"),
+            f"{health.fast_interval_ms} ms are longer than the interval of {health.interval_ms} ms",
+        )
+
+
+def _check_addresses(service: ServiceConfig, path: KeyPath, probe: ProbeKind, lost: Lost) -> Iterator[Remark]:
+    if probe is ProbeKind.EXEC or lost.has(("vip",)) or ("backends",) in lost.paths:
+        return
+    unknown = lost.backends("mac", "address")
+    asks_vip = probe is ProbeKind.ARP and any(vip.version == 4 for vip in service.vip)
+    for index, backend in enumerate(service.backends):
+        here = (*path, "backends", index)
+        if index in unknown:
+            continue
+        if probe is ProbeKind.ARP and backend.mac is None:
+            yield Remark(here, "probe arp asks whether a MAC answers; add `mac:`, or use an icmp probe")
+        if backend.address is None and not asks_vip:
+            yield Remark(here, f"probe {probe.value} needs the server's own address; add `address:`")
+        elif backend.address is not None and backend.address.version == 6 and probe is ProbeKind.ARP:
+            yield Remark((*here, "address"), f"{backend.address} is IPv6, which has no ARP; use an icmp probe")
+
+
+def _given_health(own: HealthConfig, defaults: HealthConfig) -> dict[str, Any]:
+    """The keys that are written, by their names in the model."""
+    found = ((name, getattr(own, name), getattr(defaults, name)) for name in HealthConfig.model_fields)
+    values = ((name, mine if mine is not None else theirs) for name, mine, theirs in found)
+    return {_TIMES.get(name, name): value for name, value in values if value is not None}
+
+
+def _first_port(service: ServiceConfig) -> int | None:
+    return next((ports.first for ports in service.ports if ports.first), None)
+
+
+# What a service does with open connections: its own keys over those of the file.
+
+
+_NAMES = {"mode": "mode", "timeout": "timeout_ms", "rest": "rest_ms"}
+
+
+def drain_of(service: ServiceConfig, defaults: DrainConfig) -> Drain:
+    """`defaults`: what the file says for all services."""
+    return Drain(**_given_drain(service.drain, defaults))
+
+
+def _given_drain(own: DrainConfig, defaults: DrainConfig) -> dict[str, Any]:
+    """The keys that are written, by their names in the model."""
+    found = ((_NAMES[name], getattr(own, name), getattr(defaults, name)) for name in DrainConfig.model_fields)
+    values = ((name, mine if mine is not None else theirs) for name, mine, theirs in found)
+    return {name: value for name, value in values if value is not None}
 
 
 def families_of(service: ServiceConfig) -> frozenset[Family]:

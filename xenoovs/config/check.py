@@ -1,16 +1,366 @@
-"""All checks between values, on the parts of a config that have the right form."""
+"""What must hold between the values of a config: in a service, between services, and for the weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import partial
+from itertools import pairwise
 
-from xenoovs.config.check_between import check_backend_ports, check_between, check_switch
-from xenoovs.config.check_service import check_service
-from xenoovs.config.check_shares import check_shares
-from xenoovs.config.health import check_health
-from xenoovs.config.remark import Remark
-from xenoovs.config.salvage import Lost
-from xenoovs.config.structure import Checked
+from xenoovs.config.build import NOTHING_LOST, Checked, Lost, check_health, claim_of, families_of, key_of
+from xenoovs.config.schema import ServiceConfig, SwitchConfig
+from xenoovs.config.values import HIGHEST_BIT, KeyPath, MatchField, Remark
+from xenoovs.errors import counted, worded
+from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.balancer import MAX_KEY_BITS, Claim, KeyField, OtherTraffic, PortRange, Protocol
+from xenoovs.partition.solve import first_feasible_width, least_tolerance
+
+# Which packets are claimed already: claims as intervals of ports, so that nobody compares all pairs of services.
+
+
+_ALL_PORTS = PortRange(0, 65_535)
+
+# None stands for the protocols that have no name in a config: a claim without a protocol holds them too.
+_Space = tuple[Family | IPAddress, Protocol | None]
+
+
+def family_label(family: Family) -> str:
+    return "IPv4" if family is Family.IPV4 else "IPv6"
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """Packets that another owner holds: `place` is an address, or a family where neither claim has a VIP."""
+
+    owner: int
+    place: Family | IPAddress
+    protocol: Protocol | None
+    ports: PortRange
+
+    def __str__(self) -> str:
+        where = family_label(self.place) if isinstance(self.place, Family) else str(self.place)
+        if self.protocol is None:
+            return f"{where}, any protocol"
+        if self.ports == _ALL_PORTS:
+            return f"{where}, {self.protocol.value}"
+        return (
+            f"{where}, {self.protocol.value} {'port' if self.ports.first == self.ports.last else 'ports'} {self.ports}"
+        )
+
+
+@dataclass(slots=True)
+class Occupancy:
+    """Claims added so far. Claims without VIPs must come before those with VIPs."""
+
+    _held: dict[_Space, list[tuple[PortRange, int]]] = field(default_factory=dict)
+
+    def add(self, claim: Claim, *, owner: int) -> Clash | None:
+        """Hold the packets of `claim`; the first packets that are held already, if any, and then nothing is added."""
+        wanted = tuple(_spaces(claim))
+        for place, protocol, ports in wanted:
+            clash = self._holder(place, protocol, ports)
+            if clash is not None:
+                return clash
+        for place, protocol, ports in wanted:
+            insort(self._held.setdefault((place, protocol), []), (ports, owner))
+        return None
+
+    def _holder(self, place: Family | IPAddress, protocol: Protocol | None, ports: PortRange) -> Clash | None:
+        for where in (place,) if isinstance(place, Family) else (family_of(place), place):
+            held = self._held.get((where, protocol), [])
+            index = bisect_left(held, (ports, -1))
+            # Held intervals are disjoint, so that only the neighbours can overlap.
+            for other, owner in held[max(index - 1, 0) : index + 1]:
+                if other.overlaps(ports):
+                    common = PortRange(max(other.first, ports.first), min(other.last, ports.last))
+                    return Clash(owner, place, protocol, common)
+        return None
+
+
+def _spaces(claim: Claim) -> Iterator[tuple[Family | IPAddress, Protocol | None, PortRange]]:
+    """The packets of a claim as boxes: any protocol is all that have a name, and None for the rest."""
+    families = sorted(claim.families, key=lambda family: family.bits)
+    places: tuple[Family | IPAddress, ...] = claim.vips or tuple(families)
+    protocols = (*Protocol, None) if claim.protocol is None else (claim.protocol,)
+    for place in places:
+        for protocol in protocols:
+            for ports in claim.ports or (_ALL_PORTS,):
+                yield place, protocol, ports
+
+
+# What must hold between the values of one service.
+
+
+_Check = Callable[[ServiceConfig, KeyPath], Iterator[Remark]]
+
+
+def check_service(
+    service: ServiceConfig, path: KeyPath, *, default_egress: str | None, lost: Lost = NOTHING_LOST
+) -> Iterator[Remark]:
+    """`default_egress`: the port of backends that name none; None: not known, because `switch` is wrong itself.
+
+    lost: what is not to be judged, nor what stands and falls with it.
+    """
+    checks: tuple[tuple[_Check, tuple[str, ...]], ...] = (
+        (_check_vips, ("vip", "match")),
+        (_check_ports, ("ports", "protocol")),
+        (_check_key, ("match", "protocol")),
+        (_check_bits, ("match", "vip")),
+        (_check_vip_mac, ("vip_mac", "vip", "rewrite_source_mac")),
+        (_check_backend_names, ()),
+        (partial(_check_backend_macs, default_egress=default_egress), ()),
+    )
+    for check, names in checks:
+        if not lost.has(*((name,) for name in names)):
+            yield from check(service, path)
+    if not lost.has(("backends", None, "weight")):
+        yield from _check_weights(service, path)
+
+
+def _check_vips(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+    families, seen = families_of(service), set()
+    for index, vip in enumerate(service.vip):
+        if family_of(vip) not in families:
+            yield Remark(
+                (*path, "vip", index),
+                f"{vip} is IPv{vip.version}, but match.field is {service.match.field.value}; "
+                f"write `field: {MatchField.SOURCE_ADDRESS.value}`",
+            )
+        if vip in seen:
+            yield Remark((*path, "vip", index), f"{vip} is listed twice; list each address once")
+        seen.add(vip)
+
+
+def _check_ports(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+    if service.ports and service.protocol is None:
+        yield Remark((*path, "ports"), "ports need a protocol; add `protocol: tcp`, udp or sctp")
+    if service.ports and service.protocol is Protocol.ICMP:
+        yield Remark((*path, "ports"), "icmp has no ports; leave the key out")
+    ordered = sorted((ports, index) for index, ports in enumerate(service.ports))
+    for (one, _), (other, index) in pairwise(ordered):
+        if one.overlaps(other):
+            yield Remark((*path, "ports", index), f"{other} overlaps {one}; list each port once")
+
+
+def _check_key(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+    key, protocol = service.match.field.key, service.protocol
+    if key.needs_ports and (protocol is None or not protocol.has_ports):
+        yield Remark(
+            (*path, "match", "field"),
+            f"{key.value} needs a protocol with ports{'' if protocol is None else f', and {protocol.value} has none'}; "
+            f"write `protocol: udp`, tcp or sctp in the service, or `field: {MatchField.SOURCE_ADDRESS.value}` here",
+        )
+
+
+def _check_bits(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+    if not isinstance(service.match.bits, tuple):
+        return
+    key = service.match.field.key
+    family = min(families_of(service), key=key.width)
+    highest = min(key.width(family) - 1, HIGHEST_BIT)
+    what = f"an {family_label(family)} address" if key is KeyField.SOURCE_ADDRESS else f"the {key.label}"
+    for index, position in enumerate(service.match.bits):
+        if position >= key.width(family):
+            yield Remark((*path, "match", "bits", index), f"bit {position} is outside {what}; write 0 to {highest}")
+        elif position > highest:
+            yield Remark(
+                (*path, "match", "bits", index),
+                f"bit {position} is one of the first 16 of an IPv6 address, which ovs-ofctl cannot match under a mask; "
+                f"write 0 to {highest}",
+            )
+
+
+def _check_vip_mac(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+    if service.vip_mac is not None and not service.vip:
+        yield Remark((*path, "vip_mac"), f"{service.vip_mac} has no address to answer for; add `vip:` or leave it out")
+    if service.rewrite_source_mac is True and service.vip_mac is None:
+        yield Remark((*path, "rewrite_source_mac"), "true means vip_mac, which is missing; add it or write a MAC here")
+
+
+def _check_backend_names(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+    first: dict[str, int] = {}
+    for index, backend in enumerate(service.backends):
+        other = first.setdefault(backend.name, index)
+        if other != index:
+            yield Remark(
+                (*path, "backends", index, "name"), f"'{backend.name}' is already backends[{other}]; name each once"
+            )
+
+
+def _check_backend_macs(service: ServiceConfig, path: KeyPath, *, default_egress: str | None) -> Iterator[Remark]:
+    """On one port a MAC is one server; two backends with it would be one server with two weights."""
+    first: dict[tuple[Mac | IPAddress, str | None], int] = {}
+    for index, backend in enumerate(service.backends):
+        port = backend.egress or default_egress
+        key = backend.mac or backend.address
+        if key is None:
+            yield Remark(
+                (*path, "backends", index), "a backend needs `mac:`, or `address:` by which its MAC can be found"
+            )
+            continue
+        other = first.setdefault((key, port), index)
+        if other != index:
+            name, what = service.backends[other].name, "address" if backend.mac is None else "mac"
+            yield Remark(
+                (*path, "backends", index, what),
+                f"{key} is already backend {name}{f' on port {port}' if port else ''}; "
+                f"write the {what if backend.mac is None else 'MAC'} of this server, or one backend with both weights",
+            )
+
+
+def _check_weights(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+    active = sum(backend.weight > 0 for backend in service.backends)
+    if active == 0:
+        yield Remark((*path, "backends"), "every weight is 0; give at least one backend a weight above 0")
+    if service.max_flows is not None and service.max_flows < active:
+        yield Remark(
+            (*path, "max_flows"),
+            f"{service.max_flows} cannot serve {active} backends with a weight, of which each needs a flow; "
+            f"write at least {active}",
+        )
+
+
+# What must hold between services, and between services and the switch.
+
+
+Numbered = tuple[int, ServiceConfig]
+
+
+def check_switch(switch: SwitchConfig, lost: Lost) -> Iterator[Remark]:
+    """The bridge's own ports. `lost`: of the switch, what is not to be judged."""
+    for index, port in enumerate(switch.ingress):
+        if port in switch.ingress[:index]:
+            yield Remark(("switch", "ingress", index), f"port {port} is listed twice; list each port once")
+    if switch.egress in switch.ingress and not lost.has(("egress",)):
+        yield Remark(
+            ("switch", "egress"),
+            f"{switch.egress} is an ingress port too; clients enter by one port and backends are behind another",
+        )
+    is_passthrough = switch.other_traffic is OtherTraffic.PASSTHROUGH and not lost.has(("other_traffic",))
+    if is_passthrough and len(set(switch.ingress)) > 1:
+        yield Remark(
+            ("switch", "other_traffic"),
+            f"passthrough with {len(switch.ingress)} ingress ports cannot tell by which of them a reply leaves; "
+            "write `other_traffic: normal`",
+        )
+
+
+def check_backend_ports(switch: SwitchConfig, services: Iterable[Numbered]) -> Iterator[Remark]:
+    """OpenFlow drops a packet that is output to the port it came from (OpenFlow 1.4.1, 7.2.1, OFPP_IN_PORT)."""
+    for i, service in services:
+        for j, backend in enumerate(service.backends):
+            if backend.egress in switch.ingress:
+                yield Remark(
+                    ("services", i, "backends", j, "egress"),
+                    f"{backend.egress} is an ingress port; a bridge does not send packets back where they entered, "
+                    "so put the backend behind another port",
+                )
+
+
+def check_between(services: Iterable[Numbered], lost: Mapping[int, Lost] | None = None) -> Iterator[Remark]:
+    """Names, packets and VIP MACs that more than one service claims. `lost`: by index, what is not to be judged."""
+    numbered, wrong = tuple(services), lost or {}
+
+    def sound(*names: str) -> tuple[Numbered, ...]:
+        paths = [(name,) for name in names]
+        return tuple((i, service) for i, service in numbered if i not in wrong or not wrong[i].has(*paths))
+
+    named = sound("name")
+    yield from _check_names(named)
+    yield from _check_claims(sound("vip", "protocol", "ports", "match"), {i: service.name for i, service in named})
+    yield from _check_vip_macs(sound("vip", "vip_mac"))
+
+
+def _check_names(services: Iterable[Numbered]) -> Iterator[Remark]:
+    first: dict[str, int] = {}
+    for i, service in services:
+        other = first.setdefault(service.name, i)
+        if other != i:
+            yield Remark(("services", i, "name"), f"'{service.name}' is already services[{other}]; name each once")
+
+
+def _check_claims(services: tuple[Numbered, ...], names: Mapping[int, str]) -> Iterator[Remark]:
+    """Services without a VIP go first: they claim packets of every VIP. `names`: as far as they are right."""
+    occupancy = Occupancy()
+    for i, service in sorted(services, key=lambda numbered: bool(numbered[1].vip)):
+        clash = occupancy.add(claim_of(service), owner=i)
+        if clash is not None:
+            one, other = sorted((i, clash.owner))
+            who, whose = names.get(other, "this service"), f"services[{one}]{_called(names, one)}"
+            yield Remark(
+                ("services", other),
+                f"{who} claims packets that {whose} claims too ({clash}); change vip, protocol or ports of one",
+            )
+
+
+def _called(names: Mapping[int, str], index: int) -> str:
+    return f" ({names[index]})" if index in names else ""
+
+
+def _check_vip_macs(services: Iterable[Numbered]) -> Iterator[Remark]:
+    first: dict[IPAddress, tuple[Mac, int]] = {}
+    for i, service in services:
+        if service.vip_mac is None:
+            continue
+        for vip in service.vip:
+            mac, other = first.setdefault(vip, (service.vip_mac, i))
+            if mac != service.vip_mac:
+                yield Remark(
+                    ("services", i, "vip_mac"),
+                    f"{service.vip_mac} answers for {vip}, for which services[{other}] answers {mac}; "
+                    "write one MAC for one address",
+                )
+                break
+
+
+# Whether the bits of a service can meet its weights at all; the solver itself is left to the compiler.
+
+
+# Percentages in messages have two decimals.
+_STEP = 10_000
+
+
+def check_shares(service: ServiceConfig, path: KeyPath, *, lost: Lost) -> Iterator[Remark]:
+    """Weights, bits, tolerance and budget against each other. `lost`: not to be judged."""
+    weights = [backend.weight for backend in service.backends if backend.weight]
+    if not weights or lost.has(("backends", None, "weight"), ("match", "bits")):
+        return
+    width = key_of(service).max_width
+    classes, label = counted(1 << width, "class", "classes"), service.match.field.key.label
+    if len(weights) > 1 << width:
+        yield Remark(
+            (*path, "match", "bits"),
+            f"{_bits(width)} of the {label} {worded(width, 'makes', 'make')} {classes} of clients for {len(weights)} "
+            f"backends with a weight; use at least {_bits((len(weights) - 1).bit_length())}",
+        )
+    elif lost.has(("tolerance",), ("max_flows",)):
+        return
+    elif service.max_flows is None and first_feasible_width(weights, service.tolerance, width) is None:
+        yield Remark((*path, "tolerance"), _out_of_reach(service, weights, width))
+
+
+def _out_of_reach(service: ServiceConfig, weights: list[Fraction], width: int) -> str:
+    least = least_tolerance(weights, width)
+    smallest = min((backend for backend in service.backends if backend.weight), key=lambda backend: backend.weight)
+    problem = f"{_percent(service.tolerance)} cannot be met with {_bits(width)} of the {service.match.field.key.label}"
+    remedies = [f"raise the smallest weight (backend {smallest.name}) or set it to 0"]
+    if width < MAX_KEY_BITS:
+        remedies.append("use more bits")
+    if least is None or least > 1:
+        return f"{problem}, nor can any tolerance up to 100%; {', or '.join(remedies)}"
+    # Rounded up, so that it works when it is typed in.
+    rounded = Fraction(-(-least.numerator * _STEP // least.denominator), _STEP)
+    return f"{problem}; write {_percent(rounded)}, the least that can, or {', or '.join(remedies)}"
+
+
+def _bits(number: int) -> str:
+    return counted(number, "bit")
+
+
+def _percent(value: Fraction) -> str:
+    return f"{float(value * 100):.12g}%"
 
 
 def check_parts(checked: Checked) -> Iterator[Remark]:

@@ -7,14 +7,9 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from xenoovs.config.scalar import parse_plain_scalar
+from xenoovs.config.values import parse_plain_scalar
 from xenoovs.model.address import Family
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.block_key import KeyField
-from xenoovs.model.drain import Drain
-from xenoovs.model.health import Health
-from xenoovs.model.service import Claim, Service, usual_positions
+from xenoovs.model.balancer import Backend, Balancer, Claim, Drain, Health, KeyField, Service, usual_positions
 
 # Text of these characters is one plain scalar anywhere; a colon at the end is not, between the brackets of a list.
 _PLAIN = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_.:+@~^-]*[A-Za-z0-9_.+@~^-])?", re.ASCII)

@@ -2,17 +2,242 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NoReturn
 
-from xenoovs.config.compose import Document, compose
-from xenoovs.config.remark import Remark
-from xenoovs.config.text import MAX_SIZE_BYTES
-from xenoovs.config.tree import Place, Places, render_path
-from xenoovs.errors import ConfigError, ConfigUnreadable, Finding
-from xenoovs.errors.words import counted
+import yaml
+
+from xenoovs.config.values import (
+    KeyPath,
+    Mark,
+    Place,
+    Places,
+    Remark,
+    Value,
+    parse_plain_scalar,
+    place_of,
+    render_path,
+    show,
+)
+from xenoovs.errors import ConfigError, ConfigUnreadable, Finding, counted
 from xenoovs.model.balancer import Balancer
+
+# Bytes to text that may be YAML: size, UTF-8, and the characters YAML allows.
+
+
+MAX_SIZE_BYTES = 32 * 1024 * 1024
+
+# YAML 1.2.2, section 5.1 (c-printable), less the Unicode line breaks that libyaml takes for line ends and YAML 1.2 does
+# not (section 5.4), and less the byte order mark.
+_NOT_ALLOWED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+
+
+def decode(text: str | bytes, *, file: str) -> str:
+    """The text. Raises ConfigError with the place of the first thing that YAML text cannot hold."""
+    if len(text) > MAX_SIZE_BYTES:
+        _refuse("", file, f"the config is larger than {MAX_SIZE_BYTES // 2**20} MiB; is this the right file?")
+    if isinstance(text, bytes):
+        text = _decode_utf8(text, file)
+    bad = _NOT_ALLOWED.search(text)
+    if bad is None:
+        return text
+    before, code = text[: bad.start()], ord(bad.group())
+    if code == 0xFEFF and not before:
+        _refuse(before, file, "the file starts with a byte order mark (U+FEFF); save it as UTF-8 without BOM")
+    return _refuse(before, file, f"the character U+{code:04X} is not allowed; is this a text file?")
+
+
+def _decode_utf8(data: bytes, file: str) -> str:
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        _refuse("", file, "the file is UTF-16; save it as UTF-8")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8")
+        return _refuse(before, file, f"the byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8")
+
+
+def _refuse(before: str, file: str, message: str) -> NoReturn:
+    """`before`: the text up to the mistake."""
+    *full_lines, last = re.split(r"\r\n|\r|\n", before)
+    raise ConfigError([Finding(file, len(full_lines) + 1, len(last) + 1, "", message)])
+
+
+# What libyaml complains about, said with the cause and the remedy.
+
+
+# (part of libyaml's problem text, what to do); libyaml 0.2.5, src/scanner.c and src/parser.c.
+_REMEDIES = (
+    ("cannot start any token", "indent with spaces, never tabs, and put text that starts with @ ` or % in quotes"),
+    ("mapping values are not allowed", "put text with a colon and a space in quotes, and check the indentation above"),
+    ("found unexpected ':'", "put text that ends in a colon, such as the address 2001:db8::, in quotes"),
+    ("could not find expected ':'", "a key needs a colon and a space after it, as in `name: value`"),
+    ("did not find expected key", "check the indentation, and the quotes and brackets above"),
+    ("did not find expected '-' indicator", "list items that belong together start in one column"),
+    ("did not find expected ',' or", "close the bracket, or put a comma between the items"),
+    ("unexpected end of stream", "close the quotes that were opened above"),
+    ("undefined alias", "aliases are not supported; write the value out"),
+)
+
+
+def explain_yaml_error(error: yaml.YAMLError, *, file: str) -> Finding:
+    """One finding at the place libyaml names."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read"
+    remedy = next((text for part, text in _REMEDIES if part in problem), "check the line and the one above it")
+    line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+    return Finding(file, line, column, "", f"not valid YAML: {problem}; {remedy}")
+
+
+# YAML text to a tree of plain values with places, from the events of libyaml.
+#
+# PyYAML's own loaders are not used: four times slower on a large config, and they accept duplicate keys, aliases
+# (which can blow a small text up to any size) and YAML 1.1 numbers.
+
+
+MAX_DEPTH = 16
+MAX_VALUES = 500_000
+MAX_KEYS = 100
+MAX_DUPLICATES = 100
+
+# Asked for each of 100,000 events: the exact class is told ten times faster than by isinstance.
+_Alias, _Scalar = yaml.AliasEvent, yaml.ScalarEvent
+_SequenceStart, _SequenceEnd, _MappingEnd = yaml.SequenceStartEvent, yaml.SequenceEndEvent, yaml.MappingEndEvent
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML document. `findings`: mistakes that did not keep it from being read (duplicate keys)."""
+
+    root: Value
+    places: Places
+    findings: tuple[Finding, ...]
+
+
+def compose(text: str | bytes, *, file: str) -> Document:
+    """Read one YAML document. Raises ConfigError for text that is not YAML or uses what a config may not use."""
+    parser = _Loader(decode(text, file=file))
+    try:
+        return _Composer(parser.get_event, file).document()
+    except yaml.YAMLError as error:
+        raise ConfigError([explain_yaml_error(error, file=file)]) from None
+    finally:
+        parser.dispose()
+
+
+@dataclass(slots=True)
+class _Composer:
+    next_event: Callable[[], Any]
+    file: str
+    values: dict[KeyPath, Mark] = field(default_factory=dict)
+    keys: dict[KeyPath, Mark] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    count: int = 0
+
+    def document(self) -> Document:
+        self.next_event()  # the start of the stream
+        start = self.next_event()
+        if isinstance(start, yaml.StreamEndEvent):
+            self._stop(start, (), "the file is empty; start from a template with `xenoovs new`")
+        root = self._value(self.next_event(), ())
+        self.next_event()  # the end of the document
+        after = self.next_event()
+        if not isinstance(after, yaml.StreamEndEvent):
+            self._stop(after, (), "a second YAML document starts here; keep one document in the file")
+        return Document(root, Places(self.values, self.keys), tuple(self.findings))
+
+    def _value(self, event: Any, path: KeyPath) -> Value:
+        self._refuse_excess(event, path, depth=len(path))
+        self.values[path] = event.start_mark
+        kind = type(event)
+        if kind is _Alias:
+            self._stop(event, path, f"aliases (*{_name(event)}) are not supported; write the value out")
+        if event.anchor is not None or event.tag is not None:
+            self._refuse_decoration(event, path)
+        if kind is _Scalar:
+            return parse_plain_scalar(event.value) if event.implicit[0] else str(event.value)
+        return self._sequence(path) if kind is _SequenceStart else self._mapping(path)
+
+    def _sequence(self, path: KeyPath) -> list[Value]:
+        items: list[Value] = []
+        while type(event := self.next_event()) is not _SequenceEnd:
+            items.append(self._value(event, (*path, len(items))))
+        return items
+
+    def _mapping(self, path: KeyPath) -> dict[str, Value]:
+        pairs: dict[str, Value] = {}
+        while type(event := self.next_event()) is not _MappingEnd:
+            key = self._key(event, path)
+            if len(pairs) >= MAX_KEYS:
+                self._stop(event, path, f"one mapping holds more than {MAX_KEYS} keys; is this a xenoovs config?")
+            child = (*path, key)
+            if key not in pairs:
+                self.keys[child] = event.start_mark
+                pairs[key] = self._value(self.next_event(), child)
+            else:
+                self._duplicate(event, child)
+        return pairs
+
+    def _key(self, event: Any, path: KeyPath) -> str:
+        if type(event) is not _Scalar:
+            self._stop(event, path, "a key must be a plain word, as in `name: value`")
+        if event.anchor is not None or event.tag is not None:
+            self._refuse_decoration(event, path)
+        return str(event.value)
+
+    def _duplicate(self, event: Any, path: KeyPath) -> None:
+        first = self.keys[path]
+        self.findings.append(
+            self._finding(event, path, f"the key stands here a second time, first in line {first.line + 1}; remove one")
+        )
+        if len(self.findings) >= MAX_DUPLICATES:
+            raise ConfigError(self.findings)
+        self._skip(path)
+
+    def _skip(self, path: KeyPath) -> None:
+        """Past one value, without keeping anything of it."""
+        depth = len(path)
+        while True:
+            event = self.next_event()
+            self._refuse_excess(event, path, depth=depth)
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth == len(path):
+                return
+
+    def _refuse_decoration(self, event: Any, path: KeyPath) -> None:
+        if event.anchor is not None:
+            self._stop(
+                event, path, f"anchors (&{_name(event)}) are not supported; write the value out where it is needed"
+            )
+        if event.tag is not None:
+            self._stop(event, path, f"tags ({show(event.tag)}) are not supported; remove it")
+
+    def _refuse_excess(self, event: Any, path: KeyPath, *, depth: int) -> None:
+        self.count += 1
+        if depth > MAX_DEPTH:
+            self._stop(event, path, f"lists and mappings are nested deeper than {MAX_DEPTH}; a config needs 5 levels")
+        if self.count > MAX_VALUES:
+            self._stop(event, path, f"the file holds more than {MAX_VALUES} values; split it over several bridges")
+
+    def _stop(self, event: Any, path: KeyPath, message: str) -> NoReturn:
+        raise ConfigError([*self.findings, self._finding(event, path, message)])
+
+    def _finding(self, event: Any, path: KeyPath, message: str) -> Finding:
+        place = place_of(event.start_mark)
+        return Finding(self.file, place.line, place.column, render_path(path), message)
+
+
+def _name(event: Any) -> str:
+    return str(event.anchor)[:40]
+
 
 MAX_FINDINGS = 100
 
@@ -56,9 +281,8 @@ def parse_located(text: str | bytes, *, file: str) -> Located:
 
 def _balancer(document: Document, file: str) -> Balancer:
     # pydantic takes a quarter of a second to import, and only commands that read a config need it.
-    from xenoovs.config.build import build_balancer
+    from xenoovs.config.build import build_balancer, check_structure
     from xenoovs.config.check import check_parts
-    from xenoovs.config.structure import check_structure
 
     checked = check_structure(document.root)
     remarks = (*checked.remarks, *check_parts(checked))

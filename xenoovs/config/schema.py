@@ -11,32 +11,225 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 
-from xenoovs.config import fields, health_fields
-from xenoovs.config.drain_schema import DrainConfig
-from xenoovs.config.fields import MatchField
-from xenoovs.config.health_schema import HealthConfig
+from xenoovs.config import values
+from xenoovs.config.values import MatchField
 from xenoovs.model.address import IPAddress, Mac
-from xenoovs.model.balancer import OtherTraffic
-from xenoovs.model.block_key import MAX_KEY_BITS
-from xenoovs.model.service import Churn, PortRange, Protocol
+from xenoovs.model.balancer import (
+    MAX_KEY_BITS,
+    AllDown,
+    Churn,
+    DrainMode,
+    Initial,
+    OtherTraffic,
+    PortRange,
+    ProbeKind,
+    Protocol,
+)
+
+# The form of a health check. Importing this imports pydantic: do it only where a config is read.
+
+
+_DURATION = {"type": "string", "pattern": values.DURATION_PATTERN}
+_COUNT = {"type": "integer", "minimum": 1, "maximum": values.MAX_COUNT}
+_PROBE_PORT = {"type": "integer", "minimum": 1, "maximum": values.MAX_PORT}
+_DEVICE = {"type": "string", "pattern": values.PORT_NAME_PATTERN}
+_NAME = {"type": "string", "pattern": values.NAME_PATTERN}
+_PERCENT = {"type": "string", "pattern": values.PERCENT_PATTERN}
+_PATH = {"type": "string", "pattern": values.PATH_PATTERN}
+_QUERY = {"type": "string", "pattern": values.QUERY_PATTERN}
+_HOST = {"type": "string", "pattern": values.HOST_PATTERN}
+_FILE = {"type": "string", "pattern": values.FILE_PATTERN}
+_STATUS = {
+    "anyOf": [
+        {"type": "integer", "minimum": 100, "maximum": 599},
+        {"type": "string", "pattern": values.STATUS_PATTERN},
+    ]
+}
+_COMMAND = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": values.MAX_WORDS}
+_TEXT = {"type": "string", "pattern": values.TEXT_PATTERN}
+
+
+def _health_words(kinds: type[ProbeKind | Initial | AllDown]) -> WithJsonSchema:
+    return WithJsonSchema({"enum": [member.value for member in kinds]})
+
+
+Duration = Annotated[int | None, PlainValidator(values.duration_ms), WithJsonSchema(_DURATION)]
+Count = Annotated[int | None, PlainValidator(values.count), WithJsonSchema(_COUNT)]
+Port = Annotated[int | None, PlainValidator(values.port), WithJsonSchema(_PROBE_PORT)]
+Part = Annotated[Fraction | None, PlainValidator(values.part), WithJsonSchema(_PERCENT)]
+Device = Annotated[str | None, PlainValidator(values.port_name), WithJsonSchema(_DEVICE)]
+Namespace = Annotated[str | None, PlainValidator(values.name), WithJsonSchema(_NAME)]
+Path = Annotated[str | None, PlainValidator(values.path), WithJsonSchema(_PATH)]
+Host = Annotated[str | None, PlainValidator(values.host), WithJsonSchema(_HOST)]
+File = Annotated[str | None, PlainValidator(values.file), WithJsonSchema(_FILE)]
+Status = Annotated[tuple[int, int] | None, PlainValidator(values.status), WithJsonSchema(_STATUS)]
+Flag = Annotated[bool | None, PlainValidator(values.flag), WithJsonSchema({"type": "boolean"})]
+Command = Annotated[tuple[str, ...] | None, PlainValidator(values.command), WithJsonSchema(_COMMAND)]
+Query = Annotated[str | None, PlainValidator(values.query), WithJsonSchema(_QUERY)]
+Text = Annotated[str | None, PlainValidator(values.text), WithJsonSchema(_TEXT)]
+Probe = Annotated[ProbeKind | None, PlainValidator(partial(values.choice, kinds=ProbeKind)), _health_words(ProbeKind)]
+FirstState = Annotated[Initial | None, PlainValidator(partial(values.choice, kinds=Initial)), _health_words(Initial)]
+OnAllDown = Annotated[AllDown | None, PlainValidator(partial(values.choice, kinds=AllDown)), _health_words(AllDown)]
+
+
+class HealthConfig(BaseModel):
+    """The health check of backends, made by `xenoovs agent`. A key of a service goes before the one of the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    probe: Probe = Field(
+        default=None, json_schema_extra={"default": "none"}, description="What is sent to each backend."
+    )
+    port: Port = Field(
+        default=None,
+        examples=[8080],
+        description="Of tcp, http, https, dns and udp probes; left out: the first port of the service.",
+    )
+    interface: Device = Field(
+        default=None, examples=["en3f0pf0sf0"], description="Device to ask by; an arp probe needs one."
+    )
+    netns: Namespace = Field(
+        default=None, examples=["probes"], description="Network namespace to ask from (see ip-netns(8))."
+    )
+    path: Path = Field(
+        default=None, json_schema_extra={"default": "/"}, description="Asked for by an http or https probe."
+    )
+    host: Host = Field(
+        default=None,
+        examples=["www.example.org"],
+        description="Host header of an http or https probe; left out: the address.",
+    )
+    status: Status = Field(
+        default=None,
+        json_schema_extra={"default": "200-399"},
+        examples=[204],
+        description="Status, or range of them, with which an http or https probe is answered. Redirections are not "
+        "followed.",
+    )
+    body: Text = Field(
+        default=None,
+        json_schema_extra={"default": ""},
+        description="What the body of the answer must hold, within its first MiB.",
+    )
+    ca_file: File = Field(
+        default=None,
+        examples=["/etc/ssl/ca.pem"],
+        description="Authorities that an https probe trusts (PEM); left out: those of the system.",
+    )
+    server_name: Host = Field(
+        default=None,
+        examples=["www.example.org"],
+        description="Name in the certificate, also sent as SNI; left out: `host`, else the address.",
+    )
+    insecure: Flag = Field(
+        default=None, json_schema_extra={"default": False}, description="An https probe takes any certificate."
+    )
+    command: Command = Field(
+        default=None,
+        examples=[["/usr/local/bin/check-web", "--quick"]],
+        description="Of an exec probe: program and arguments, no shell; status 0 is good. It finds XENOOVS_ADDRESS, "
+        "XENOOVS_MAC and XENOOVS_PORT in its environment. The agent runs programs only with --allow-exec.",
+    )
+    query: Query = Field(default=None, examples=["example.org"], description="Name whose address a dns probe asks for.")
+    send: Text = Field(default=None, json_schema_extra={"default": ""}, description="Text of a udp probe.")
+    expect: Text = Field(
+        default=None, json_schema_extra={"default": ""}, description="What the answer to a udp probe must hold."
+    )
+    interval: Duration = Field(
+        default=None, json_schema_extra={"default": "1s"}, description="From one probe to the next."
+    )
+    fast_interval: Duration = Field(
+        default=None,
+        json_schema_extra={"default": "250ms"},
+        description="The same while results contradict the state; left out: a quarter of interval.",
+    )
+    timeout: Duration = Field(
+        default=None,
+        json_schema_extra={"default": "500ms"},
+        description="Without an answer by then the probe has failed; left out: half of interval.",
+    )
+    rise: Count = Field(
+        default=None, json_schema_extra={"default": 2}, description="So many answers in a row bring a backend back."
+    )
+    fall: Count = Field(
+        default=None, json_schema_extra={"default": 3}, description="So many failures in a row take a backend out."
+    )
+    jitter: Part = Field(
+        default=None,
+        json_schema_extra={"default": "10%"},
+        description="Each interval is shorter by up to this part, by chance, so that probes do not go all at once.",
+    )
+    ramp: Duration = Field(
+        default=None,
+        examples=["30s"],
+        description="Slow start: a backend that comes or comes back gets its clients in eight steps during this time; "
+        "left out: all at once.",
+    )
+    initial: FirstState = Field(
+        default=None,
+        json_schema_extra={"default": "trusted"},
+        description="A new backend: trusted (the first result decides) or closed (out until `rise` answers).",
+    )
+    max_down: Part = Field(
+        default=None,
+        json_schema_extra={"default": "50%"},
+        description="No more than this part of the backends is taken out at once, rounded down; the rest stays in.",
+    )
+    on_all_down: OnAllDown = Field(
+        default=None,
+        json_schema_extra={"default": "keep"},
+        description="When no backend answers: keep (max_down holds, clients stay) or drop (their packets).",
+    )
+
+
+# The form of `drain`. Importing this imports pydantic: do it only where a config is read.
+
+
+Mode = Annotated[
+    DrainMode | None,
+    PlainValidator(partial(values.choice, kinds=DrainMode)),
+    WithJsonSchema({"enum": [mode.value for mode in DrainMode]}),
+]
+
+
+class DrainConfig(BaseModel):
+    """Open connections of clients that get another backend. A key of a service goes before the one of the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    mode: Mode = Field(
+        default=None,
+        json_schema_extra={"default": "none"},
+        description="none (clients move at once) or pin (open connections stay with the old backend for a while, new "
+        "TCP connections go to the new one).",
+    )
+    timeout: Duration = Field(
+        default=None,
+        json_schema_extra={"default": "60s"},
+        description="After which clients move with all that is still open.",
+    )
+    rest: Duration = Field(
+        default=None,
+        json_schema_extra={"default": "10s"},
+        description="They move earlier when the old backend has got no packet of them for so long.",
+    )
+
 
 MAX_SERVICES = 1_000
 MAX_BACKENDS = 1_000
 MAX_ITEMS = 1_000  # addresses, port ranges or ports of the bridge in one list
 
-_DATAPATH_ID = {"type": "string", "pattern": fields.DATAPATH_ID_PATTERN}
-_NAME = {"type": "string", "pattern": fields.NAME_PATTERN}
-_PORT_NAME = {"type": "string", "pattern": fields.PORT_NAME_PATTERN}
+_DATAPATH_ID = {"type": "string", "pattern": values.DATAPATH_ID_PATTERN}
+_PORT_NAME = {"type": "string", "pattern": values.PORT_NAME_PATTERN}
 _MAC = {"type": "string", "pattern": "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"}
 _VIP = {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}
-_PORT = {"type": "integer", "minimum": 0, "maximum": fields.MAX_PORT}
-_PORTS = {"anyOf": [_PORT, {"type": "string", "pattern": fields.PORT_RANGE_PATTERN}]}
-_WEIGHT = {"type": "number", "minimum": 0, "maximum": fields.MAX_WEIGHT}
-_PERCENT = {"type": "string", "pattern": fields.PERCENT_PATTERN}
+_PORT = {"type": "integer", "minimum": 0, "maximum": values.MAX_PORT}
+_PORTS = {"anyOf": [_PORT, {"type": "string", "pattern": values.PORT_RANGE_PATTERN}]}
+_WEIGHT = {"type": "number", "minimum": 0, "maximum": values.MAX_WEIGHT}
 _TOLERANCE = {"anyOf": [_PERCENT, {"type": "number", "exclusiveMinimum": 0, "maximum": 1}]}
 _POSITIONS = {
     "type": "array",
-    "items": {"type": "integer", "minimum": 0, "maximum": fields.HIGHEST_BIT},
+    "items": {"type": "integer", "minimum": 0, "maximum": values.HIGHEST_BIT},
     "minItems": 1,
     "maxItems": MAX_KEY_BITS,
     "uniqueItems": True,
@@ -53,30 +246,30 @@ def _words(kinds: type[Protocol | Churn | OtherTraffic | MatchField]) -> WithJso
 
 
 def _choice(kinds: type[Any]) -> PlainValidator:
-    return PlainValidator(partial(fields.choice, kinds=kinds))
+    return PlainValidator(partial(values.choice, kinds=kinds))
 
 
-_Many = (Field(max_length=MAX_ITEMS), BeforeValidator(fields.one_or_many))
+_Many = (Field(max_length=MAX_ITEMS), BeforeValidator(values.one_or_many))
 
-Name = Annotated[str, PlainValidator(fields.name), WithJsonSchema(_NAME)]
-PortName = Annotated[str, PlainValidator(fields.port_name), WithJsonSchema(_PORT_NAME)]
+Name = Annotated[str, PlainValidator(values.name), WithJsonSchema(_NAME)]
+PortName = Annotated[str, PlainValidator(values.port_name), WithJsonSchema(_PORT_NAME)]
 PortNames = Annotated[list[PortName], *_Many, _one_or_many(_PORT_NAME)]
-DatapathId = Annotated[int | None, PlainValidator(fields.datapath_id), WithJsonSchema(_DATAPATH_ID)]
-MacAddress = Annotated[Mac | None, PlainValidator(fields.mac), WithJsonSchema(_MAC)]
+DatapathId = Annotated[int | None, PlainValidator(values.datapath_id), WithJsonSchema(_DATAPATH_ID)]
+MacAddress = Annotated[Mac | None, PlainValidator(values.mac), WithJsonSchema(_MAC)]
 SourceMac = Annotated[
-    Mac | bool, PlainValidator(fields.source_mac), WithJsonSchema({"anyOf": [{"type": "boolean"}, _MAC]})
+    Mac | bool, PlainValidator(values.source_mac), WithJsonSchema({"anyOf": [{"type": "boolean"}, _MAC]})
 ]
-Vips = Annotated[list[Annotated[IPAddress, PlainValidator(fields.vip)]], *_Many, _one_or_many(_VIP)]
-Ports = Annotated[list[Annotated[PortRange, PlainValidator(fields.ports)]], *_Many, _one_or_many(_PORTS)]
-Weight = Annotated[Fraction, PlainValidator(fields.weight), WithJsonSchema(_WEIGHT)]
-Tolerance = Annotated[Fraction, PlainValidator(fields.tolerance), WithJsonSchema(_TOLERANCE)]
+Vips = Annotated[list[Annotated[IPAddress, PlainValidator(values.vip)]], *_Many, _one_or_many(_VIP)]
+Ports = Annotated[list[Annotated[PortRange, PlainValidator(values.ports)]], *_Many, _one_or_many(_PORTS)]
+Weight = Annotated[Fraction, PlainValidator(values.weight), WithJsonSchema(_WEIGHT)]
+Tolerance = Annotated[Fraction, PlainValidator(values.tolerance), WithJsonSchema(_TOLERANCE)]
 MaxFlows = Annotated[
     int | None,
-    PlainValidator(fields.max_flows),
-    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": fields.MAX_FLOWS}),
+    PlainValidator(values.max_flows),
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": values.MAX_FLOWS}),
 ]
-Bits = Annotated[str | int | tuple[int, ...], PlainValidator(fields.bits), WithJsonSchema(_BITS)]
-Version = Annotated[int, PlainValidator(fields.version), WithJsonSchema({"const": 1})]
+Bits = Annotated[str | int | tuple[int, ...], PlainValidator(values.bits), WithJsonSchema(_BITS)]
+Version = Annotated[int, PlainValidator(values.version), WithJsonSchema({"const": 1})]
 
 
 class _Mapping(BaseModel):
@@ -134,10 +327,10 @@ class BackendConfig(_Mapping):
         description="Share relative to the other weights, at most 9 decimals; 0: configured, gets nothing.",
         examples=[50, 0.5],
     )
-    egress: Annotated[str | None, PlainValidator(fields.port_name), WithJsonSchema(_PORT_NAME)] = Field(
+    egress: Annotated[str | None, PlainValidator(values.port_name), WithJsonSchema(_PORT_NAME)] = Field(
         default=None, description="Port of the bridge towards it; left out: switch.egress.", examples=["pf0hpf"]
     )
-    address: Annotated[IPAddress | None, PlainValidator(health_fields.server_address), WithJsonSchema(_VIP)] = Field(
+    address: Annotated[IPAddress | None, PlainValidator(values.server_address), WithJsonSchema(_VIP)] = Field(
         default=None,
         description="Its own address, where health probes ask, and by which a MAC that is left out is found.",
         examples=["192.0.2.21"],

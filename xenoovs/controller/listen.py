@@ -1,29 +1,144 @@
-"""Where switches connect: an address, and the certificates that are needed beyond this host."""
+"""Where switches connect: an address, certificates, sockets, and a limit for connections that are not known yet."""
 
 from __future__ import annotations
 
 import re
+import select
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from time import monotonic
 
-from xenoovs.controller.doorway import Doorway
-from xenoovs.controller.pipe import Pipe
-from xenoovs.controller.voice import Voice
+from xenoovs.controller.log import Voice
 from xenoovs.errors import CannotListen, CertificateUnusable
+
+# Who has come and is not known yet. Strangers have few places among themselves, and none of those who are known.
+
+
+STRANGERS = 64
+"""Connections, at one time, of which nobody knows yet whether they are bridges that are wanted."""
+
+
+class Doorway:
+    """Where there is no room for one more stranger, one has to leave: of the address with most of them the oldest.
+
+    So nobody is kept waiting: a bridge says who it is within milliseconds, and then it is no stranger. Strangers that
+    come one after the other drive out each other.
+    """
+
+    def __init__(self, *, strangers: int = STRANGERS) -> None:
+        self._most = strangers
+        self._lock = Lock()
+        self._strangers: dict[socket.socket, str] = {}
+
+    def enter(self, sock: socket.socket, host: str) -> None:
+        """A connection from that address."""
+        with self._lock:
+            leaving = self._next_to_leave() if len(self._strangers) >= self._most else None
+            if leaving is not None:
+                del self._strangers[leaving]
+            self._strangers[sock] = host
+        if leaving is not None:
+            with suppress(OSError):
+                # Not that of TLS, which would change the state of a handshake under way in another thread.
+                socket.socket.shutdown(leaving, socket.SHUT_RDWR)
+
+    def known(self, sock: socket.socket) -> None:
+        """It is a stranger no more, or it has gone."""
+        with self._lock:
+            self._strangers.pop(sock, None)
+
+    def _next_to_leave(self) -> socket.socket | None:
+        """Oldest first: a dictionary keeps the order in which they came."""
+        numbers = Counter(self._strangers.values())
+        most = max(numbers.values(), default=0)
+        return next((sock for sock, host in self._strangers.items() if numbers[host] == most), None)
+
+
+# The socket of one switch, plain or TLS, as a session uses it: one thread reads while others write.
+
+
+_READ_TICK_S = 0.5
+"""How long `recv` waits before it says that nothing came."""
+_SEND_TIMEOUT_S = 20.0
+"""A switch that takes nothing for so long is dead. A busy one may chew on a large bundle for some seconds."""
+_PIECE = 1 << 16
+
+
+class Pipe:
+    """Has of a socket what the session of the framework calls.
+
+    OpenSSL must not be entered twice at once for one connection (ssl(7ssl), thread safety); waiting happens outside.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket, self._lock = sock, Lock()
+        sock.settimeout(0)
+
+    def recv(self, size: int) -> bytes:
+        """What is there; empty at the end. Raises TimeoutError when nothing came for a moment, OSError."""
+        deadline = monotonic() + _READ_TICK_S
+        while True:
+            try:
+                with self._lock:
+                    return self._socket.recv(size)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                self._wait(select.POLLIN, deadline)
+            except ssl.SSLWantWriteError:
+                self._wait(select.POLLOUT, deadline)
+
+    def sendall(self, data: bytes) -> None:
+        """All of it. Raises TimeoutError, OSError; part of it may have left then."""
+        view, deadline = memoryview(data), monotonic() + _SEND_TIMEOUT_S
+        while view:
+            try:
+                with self._lock:
+                    sent = self._socket.send(view[:_PIECE])
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                self._wait(select.POLLOUT, deadline)
+                continue
+            except ssl.SSLWantReadError:
+                self._wait(select.POLLIN, deadline)
+                continue
+            view, deadline = view[sent:], monotonic() + _SEND_TIMEOUT_S
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        if self._socket.family != socket.AF_UNIX:
+            self._socket.setsockopt(level, option, value)
+
+    def settimeout(self, seconds: float | None) -> None:
+        """The framework's own time limits do not hold here."""
+
+    def shutdown(self, how: int) -> None:
+        with self._lock:
+            self._socket.shutdown(how)
+
+    def close(self) -> None:
+        with self._lock:
+            self._socket.close()
+
+    def _wait(self, event: int, deadline: float) -> None:
+        poll = select.poll()
+        try:
+            poll.register(self._socket, event)
+        except ValueError:
+            raise ConnectionAbortedError("closed on our side") from None
+        if not poll.poll(max(0.0, deadline - monotonic()) * 1000):
+            raise TimeoutError
+
 
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})", re.ASCII)
 _QUEUE = 128
 """Connections that the kernel accepts ahead of us."""
 _TLS_TIMEOUT_S = 5.0
-_TICK_S = 0.2
+_ACCEPT_TICK_S = 0.2
 _LOOPBACK = {4: "127.0.0.1", 6: "::1"}
 
 
@@ -171,7 +286,7 @@ def _listen(address: Address) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((address.host, address.port))
         sock.listen(_QUEUE)
-        sock.settimeout(_TICK_S)
+        sock.settimeout(_ACCEPT_TICK_S)
     except OSError as error:
         sock.close()
         raise CannotListen(address=str(address), reason=error.strerror or str(error)) from None

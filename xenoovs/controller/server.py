@@ -8,15 +8,14 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Self
 
-from xenoovs.controller.board import Board
+from xenoovs.controller.bridge import Place
 from xenoovs.controller.framework import silence
-from xenoovs.controller.keeper import Keeper
-from xenoovs.controller.listen import Address, Certificates, Listener, Visit
-from xenoovs.controller.pipe import Pipe
-from xenoovs.controller.place import Place
-from xenoovs.controller.responder import Responder
+from xenoovs.controller.listen import Address, Certificates, Listener, Pipe, Visit
+from xenoovs.controller.log import Voice
+from xenoovs.controller.mastership import Keeper
+from xenoovs.controller.neighbour_discovery import Responder
+from xenoovs.controller.registry import Board
 from xenoovs.controller.session import FRAMEWORK, Patience, Session
-from xenoovs.controller.voice import Voice
 
 _END_S = 2.0
 _TICK_S = 0.01

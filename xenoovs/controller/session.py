@@ -15,14 +15,89 @@ from time import monotonic
 from typing import Any
 
 from xenoovs.controller.framework import OPENFLOW, load_framework
-from xenoovs.controller.hello import plain_hello, spoken_versions
 from xenoovs.controller.listen import Visit
-from xenoovs.controller.port import PortTable, port_of
 from xenoovs.errors import MalformedOpenFlow, WireError
-from xenoovs.openflow.wire.frame import HEADER, VERSION, Frames
-from xenoovs.openflow.wire.hello import name_versions
-from xenoovs.openflow.wire.kinds import ECHO_REPLY, ECHO_REQUEST, FEATURES_REPLY, HELLO, MULTIPART_REPLY, PORT_STATUS
-from xenoovs.openflow.wire.port import Port
+from xenoovs.openflow.wire.frame import (
+    ECHO_REPLY,
+    ECHO_REQUEST,
+    FEATURES_REPLY,
+    HEADER,
+    HELLO,
+    LOCAL_NUMBER,
+    MULTIPART_REPLY,
+    PORT_STATUS,
+    VERSION,
+    Frames,
+    Hello,
+    name_versions,
+    versions_of,
+)
+from xenoovs.openflow.wire.message import Port, PortDescReply, PortReason, PortStatus, decode, encode
+
+# The HELLO of a switch: which versions it offers, and the same without anything else in it.
+
+
+def spoken_versions(hello: bytes) -> tuple[int, ...]:
+    """Return the wire versions that a HELLO offers. Raises WireError."""
+    received = decode(hello)
+    if not isinstance(received.message, Hello):
+        return ()
+    return tuple(sorted(versions_of(received.message, version=received.version)))
+
+
+def plain_hello(hello: bytes, spoken: tuple[int, ...]) -> bytes:
+    """Return a HELLO that offers the same versions and has nothing else in it."""
+    if len(hello) == HEADER.size:
+        return hello
+    return encode(Hello(frozenset(spoken)), xid=HEADER.unpack_from(hello)[3])
+
+
+# The ports of a bridge as it describes them.
+
+
+_LOCAL_NUMBER_16 = 0xFFFE
+"""OFPP_LOCAL of OpenFlow 1.0.0, 5.2.1."""
+
+
+class PortTable:
+    """The ports of a bridge as it has told them so far, in OpenFlow 1.4. Frames that are none raise WireError."""
+
+    def __init__(self) -> None:
+        self._ports: dict[int, Port] = {}
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        return tuple(self._ports.values())
+
+    def describe(self, frame: bytes) -> bool:
+        """Whether the description of all ports is complete with this frame."""
+        reply = decode(frame).message
+        if not isinstance(reply, PortDescReply):
+            return False
+        self._ports.update((port.number, port) for port in reply.ports)
+        return not reply.more
+
+    def change(self, frame: bytes) -> None:
+        """A port has come, gone or changed."""
+        status = decode(frame).message
+        if isinstance(status, PortStatus):
+            if status.reason is PortReason.DELETE:
+                self._ports.pop(status.port.number, None)
+            else:
+                self._ports[status.port.number] = status.port
+
+
+def port_of(described: Any) -> Port:
+    """Return the framework's description of a port, for the versions of OpenFlow that only tell who asks."""
+    name = described.name if isinstance(described.name, bytes) else str(described.name).encode()
+    return Port(
+        number=LOCAL_NUMBER if described.port_no == _LOCAL_NUMBER_16 else described.port_no,
+        name=name.rstrip(b"\0").decode("utf-8", "backslashreplace"),
+        mac=int(described.hw_addr.replace(":", ""), 16),
+        config=described.config,
+        state=described.state,
+    )
+
 
 FRAMEWORK = load_framework()
 

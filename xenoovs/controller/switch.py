@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from xenoovs.controller.board import Board
-from xenoovs.controller.bundle import send_bundle
-from xenoovs.controller.dump import count, dump
-from xenoovs.controller.line import HostView, Line
-from xenoovs.controller.place import Place
+from xenoovs.controller.bridge import Place
+from xenoovs.controller.connection import HostView, Line, count, dump, send_bundle
+from xenoovs.controller.registry import Board
 from xenoovs.errors import BridgeMissing, NotTold, OtherBridge, StandingBy, SwitchError
-from xenoovs.openflow.bundle import Bundle
-from xenoovs.openflow.cookie import OURS, Cookies
-from xenoovs.openflow.flow import ObservedFlow
-from xenoovs.openflow.value import render_mac
-from xenoovs.openflow.wire.port import Port
+from xenoovs.openflow.flow import OURS, Bundle, Cookies, ObservedFlow
+from xenoovs.openflow.text import render_mac
+from xenoovs.openflow.wire.message import Port
 from xenoovs.switch.api import BridgeState, PortState
 from xenoovs.switch.live import LiveSwitch
-from xenoovs.switch.openflow.flows import render_dump
+from xenoovs.switch.openflow import render_dump
 
 
 @dataclass(frozen=True, slots=True)

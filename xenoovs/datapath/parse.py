@@ -7,13 +7,67 @@ no field is kept in `Megaflow.extra`.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from xenoovs.datapath.match import fields_of
-from xenoovs.datapath.megaflow import Key, KeyTextError, Megaflow, Offloaded, split_keys
-from xenoovs.datapath.value import parse_number
-from xenoovs.errors import ParseError
+from xenoovs.datapath.megaflow import Key, KeyTextError, Megaflow, Offloaded, fields_of, parse_number, split_keys
+from xenoovs.errors import ParseError, counted
+
+# Dumps that went through a mail, a ticket or a page: lines that were wrapped are joined again.
+#
+# Open vSwitch writes a blank in two places only: behind the ufid and between the items that follow the keys. So where
+# a wrapped line continues decides what stood at the break, and nothing is guessed.
+
+
+_HEADER = "flow-dump from "
+_KEYS = ("recirc_id(", "tunnel(", "in_port(", "skb_priority(", "ct_state(", "eth(")
+"""What a line without a ufid starts with (odp_flow_format of lib/odp-util.c; the first key differs by version)."""
+_ITEM = re.compile(r"(?:packets|bytes|used|flags|offloaded|dp|actions|dp-[a-z-]+):")
+_ONLY_UFID = re.compile(r"ufid:[0-9a-f-]+,")
+
+_LONGEST = 1 << 16
+"""Characters. What is longer already is not joined any further: it is no line that was wrapped."""
+
+
+def rejoin_lines(lines: Iterable[str]) -> Iterator[str]:
+    """The lines of a dump, wrapped ones joined; an empty line stands for each that was joined to an earlier one.
+
+    So the numbers of lines stay as they are. A line that is not known to continue another stays by itself.
+    """
+    held: str | None = None
+    joined = 0
+    for raw in lines:
+        line = raw.strip()
+        if held is not None and line and len(held) < _LONGEST and not _starts(line, held):
+            held = _join(held, line)
+            joined += 1
+            continue
+        if held is not None:
+            yield held
+            yield from [""] * joined
+        held, joined = line, 0
+        if not line or line.startswith(_HEADER):
+            yield line
+            held = None
+    if held is not None:
+        yield held
+        yield from [""] * joined
+
+
+def _starts(line: str, held: str) -> bool:
+    """Whether a line begins a megaflow, or something that is none, rather than to continue `held`."""
+    if line.startswith(("ufid:", _HEADER)) or not held.startswith(("ufid:", *_KEYS)):
+        return True
+    # Names of keys stand in actions too, as in set(eth(...)): there a parenthesis is open.
+    return "actions:" in held and line.startswith(_KEYS) and held.count("(") == held.count(")")
+
+
+def _join(left: str, right: str) -> str:
+    is_item = left.endswith(",") and (_ITEM.match(right) or _ONLY_UFID.fullmatch(left))
+    return f"{left} {right}" if is_item else f"{left}{right}"
+
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
 _REMARK = re.compile(r", (dp-[a-z0-9-]+):", re.ASCII)
@@ -25,8 +79,6 @@ _USUAL = re.compile(
     r"(?:, flags:([^, ]+))?(?:, offloaded:(yes|partial))?(?:, dp:([^, ]+))?,",
     re.ASCII,
 )
-_HEADER = "flow-dump from "
-"""What ovs-vswitchd writes above the flows of one thread of the userspace datapath (lib/dpctl.c)."""
 
 _LONG = 4096
 """Characters. Longer text is rare, and is not kept to be found again: it would fill the memory."""
@@ -238,3 +290,66 @@ def _offloaded(text: str | None) -> Offloaded | None:
     if text not in _OFFLOADED:
         raise _ValueTextError("offloaded", "'offloaded:yes' or 'offloaded:partial'")
     return _OFFLOADED[text]
+
+
+# What a dump of megaflows says beside the megaflows: how it was made, and the reasons that it gives itself.
+
+
+# Newer forks add `dp-offload-info:` and the like; `dp-extra-info:` tells of miniflows, not of offload.
+_REASON = re.compile(r", dp-(?!extra)[a-z-]+-info:(.+)$")
+_PMD = re.compile(r"flow-dump from pmd on cpu core: ([0-9]{1,9})", re.ASCII)
+_MOST_REASONS = 5
+_MOST_KEPT = 1000
+
+
+@dataclass(slots=True)
+class Hints:
+    """Counts lines as they pass by on their way to the parser. `cores`: of the threads that the dump is of."""
+
+    megaflows: int = 0
+    offloaded: int = 0
+    cores: list[int] = field(default_factory=list)
+    dummies: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def watch(self, lines: Iterable[str]) -> Iterator[str]:
+        """The same lines."""
+        for line in lines:
+            if " actions:" in line or ",actions:" in line:
+                self.megaflows += 1
+                self.offloaded += ", offloaded:yes" in line
+                self.dummies += ", dp:dummy" in line
+                if ", dp-" in line and (found := _REASON.search(line.rstrip())):
+                    self._count(found[1])
+            elif (found := _PMD.match(line)) and len(self.cores) < _MOST_KEPT:
+                self.cores.append(int(found[1]))
+            yield line
+
+    def _count(self, reason: str) -> None:
+        if reason in self.reasons or len(self.reasons) < _MOST_KEPT:
+            self.reasons[reason] += 1
+
+    @property
+    def all_offloaded(self) -> bool:
+        """Whether nothing but offloaded megaflows passed by, as in a dump made with type=offloaded."""
+        return bool(self.megaflows) and self.offloaded == self.megaflows
+
+    def reasons_told(self) -> Iterator[str]:
+        """What the dump says of megaflows that are not offloaded, the most frequent first."""
+        for reason, megaflows in self.reasons.most_common(_MOST_REASONS):
+            yield f"Open vSwitch says of {counted(megaflows, 'megaflow')}: {reason}"
+
+    def remarks(self, *, is_filtered: bool) -> Iterator[str]:
+        """For people, in the order of their weight. `is_filtered`: it may lack what is not offloaded."""
+        if is_filtered:
+            yield (
+                "every megaflow of this dump is offloaded: if it was made with type=offloaded or a filter, what is "
+                "missing may well run in software; make one with `ovs-appctl dpctl/dump-flows -m` alone"
+            )
+        if self.dummies:
+            yield (
+                f"offloaded to the dummy provider of Open vSwitch, which pretends to be a NIC in tests: "
+                f"{counted(self.dummies, 'megaflow')}, counted SW"
+            )
+        if len(self.cores) > 1:
+            yield f"the dump is of {len(self.cores)} PMD threads, each of which holds its own copy of a megaflow"

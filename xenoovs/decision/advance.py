@@ -10,14 +10,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from xenoovs.decision.blocks import Blocks, Owner, Space, block_at
-from xenoovs.decision.decision import Decision
-from xenoovs.decision.desired import DesiredState
-from xenoovs.decision.owners import next_hop_of, next_hops
-from xenoovs.decision.transition import Move, Phase, Transition, split
-from xenoovs.model.drain import DrainMode
-from xenoovs.model.ids import service_ids
-from xenoovs.model.service import Protocol, Service
+from xenoovs.decision.decision import (
+    BlockMove,
+    Blocks,
+    Decision,
+    DesiredState,
+    Owner,
+    Phase,
+    Space,
+    Transition,
+    block_at,
+    next_hop_of,
+    next_hops,
+    split,
+)
+from xenoovs.model.balancer import DrainMode, Protocol, Service, service_ids
 from xenoovs.partition.block import Block
 
 BlockId = tuple[int, Block]
@@ -63,7 +70,7 @@ def advance(
     old, transition = before
     served, moving = dict(old.services), dict(transition.services)
     ids = service_ids(service.claim for service in desired.balancer.services)
-    found = dict[int, tuple[Move, ...]]()
+    found = dict[int, tuple[BlockMove, ...]]()
     for service in desired.balancer.services:
         service_id = ids[service.claim]
         was, target = served.get(service_id), dict(decision.services)[service_id]
@@ -80,7 +87,7 @@ class _Held:
     block: Block
     old: Owner
     new: Owner
-    move: Move | None
+    move: BlockMove | None
 
 
 class _Drain:
@@ -92,7 +99,7 @@ class _Drain:
         self._ejected = desired.ejected.get(service.name, frozenset())
         self._hops = next_hops(service)
 
-    def moves(self, served: Blocks, moving: Iterable[Move], target: Blocks) -> Iterator[Move]:
+    def moves(self, served: Blocks, moving: Iterable[BlockMove], target: Blocks) -> Iterator[BlockMove]:
         """Yield the moves of a switch that serves `served` and is to serve `target`."""
         held = [
             _Held(block, owner if move is None else move.old, owner, move)
@@ -107,7 +114,7 @@ class _Drain:
                     if number is not None:
                         yield from self._move(block_at(start, size, width), held[int(number)], new)
 
-    def _move(self, part: Block, held: _Held, new: Owner) -> Iterator[Move]:
+    def _move(self, part: Block, held: _Held, new: Owner) -> Iterator[BlockMove]:
         """Yield the move of a part of a block to `new`, unless it has none to make."""
         old = self._old(held, new)
         if old is None:
@@ -116,7 +123,7 @@ class _Drain:
         since_s = held.move.since_s if held.move is not None and goes_on else self._progress.now_s
         # A block that came back has nobody to settle for: new connections go where they went.
         is_open = old == new or self._is_open(held)
-        yield Move(part, old, since_s, Phase.OPEN if is_open else Phase.SETTLING)
+        yield BlockMove(part, old, since_s, Phase.OPEN if is_open else Phase.SETTLING)
 
     def _old(self, held: _Held, new: Owner) -> Owner | None:
         """Return who keeps the open connections of a block that goes to `new`; None: it moves at once."""
@@ -141,7 +148,7 @@ class _Drain:
     def _is_quiet(self, held: _Held) -> bool:
         return (self._id, held.block) in self._progress.quiet
 
-    def _age_s(self, move: Move) -> float:
+    def _age_s(self, move: BlockMove) -> float:
         return self._progress.now_s - move.since_s
 
     def _serving(self, owner: Owner) -> Owner | None:

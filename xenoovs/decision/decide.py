@@ -6,16 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from xenoovs.decision.blocks import Blocks, Owner
-from xenoovs.decision.decision import Decision, ServiceDecision
-from xenoovs.decision.desired import DesiredState
-from xenoovs.model.ids import service_ids
-from xenoovs.model.service import Churn, Service
+from xenoovs.decision.decision import Blocks, Decision, DesiredState, Owner, ServiceDecision
+from xenoovs.model.balancer import Churn, Service, service_ids
 from xenoovs.partition.block import MAX_WIDTH, Assignment
-from xenoovs.partition.choose import Partition, partition
-from xenoovs.partition.ease import STEPS, ease, part_of
-from xenoovs.partition.overlay import overlay
-from xenoovs.partition.update import Goal, start, update
+from xenoovs.partition.change import STEPS, Goal, ease, overlay, part_of, start, update
+from xenoovs.partition.solve import Partition, partition
 
 _BLOCK_PRICE = {Churn.LEAST: Fraction(0), Churn.BALANCED: None, Churn.COMPACT: Fraction(1 << MAX_WIDTH)}
 """Units that one block less is worth (docs/adr/0016): nothing, the default of `Goal`, or all there are."""

@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from xenoovs.decision.blocks import Blocks
-from xenoovs.decision.decision import Decision, ServiceDecision
+from xenoovs.decision.decision import Blocks, Decision, ServiceDecision
 from xenoovs.errors import DecisionMalformed
 from xenoovs.model.address import Family
-from xenoovs.model.block_key import BlockKey, KeyField
+from xenoovs.model.balancer import BlockKey, KeyField
 from xenoovs.partition.block import MAX_WIDTH, Block
 
 _Text = Annotated[str, Field(pattern=r"^0x[0-9a-f]{1,4}/([0-9]|1[0-6])$")]

@@ -1,23 +1,21 @@
-"""A change of a bridge: what it has, what it is to have, and the difference. Values and pure functions."""
+"""A change of a bridge: what it has, what it is to have, and the step from one to the other. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from xenoovs.compile.drains import Draining
-from xenoovs.compile.plan import Plan, bundle_of
-from xenoovs.compile.program import Program
-from xenoovs.compile.summary import ServiceChange, summarise
-from xenoovs.decision.decision import Decision
-from xenoovs.decision.desired import BackendName, DesiredState
-from xenoovs.decision.owners import next_hops
-from xenoovs.decision.transition import Transition
-from xenoovs.openflow.action import Output
-from xenoovs.openflow.bundle import Bundle
-from xenoovs.openflow.cookie import service_of
-from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.render import render_flow
+from xenoovs.compile.plan import Plan, ServiceChange, bundle_of, plan, summarise
+from xenoovs.compile.program import Program, compile_program
+from xenoovs.compile.read import read
+from xenoovs.decision.advance import BlockId, Progress, advance, settle_s
+from xenoovs.decision.decide import decide, undisturbed
+from xenoovs.decision.decision import BackendName, Decision, DesiredState, Transition, follow, next_hops
+from xenoovs.model.balancer import Balancer
+from xenoovs.openflow.flow import Bundle, Flow, ObservedFlow, Output, service_of
+from xenoovs.openflow.text import recognise, render_flow
+from xenoovs.switch.api import PortCheck
 
 Texts = Mapping[int, Mapping[str, Flow]]
 """Flows by the text that a dump shows for them, by service id; 0: flows of no service."""
@@ -147,3 +145,166 @@ def _by_text(flows: Iterable[Flow], without: frozenset[str]) -> dict[str, Flow]:
 
 def _names(flow: Flow) -> set[str | None]:
     return {flow.match.in_port, *(action.port for action in flow.actions if isinstance(action, Output))}
+
+
+# One step of the engine, without any I/O: from what a bridge has and what is desired to what it is to have.
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a change is planned.
+
+    Attributes:
+        rebalance: Lay blocks out with the fewest flows, wherever clients are now.
+        drain: Let services drain as their config says; False: all clients move at once.
+        partial: Leave out what cannot be made right and report it; False: raise an error for it.
+        as_found: Keep the ejections and slow starts that the bridge shows, for callers without health checks.
+    """
+
+    rebalance: bool = False
+    drain: bool = True
+    partial: bool = False
+    as_found: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a bridge has, compared with flows that were expected there.
+
+    Attributes:
+        guess: What was expected.
+        missing: Texts of expected flows that are not there.
+        touched: Ids of the services that differ; `flows`: what these have.
+        foreign: How many flow-mods would lead back to the guess.
+        aged: The same flows with their ages; without memory, drains are read from them.
+    """
+
+    guess: Target
+    missing: frozenset[str] = frozenset()
+    touched: frozenset[int] = frozenset()
+    flows: tuple[Flow, ...] = ()
+    foreign: int = 0
+    aged: tuple[ObservedFlow, ...] = ()
+
+    @property
+    def seen(self) -> tuple[ObservedFlow, ...]:
+        return self.aged or tuple(ObservedFlow(flow, 0, 0, 0.0) for flow in self.flows)
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a step depends on besides flows and the desired state.
+
+    Attributes:
+        now_s: The time on a clock that never goes back.
+        ports: The ports of the bridge.
+        quiet: Blocks whose old backend gets no packets any more.
+        remembers: Whether the guess is what this engine left on the bridge, and goes before what is found there.
+        lost: Whether the bridge was recreated since.
+    """
+
+    now_s: float
+    ports: PortCheck
+    quiet: frozenset[BlockId] = field(default_factory=frozenset)
+    remembers: bool = False
+    lost: bool = False
+
+
+def fresh(desired: DesiredState) -> Target:
+    """Return what a bridge without flows would get: the fewest blocks, everybody in service.
+
+    Raises ToleranceUnreachable, BudgetUnreachable, CompileError.
+    """
+    everybody = DesiredState(desired.balancer)
+    decision = decide(Decision(), everybody)
+    program = compile_program(desired.balancer, decision)
+    return Target(everybody, decision, Transition(), program, texts_of(program, without=frozenset()))
+
+
+def compare(dump: str, guess: Target) -> Found:
+    """Compare a dump without counters with the flows that were expected. Raises ParseError."""
+    known = flattened(guess.texts)
+    seen = recognise(dump, known)
+    touched = by_service((*seen.missing.values(), *seen.others))
+    there = (flow for i in sorted(touched) for text, flow in guess.texts.get(i, {}).items() if text not in seen.missing)
+    foreign = plan(seen.missing.values(), seen.others).flow_mods
+    return Found(guess, frozenset(seen.missing), touched, (*there, *seen.others), foreign)
+
+
+def step(desired: DesiredState, found: Found, options: Options, at: Circumstances) -> Change:
+    """Return the change that leads from what a bridge has to the desired state.
+
+    Raises ToleranceUnreachable, BudgetUnreachable, CompileError.
+    """
+    on_bridge = read(found.seen, desired.balancer, now_s=at.now_s)
+    before = _remembered(desired.balancer, found, at) if at.remembers else _read(on_bridge, found)
+    if options.as_found:
+        desired = undisturbed(before[0], desired)
+    wanted, problems = reachable(desired, at.ports.reasons if options.partial else {})
+    target = _target(wanted, before, found, options, at)
+    changed = found.touched | _differing(found.guess, target)
+    expected = (flow for i in sorted(changed - found.touched) for flow in found.guess.texts.get(i, {}).values())
+    observed = (*found.flows, *expected)
+    untouched = sum(len(texts) for i, texts in target.texts.items() if i not in changed)
+    decided = {i: service for i, service in before[0].services if i in changed - found.touched}
+    return Change(
+        bridge=desired.balancer.uplinks.bridge,
+        asked=desired,
+        target=target,
+        difference=plan(_wanted(target, changed), observed, untouched=untouched),
+        touched=changed,
+        before=Decision.of(decided | dict(on_bridge[0].services)),
+        observed=observed,
+        problems=problems,
+        foreign=found.foreign if at.remembers and not at.lost else 0,
+        lost=at.lost,
+    )
+
+
+def beside(change: Change, foreign: Iterable[Flow]) -> Change:
+    """Return the change on a bridge that has flows of others too: those in the place of ours stay."""
+    wanted = _wanted(change.target, change.touched)
+    untouched = sum(len(texts) for i, texts in change.target.texts.items() if i not in change.touched)
+    return replace(change, difference=plan(wanted, (*change.observed, *foreign), untouched=untouched))
+
+
+def _remembered(balancer: Balancer, found: Found, at: Circumstances) -> tuple[Decision, Transition]:
+    """Return what was decided last, under the names that owners have in this config, and the moves that go on."""
+    guess = found.guess
+    transition = Transition() if at.lost else guess.transition
+    return follow(guess.decision, transition, before=guess.desired.balancer, after=balancer)
+
+
+def _read(on_bridge: tuple[Decision, Transition], found: Found) -> tuple[Decision, Transition]:
+    """Return what the flows say; services that were not touched are as they were guessed."""
+    untouched = {i: service for i, service in found.guess.decision.services if i not in found.touched}
+    return Decision.of(dict(on_bridge[0].services) | untouched), on_bridge[1]
+
+
+def _target(
+    desired: DesiredState, before: tuple[Decision, Transition], found: Found, options: Options, at: Circumstances
+) -> Target:
+    decision = decide(
+        Decision() if options.rebalance else before[0], desired, met=found.guess.desired if at.remembers else None
+    )
+    state, transition = at.ports.state, Transition()
+    if options.drain:
+        progress = Progress(at.now_s, state.ofports.keys(), at.quiet, settle_s(state.max_revalidator_ms))
+        transition = advance(before, decision, desired, progress)
+    ofports, guess = state.ofports, found.guess
+    program = compile_program(desired.balancer, decision, transition, ofports=ofports, before=guess.program)
+    without = frozenset(at.ports.reasons) if options.partial else frozenset[str]()
+    return Target(desired, decision, transition, program, texts_of(program, without=without, like=guess), without)
+
+
+def _differing(guess: Target, target: Target) -> frozenset[int]:
+    """Return the ids of the services whose flows the guess and the target do not share."""
+    return frozenset(
+        i
+        for i in guess.texts.keys() | target.texts.keys()
+        if (old := guess.texts.get(i)) is not (new := target.texts.get(i)) and old != new
+    )
+
+
+def _wanted(target: Target, services: frozenset[int]) -> list[Flow]:
+    return [flow for i, texts in target.texts.items() if i in services for flow in texts.values()]

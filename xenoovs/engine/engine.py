@@ -2,7 +2,7 @@
 
 `xenoovs plan` and `apply` run it once, an agent runs it round by round. It is level-triggered: it acts because flows
 differ, never because something happened, so a round that was missed or made twice does no harm. What follows from what
-is in `step`; here the switch is read and changed.
+is in `change`; here the switch is read and changed.
 """
 
 from __future__ import annotations
@@ -23,20 +23,65 @@ from xenoovs.compile.read import is_of_drain, read
 from xenoovs.datapath.megaflow import MAX_IDLE_S
 from xenoovs.decision.advance import settle_s
 from xenoovs.decision.decide import parts_served
-from xenoovs.decision.decision import Decision
-from xenoovs.decision.desired import BackendName, DesiredState
-from xenoovs.decision.owners import next_hops
-from xenoovs.decision.transition import Transition
-from xenoovs.engine.change import Change, Problem, Target, blocked, flattened
-from xenoovs.engine.ports import Ports
-from xenoovs.engine.step import Circumstances, Found, Options, beside, compare, fresh, step
-from xenoovs.errors import BundleRejected, ChangesHeld, ReadBackDiffers
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.ids import service_ids
+from xenoovs.decision.decision import BackendName, Decision, DesiredState, Transition, next_hops
+from xenoovs.engine.change import (
+    Change,
+    Circumstances,
+    Found,
+    Options,
+    Problem,
+    Target,
+    beside,
+    blocked,
+    compare,
+    flattened,
+    fresh,
+    step,
+)
+from xenoovs.errors import BundleRejected, ChangesHeld, CommandTimeout, ReadBackDiffers, SwitchUnreachable
+from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.next_hop import NextHop
-from xenoovs.openflow.cookie import FOREIGN, service_of
-from xenoovs.openflow.recognise import recognise
-from xenoovs.switch.api import PortCheck, Switch
+from xenoovs.openflow.flow import FOREIGN, service_of
+from xenoovs.openflow.text import recognise
+from xenoovs.switch.api import PortCheck, Switch, check_ports
+
+# The ports of a bridge as the database last described them, for as long as the bridge is the same.
+#
+# A backend that dies while ovsdb-server hangs must lose its clients all the same. That needs nothing that the database
+# alone knows, and Open vSwitch refuses a bundle that names a port which is not there.
+
+
+class Ports:
+    """Remembers one bridge at a time."""
+
+    def __init__(self, switch: Switch) -> None:
+        self._switch = switch
+        self._known: tuple[str | None, Balancer, PortCheck] | None = None
+
+    def check(self, balancer: Balancer) -> PortCheck:
+        """Return what the database says now; while it does not answer, what it said last. Raises SwitchError."""
+        uplinks = balancer.uplinks
+        try:
+            found = check_ports(self._switch, uplinks.bridge, balancer.ports, datapath_id=uplinks.datapath_id)
+        except (SwitchUnreachable, CommandTimeout):
+            if (known := self.remembered(balancer)) is None:
+                raise
+            return known
+        self._known = self._switch.incarnation(uplinks.bridge), balancer, found
+        return found
+
+    def remembered(self, balancer: Balancer) -> PortCheck | None:
+        """Return what was found last, if it was this bridge and every port of the config was among those asked for."""
+        if self._known is None:
+            return None
+        incarnation, asked, found = self._known
+        same = asked.uplinks == balancer.uplinks and set(balancer.ports) <= set(asked.ports)
+        return found if same and incarnation == self._switch.incarnation(balancer.uplinks.bridge) else None
+
+    def forget(self) -> None:
+        """Ask the database before the next change."""
+        self._known = None
+
 
 _DRAIN_S = 1.0
 """Between two rounds of a drain; Open vSwitch brings its counters up to date about twice a second."""

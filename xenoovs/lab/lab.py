@@ -13,9 +13,8 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from xenoovs.errors import LabError
-from xenoovs.lab.names import check_name
 from xenoovs.lab.private_ovs import PrivateOvs
-from xenoovs.lab.topology import Topology
+from xenoovs.lab.topology import Topology, check_name
 
 MARK = "XENOOVS_LAB"
 """Environment variable of every process of a lab; its value is the lab's directory."""

@@ -14,7 +14,7 @@ from math import ceil
 from pathlib import Path
 
 from xenoovs.errors import LabError
-from xenoovs.lab.processes import environment_of, kill_and_wait, stop_and_wait
+from xenoovs.lab.host import environment_of, kill_and_wait, stop_and_wait
 from xenoovs.switch.process import run
 
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from xenoovs.lab.wire import ECHOED_BYTES, destination_of, from_address, udp_socket
+from xenoovs.lab.sockets import ECHOED_BYTES, destination_of, from_address, udp_socket
 
 _BURST = 64
 

@@ -1,25 +1,326 @@
-"""What a lab for a balancer consists of: namespaces, links, bridges, clients, machines. Pure: builds nothing."""
+"""What a lab for a balancer consists of: names, addresses, machines, cables, bridges. Pure: builds nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import random
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
+from itertools import accumulate, islice
 
 from xenoovs.errors import LabError
-from xenoovs.lab.addresses import client_net, own_macs
-from xenoovs.lab.machines import Machine, machines_of
-from xenoovs.lab.names import (
-    MAX_INTERFACE_LENGTH,
-    RESERVED_PREFIX,
-    check_name,
-    clients_namespace,
-    switch_namespace,
-)
-from xenoovs.lab.wiring import Link, Site, machine_links, port_links, ports_of, return_links
-from xenoovs.model.address import Family, IPAddress, family_of
-from xenoovs.model.balancer import Balancer, OtherTraffic
-from xenoovs.model.next_hop import mac_of
+from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, PortRange, Protocol, Service
+from xenoovs.model.next_hop import mac_and_port, mac_of
+
+# Names of a lab: which are allowed, and what its namespaces and devices are called.
+
+
+MAX_NAME_LENGTH = 16
+"""Keeps the sockets below the run directory within the 107 characters of a Unix socket's path (unix(7))."""
+
+MAX_INTERFACE_LENGTH = 15
+"""IFNAMSIZ is 16 with the closing zero (netdevice(7))."""
+
+RESERVED_PREFIX = "xo-"
+"""Devices and bridges that the lab adds beside those of the config."""
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", re.ASCII)
+_ROLE = r"(sw|clients|b[0-9]+)"
+
+
+def check_name(name: str) -> None:
+    """Raises LabError unless `name` is 1 to 16 characters of a-z, 0-9 and inner `-`."""
+    if len(name) > MAX_NAME_LENGTH:
+        raise LabError(
+            f"lab name {name!r} has {len(name)} characters, at most {MAX_NAME_LENGTH} are possible: it becomes part of "
+            "socket paths; choose a shorter one"
+        )
+    if not _NAME.fullmatch(name):
+        raise LabError(f"lab name {name!r} is not usable: take a-z, 0-9 and, in between, `-`; for example `demo-2`")
+
+
+def switch_namespace(name: str) -> str:
+    return f"xo-{name}-sw"
+
+
+def clients_namespace(name: str) -> str:
+    return f"xo-{name}-clients"
+
+
+def backend_namespace(name: str, number: int) -> str:
+    """Namespace of the backend machine `number`, counted from 1."""
+    return f"xo-{name}-b{number}"
+
+
+def is_namespace_of(namespace: str, name: str) -> bool:
+    """Whether the namespace belongs to lab `name`; roles hold no `-`, so lab `a` and lab `a-b` are told apart."""
+    return re.fullmatch(rf"xo-{re.escape(name)}-{_ROLE}", namespace) is not None
+
+
+# Addresses of a lab: nets of its clients and servers, the addresses that clients send from, MACs of its own.
+
+
+IPNetwork = IPv4Network | IPv6Network
+
+# RFC 2544 (benchmarks) and RFC 6598 (shared address space); RFC 3849 (documentation) and RFC 4193 (local).
+_CLIENT_NETS: dict[Family, tuple[str, ...]] = {
+    Family.IPV4: ("198.18.0.0/15", "100.64.0.0/15"),
+    Family.IPV6: ("2001:db8:c::/48", "fd00:c::/48"),
+}
+# RFC 5737 (TEST-NET-1) and RFC 3849: where services without a VIP are sought.
+_SERVER_NETS = {Family.IPV4: "192.0.2.0/24", Family.IPV6: "2001:db8:5::/64"}
+
+_WHOLE = {Family.IPV4: "0.0.0.0/0", Family.IPV6: "2000::/3"}
+"""All unicast addresses that clients of the Internet have (RFC 4291, section 2.4, for IPv6)."""
+
+_OWN_MACS = 0x02786F000000
+"""Locally administered (IEEE 802-2014, section 8.4)."""
+
+_FEW = 4096
+_TRIES = 1000
+
+
+def client_net(family: Family, vips: Collection[IPAddress]) -> IPNetwork:
+    """The net whose addresses all belong to the lab's clients: the first candidate that holds no VIP.
+
+    Raises LabError when VIPs lie in all of them.
+    """
+    for text in _CLIENT_NETS[family]:
+        net = ip_network(text)
+        if not any(vip in net for vip in vips):
+            return net
+    raise LabError(f"there are VIPs in each of {', '.join(_CLIENT_NETS[family])}, which the lab needs for its clients")
+
+
+def server_net(family: Family) -> IPNetwork:
+    """The net whose addresses all belong to the backends of a service without VIP."""
+    return ip_network(_SERVER_NETS[family])
+
+
+def whole_space(family: Family) -> IPNetwork:
+    """Where to draw clients from when the service splits by bits that `client_net` holds constant."""
+    return ip_network(_WHOLE[family])
+
+
+def own_macs(taken: Collection[Mac]) -> Iterable[Mac]:
+    """MACs for the lab's own ends, in order, without those that the config uses."""
+    return (mac for number in range(1, 1 << 24) if (mac := Mac(_OWN_MACS + number)) not in taken)
+
+
+def draw_clients(nets: Iterable[IPNetwork], *, count: int, seed: int, taken: Collection[IPAddress]) -> list[IPAddress]:
+    """`count` different addresses, uniformly from all of the nets together, the same ones for the same seed.
+
+    Addresses that cannot be a client's are left out: network, broadcast, multicast, loopback, reserved ones, those in
+    `taken` and in the lab's server nets. Raises LabError when the nets hold too few.
+    """
+    chance = random.Random(seed)  # noqa: S311 - repeatable test traffic, no secret
+    nets = tuple(nets)
+    ends = list(accumulate(net.num_addresses for net in nets))
+    drawn: dict[IPAddress, None] = {}
+    for number in _numbers(ends[-1], count=count, chance=chance):
+        at = bisect_right(ends, number)
+        net = nets[at]
+        address = net[number - (ends[at] - net.num_addresses)]
+        if address not in taken and _is_client(address, net):
+            drawn[address] = None
+        if len(drawn) == count:
+            return list(drawn)
+    named = ", ".join(map(str, nets[:5])) + (", ..." if len(nets) > 5 else "")
+    raise LabError(f"{named} gave only {len(drawn)} addresses that clients can have, {count} are wanted; take fewer")
+
+
+def _numbers(size: int, *, count: int, chance: random.Random) -> Iterable[int]:
+    """Numbers below `size` by chance: all of them once where there are few, else enough to choose from."""
+    if size <= _FEW:
+        return chance.sample(range(size), size)
+    return (chance.randrange(size) for _ in range(_TRIES + 100 * count))
+
+
+def _is_client(address: IPAddress, net: IPNetwork) -> bool:
+    """Whether a host in `net` may have the address."""
+    if isinstance(address, IPv4Address) and net.prefixlen < 31 and address in (net[0], net[-1]):
+        return False
+    special = address.is_multicast or address.is_loopback or address.is_unspecified or address.is_link_local
+    zero_net = address.version == 4 and int(address) >> 24 in (0, *range(240, 256))
+    return not special and not zero_net and address not in server_net(family_of(address))
+
+
+def parse_net(text: str) -> IPNetwork:
+    """An address or a net in CIDR notation. Raises LabError with the text."""
+    try:
+        return ip_network(text, strict=False)
+    except ValueError as error:
+        raise LabError(f"{text!r} is neither an IP address nor a net like 198.51.100.0/24: {error}") from None
+
+
+def parse_address(text: str) -> IPAddress:
+    """An address that this package itself has written."""
+    return ip_address(text)
+
+
+# The backend machines of a lab: one for each MAC behind a port, whichever services it serves.
+
+
+MAX_MACHINES = 100
+"""Each is a namespace with a process of its own, of about 10 MB."""
+
+ANY_PORT = 7
+"""Where services without ports are tried: echo (RFC 862)."""
+
+_LISTED_PORTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A backend machine. `label`: what its answers begin with; `names`: how services call it; `egress`: port to it.
+
+    addresses:   VIPs on its loopback. nets: where it takes every address (services without VIP).
+    listen:      pairs of protocol (`udp`, `tcp`) and port.
+    gateway_mac: where its answers go.
+    """
+
+    label: str
+    namespace: str
+    switch_interface: str
+    mac: str
+    egress: str
+    names: tuple[str, ...]
+    addresses: tuple[str, ...]
+    nets: tuple[str, ...]
+    listen: tuple[tuple[str, int], ...]
+    gateway_mac: str
+
+
+def machines_of(name: str, balancer: Balancer, *, gateway_macs: Mapping[str, str]) -> tuple[Machine, ...]:
+    """The machines of lab `name` in the order of the config; `gateway_macs`: port towards them -> their next hop.
+
+    Raises LabError when there are more than MAX_MACHINES.
+    """
+    served: dict[tuple[str, str], list[tuple[str, Service]]] = {}
+    for service in balancer.services:
+        for backend in service.backends:
+            served.setdefault(mac_and_port(backend.next_hop), []).append((backend.name, service))
+    if len(served) > MAX_MACHINES:
+        raise LabError(
+            f"the config has {len(served)} backends with MACs of their own, the lab has room for {MAX_MACHINES}; "
+            "try a config with fewer"
+        )
+    return tuple(
+        _machine(name, number, key=key, roles=roles, gateway_mac=gateway_macs[key[1]])
+        for number, (key, roles) in enumerate(served.items(), start=1)
+    )
+
+
+def tried_ports(claim: Claim) -> tuple[int, ...]:
+    """Destination ports at which a service is tried: all of short ranges, the first and the last of long ones."""
+    return tuple(port for ports in claim.ports for port in _tried(ports)) or (ANY_PORT,)
+
+
+def tried_protocols(claim: Claim) -> tuple[Protocol, ...]:
+    """Protocols by which the lab can try a service; none for SCTP, which many kernels lack."""
+    possible = (Protocol.UDP, Protocol.TCP, Protocol.ICMP) if not claim.ports else (Protocol.UDP, Protocol.TCP)
+    return tuple(protocol for protocol in possible if claim.protocol in (None, protocol))
+
+
+def _machine(
+    name: str, number: int, *, key: tuple[str, str], roles: list[tuple[str, Service]], gateway_mac: str
+) -> Machine:
+    claims = [service.claim for _, service in roles]
+    families = sorted({family for claim in claims if not claim.vips for family in claim.families}, key=lambda f: f.bits)
+    listen = {
+        (protocol.value, port)
+        for claim in claims
+        for protocol in tried_protocols(claim)
+        if protocol.has_ports
+        for port in tried_ports(claim)
+    }
+    return Machine(
+        label=f"b{number}",
+        namespace=backend_namespace(name, number),
+        switch_interface=f"xo-b{number}",
+        mac=key[0],
+        egress=key[1],
+        names=tuple(dict.fromkeys(role for role, _ in roles)),
+        addresses=tuple(dict.fromkeys(str(vip) for claim in claims for vip in claim.vips)),
+        nets=tuple(str(server_net(family)) for family in families),
+        listen=tuple(sorted(listen)),
+        gateway_mac=gateway_mac,
+    )
+
+
+def _tried(ports: PortRange) -> tuple[int, ...]:
+    first = max(ports.first, 1)
+    if ports.last - first < _LISTED_PORTS:
+        return tuple(range(first, ports.last + 1))
+    return (first, ports.last)
+
+
+# The cables of a lab: which veth pair connects what, and which bridge its ends are plugged into. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a veth pair (veth(4)). `mac` None: the kernel chooses. `bridge` None: not a port of a bridge."""
+
+    namespace: str
+    interface: str
+    mac: str | None = None
+    bridge: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A veth pair; `near` is in the switch's namespace."""
+
+    near: End
+    far: End
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where the cables run. `fabrics`: port towards backends -> the bridge that stands for the switch behind it."""
+
+    switch: str
+    clients: str
+    bridge: str
+    fabrics: Mapping[str, str]
+
+
+def port_links(site: Site, ports: Iterable[str], *, ingress_macs: Mapping[str, str]) -> Iterator[Link]:
+    """Each port of the bridge leads to a fabric, to the clients, to both, or to a dead end."""
+    for i, port in enumerate(ports, start=1):
+        inner = End(site.switch, port, bridge=site.bridge)
+        fabric = site.fabrics.get(port)
+        if fabric is not None:
+            yield Link(inner, End(site.switch, f"{RESERVED_PREFIX}up{i}", bridge=fabric))
+            inner = End(site.switch, f"{RESERVED_PREFIX}cl{i}", bridge=fabric)
+        if port in ingress_macs:
+            yield Link(inner, End(site.clients, f"cl{i}", ingress_macs[port]))
+        elif fabric is None:
+            yield Link(inner, End(site.switch, f"{RESERVED_PREFIX}idle{i}"))
+
+
+def return_links(site: Site, *, macs: Mapping[str, str]) -> Iterator[Link]:
+    """From each fabric straight to the clients: the way of answers where the bridge lets nothing back."""
+    for i, (port, fabric) in enumerate(site.fabrics.items(), start=1):
+        near = End(site.switch, f"{RESERVED_PREFIX}ret{i}", bridge=fabric)
+        yield Link(near, End(site.clients, f"ret{i}", macs[port]))
+
+
+def machine_links(site: Site, machines: Iterable[Machine]) -> Iterator[Link]:
+    """Each machine is plugged into the fabric behind its port."""
+    for machine in machines:
+        near = End(site.switch, machine.switch_interface, bridge=site.fabrics[machine.egress])
+        yield Link(near, End(machine.namespace, "eth0", machine.mac))
+
+
+def ports_of(bridge: str, links: Iterable[Link]) -> tuple[str, ...]:
+    """The devices plugged into `bridge`, in the order of the links."""
+    return tuple(end.interface for link in links for end in (link.near, link.far) if end.bridge == bridge)
+
 
 HOST_PORT = "pf0hpf"
 """The port to the host on a DPU (BlueField names it so); on the bridge even when the config does not name it."""

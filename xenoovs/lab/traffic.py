@@ -1,25 +1,272 @@
-"""Real packets of many clients to the services of a lab, and who answered them."""
+"""Real packets of many clients to the services of a lab, and which backends answered them."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import product
 
 from xenoovs.errors import LabError
-from xenoovs.lab.addresses import parse_address, parse_net
-from xenoovs.lab.configure import add_clients, forget_neighbours
+from xenoovs.lab.client import Flight, Tally, parse_tally, render_round
+from xenoovs.lab.host import Netns, Progress, check_root, namespaces_of, probe_host, silent
 from xenoovs.lab.lab import Lab
-from xenoovs.lab.load import Load, Trial, plan_trials
-from xenoovs.lab.netns import Netns, namespaces_of
-from xenoovs.lab.preflight import check_root, probe_host
-from xenoovs.lab.progress import Progress, silent
-from xenoovs.lab.report import ServiceTraffic, TrafficReport, service_traffic
-from xenoovs.lab.tally import Flight, Tally, parse_tally, render_round
-from xenoovs.lab.topology import plan_topology
-from xenoovs.model.balancer import Balancer
+from xenoovs.lab.lifecycle import add_clients, forget_neighbours
+from xenoovs.lab.topology import (
+    IPNetwork,
+    Machine,
+    client_net,
+    draw_clients,
+    parse_address,
+    parse_net,
+    plan_topology,
+    server_net,
+    tried_ports,
+    tried_protocols,
+    vips_of,
+    whole_space,
+)
+from xenoovs.model.address import Family, IPAddress
+from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
+from xenoovs.model.next_hop import mac_and_port
+
+# What traffic to send: which clients, to which destinations of which services. Pure but for the seeded choice.
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much traffic. `packets` is split evenly over the services, and there over VIPs, ports and IP versions.
+
+    clients:  different source addresses of each IP version, > 0.
+    packets:  in all, > 0; for TCP connections. Packet after packet goes to the next client, round and round.
+    protocol: None: each service's own, UDP where it takes any. Services of another protocol are left out.
+    sources:  addresses or nets to draw clients from; empty: the lab's client net, or, for a service that splits by bits
+              which are constant there, all unicast addresses.
+    """
+
+    clients: int = 2000
+    packets: int = 20_000
+    protocol: Protocol | None = None
+    sources: tuple[IPNetwork, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The traffic of one service. `clients`: how many source addresses send."""
+
+    service: Service
+    protocol: Protocol
+    flights: tuple[Flight, ...]
+
+    @property
+    def clients(self) -> int:
+        return len({source for flight in self.flights for source in flight.sources})
+
+
+@dataclass(slots=True)
+class _Clients:
+    """Draws the clients of a family and net once."""
+
+    load: Load
+    vips: Collection[IPAddress]
+    drawn: dict[tuple[IPNetwork, ...], tuple[str, ...]] = field(default_factory=dict)
+
+    def of(self, service: Service, family: Family) -> tuple[str, ...]:
+        nets = self._nets(service, family)
+        if nets and nets not in self.drawn:
+            addresses = draw_clients(
+                nets, count=min(self.load.clients, self.load.packets), seed=self.load.seed, taken=self.vips
+            )
+            self.drawn[nets] = tuple(map(str, addresses))
+        return self.drawn.get(nets, ())
+
+    def _nets(self, service: Service, family: Family) -> tuple[IPNetwork, ...]:
+        if self.load.sources:
+            return tuple(net for net in self.load.sources if net.max_prefixlen == family.bits)
+        usual = client_net(family, self.vips)
+        highest = max(service.key.positions or (0,))
+        return (usual if highest < family.bits - usual.prefixlen else whole_space(family),)
+
+
+def plan_trials(balancer: Balancer, load: Load) -> tuple[tuple[Trial, ...], tuple[tuple[str, str], ...]]:
+    """The trials of the services in their order, and those left out: pairs of service name and reason.
+
+    Raises LabError when the load is empty or nothing is left to try.
+    """
+    if load.clients < 1 or load.packets < 1:
+        raise LabError(f"traffic of {load.clients} clients and {load.packets} packets is none; take 1 or more of each")
+    reasons = {service.name: _why_not(service, load) for service in balancer.services}
+    tried = [service for service in balancer.services if reasons[service.name] is None]
+    skipped = tuple((name, reason) for name, reason in reasons.items() if reason is not None)
+    if not tried:
+        raise LabError("no service can be tried: " + "; ".join(f"{name}: {reason}" for name, reason in skipped))
+    clients = _Clients(load, vips_of(balancer))
+    shares = _split(load.packets, len(tried))
+    trials = (_trial(service, load, clients, packets=packets) for service, packets in zip(tried, shares, strict=True))
+    return tuple(trials), skipped
+
+
+def _why_not(service: Service, load: Load) -> str | None:
+    possible = tried_protocols(service.claim)
+    if not possible:
+        return "the lab cannot send SCTP"
+    if load.protocol is not None and load.protocol not in possible:
+        return f"it does not take {load.protocol.value}"
+    if load.sources and not {Family(net.max_prefixlen) for net in load.sources} & service.claim.families:
+        return "none of the given sources has its IP version"
+    return None
+
+
+def _trial(service: Service, load: Load, clients: _Clients, *, packets: int) -> Trial:
+    protocol = load.protocol or tried_protocols(service.claim)[0]
+    ports = tried_ports(service.claim) if protocol.has_ports else (0,)
+    sources = {family: clients.of(service, family) for family in Family if family in service.claim.families}
+    targets = [(target, family) for family in sources if sources[family] for target in _destinations(service, family)]
+    aims, by_port = list(product(targets, ports)), service.key.field is KeyField.SOURCE_PORT
+    flights = []
+    for i, ((destination, family), port) in enumerate(aims):
+        senders = _round_robin(sources[family], range(i, packets, len(aims)), every=len(aims))
+        flights.append(Flight(protocol.value, destination, port, senders, by_port))
+    return Trial(service, protocol, tuple(flight for flight in flights if flight.sources))
+
+
+def _destinations(service: Service, family: Family) -> tuple[str, ...]:
+    if not service.claim.vips:
+        return (str(server_net(family)[1]),)
+    return tuple(map(str, service.claim.vips_of(family)))
+
+
+def _round_robin(clients: Sequence[str], packets: range, *, every: int) -> tuple[str, ...]:
+    return tuple(clients[packet // every % len(clients)] for packet in packets)
+
+
+def _split(total: int, parts: int) -> list[int]:
+    """`total` in `parts` as equal as can be, each at least 1."""
+    return [max(1, (total + part) // parts) for part in range(parts)]
+
+
+# What came of the traffic: for each service and backend, counted from the packets and never from the flows.
+
+
+MOST_LOST = Fraction(1, 100)
+"""Of the packets of a service: a busy machine drops some where buffers are full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How many packets of one client one backend answered."""
+
+    client: str
+    backend: str
+    packets: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackendTraffic:
+    """wanted: the share its weight asks for; share: of the answered packets, None when none was."""
+
+    name: str
+    wanted: Fraction
+    answered: int
+    share: Fraction | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTraffic:
+    """One service. sent = answered + lost. `strangers`: answers of machines that are no backend of it."""
+
+    service: str
+    protocol: Protocol
+    clients: int
+    sent: int
+    backends: tuple[BackendTraffic, ...]
+    strangers: tuple[tuple[str, int], ...]
+    answers: tuple[Answer, ...]
+
+    @property
+    def answered(self) -> int:
+        return sum(answer.packets for answer in self.answers)
+
+    @property
+    def lost(self) -> int:
+        return self.sent - self.answered
+
+    @property
+    def is_served(self) -> bool:
+        """Whether its own backends answered, up to the few packets that a busy machine loses."""
+        return not self.strangers and self.lost <= MOST_LOST * self.sent
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficReport:
+    """skipped: services not tried and why. duplicates: second answers to one packet. failures: reason -> not sent."""
+
+    services: tuple[ServiceTraffic, ...]
+    skipped: tuple[tuple[str, str], ...]
+    duplicates: int
+    failures: tuple[tuple[str, int], ...]
+    duration_s: float
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether there was anything to answer."""
+        return any(service.sent for service in self.services)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether all that was to be sent was, and answered by whom it should be, once."""
+        return all(service.is_served for service in self.services) and not self.failures and not self.duplicates
+
+
+def service_traffic(
+    trial: Trial, machines: Sequence[Machine], *, sent: int, answers: Counter[tuple[str, str]]
+) -> ServiceTraffic:
+    """Name who answered; `answers`: (client, label of a machine or its MAC) -> packets."""
+    service, named = trial.service, Counter[tuple[str, str]]()
+    names = {who: _name(service, machines, who) for _, who in answers}
+    for (client, who), packets in answers.items():
+        named[client, names[who]] += packets
+    per_backend = Counter[str]()
+    for (_, name), packets in named.items():
+        per_backend[name] += packets
+    own = {backend.name for backend in service.backends}
+    return ServiceTraffic(
+        service.name,
+        trial.protocol,
+        trial.clients,
+        sent,
+        backends=tuple(_backends(service, per_backend)),
+        strangers=tuple(sorted((name, packets) for name, packets in per_backend.items() if name not in own)),
+        answers=tuple(Answer(client, name, packets) for (client, name), packets in sorted(named.items())),
+    )
+
+
+def _backends(service: Service, per_backend: Counter[str]) -> Iterable[BackendTraffic]:
+    weights, answered = sum(service.weights, Fraction(0)), per_backend.total()
+    for backend in service.backends:
+        wanted = backend.weight / weights if weights else Fraction(0)
+        packets = per_backend[backend.name]
+        yield BackendTraffic(backend.name, wanted, packets, Fraction(packets, answered) if answered else None)
+
+
+def _name(service: Service, machines: Sequence[Machine], who: str) -> str:
+    """The service's name for the machine with this label or MAC; a name that no backend can have for strangers."""
+    found = [machine for machine in machines if who in (machine.label, machine.mac)]
+    own = [
+        backend.name
+        for backend in service.backends
+        if any((machine.mac, machine.egress) == mac_and_port(backend.next_hop) for machine in found)
+    ]
+    if len(own) == 1:
+        return own[0]
+    if own:
+        return f"({' or '.join(own)})"
+    return f"({'/'.join(found[0].names)}, of another service)" if found else f"({who}, unknown)"
+
 
 _LEAST_CHUNK = 2000
 _CHUNKS = 20

@@ -1,11 +1,354 @@
-"""The balancer: one bridge with its ports, and the services on it."""
+"""A balancer as the config describes it: one bridge with its ports, its services and their backends. Values only."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
+from fractions import Fraction
+from hashlib import blake2s
 
-from xenoovs.model.service import Service
+from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.next_hop import NextHop, with_mac
+
+# Which bits of a packet choose its block, and so its backend.
+
+
+MAX_KEY_BITS = 16
+"""The deepest blocks that there are: 65,536 of them."""
+
+
+class KeyField(Enum):
+    """The part of a packet that holds the bits."""
+
+    SOURCE_ADDRESS = "source_address"
+    SOURCE_PORT = "source_port"
+
+    @property
+    def label(self) -> str:
+        """What a message calls it."""
+        return "address" if self is KeyField.SOURCE_ADDRESS else "source port"
+
+    @property
+    def needs_ports(self) -> bool:
+        """Whether only packets of a protocol with ports have it."""
+        return self is KeyField.SOURCE_PORT
+
+    def width(self, family: Family) -> int:
+        """Return how many bits it has."""
+        return family.bits if self is KeyField.SOURCE_ADDRESS else 16
+
+
+@dataclass(frozen=True, slots=True)
+class BlockKey:
+    """The bits that split the clients of a service.
+
+    Attributes:
+        field: The part of the packet that holds them.
+        positions: Bit numbers, 0 the lowest bit of the field, in the order in which blocks use them; None: 0, 1, 2, ...
+        width: How many bits are used at most, 0..16; None: 16. As few are used as the tolerance needs.
+    """
+
+    field: KeyField = KeyField.SOURCE_ADDRESS
+    positions: tuple[int, ...] | None = None
+    width: int | None = None
+
+    @property
+    def max_width(self) -> int:
+        """The largest depth that a block can have."""
+        listed = MAX_KEY_BITS if self.positions is None else len(self.positions)
+        return listed if self.width is None else min(self.width, listed)
+
+    def agrees(self, other: BlockKey) -> bool:
+        """Return whether a block of either key is the same clients under both."""
+        return (self.field, self.positions) == (other.field, other.positions)
+
+
+LOW_SOURCE_BITS = BlockKey()
+"""The key of a service that names none."""
+
+
+# What becomes of the connections of clients that get another backend.
+
+
+class DrainMode(Enum):
+    """NONE: clients move at once. PIN: connections that are open stay with the old backend for a while."""
+
+    NONE = "none"
+    PIN = "pin"
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """How a service moves clients. Times in milliseconds, 1 or more; they count in mode PIN alone.
+
+    timeout_ms: after which a block moves with all that is still open.
+    rest_ms:    it moves earlier when the old backend has got no packet of it for so long.
+    """
+
+    mode: DrainMode = DrainMode.NONE
+    timeout_ms: int = 60_000
+    rest_ms: int = 10_000
+
+
+AT_ONCE = Drain()
+"""What a service does that says nothing."""
+
+
+# How it is found out whether a backend serves, and how many may be taken out.
+
+
+class ProbeKind(Enum):
+    """What is sent to a backend. NONE: nothing, it is taken to serve."""
+
+    NONE = "none"
+    ICMP = "icmp"
+    ARP = "arp"
+    TCP = "tcp"
+    HTTP = "http"
+    HTTPS = "https"
+    DNS = "dns"
+    UDP = "udp"
+    EXEC = "exec"
+
+    @property
+    def has_port(self) -> bool:
+        return self in (ProbeKind.TCP, ProbeKind.HTTP, ProbeKind.HTTPS, ProbeKind.DNS, ProbeKind.UDP)
+
+
+class Initial(Enum):
+    """A backend of which nothing is known yet: the first result decides at once, or it waits for `rise` answers."""
+
+    TRUSTED = "trusted"
+    CLOSED = "closed"
+
+
+class AllDown(Enum):
+    """When every backend is down: clients stay with those that were left, or are dropped."""
+
+    KEEP = "keep"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The health check of a service's backends. Times in milliseconds, 1 or more.
+
+    port:             1..65535 where the probe has a port, else None.
+    interface, netns: from where to ask: a device, and a network namespace by name; None: as the system decides.
+    path, host:       of an HTTP request; host: its Host header, and the name in the certificate; None: the address.
+    status, body:     of the answer: first and last status that is good (100..599), text that the body holds.
+    ca_file:          PEM file of authorities, in place of the system's. server_name: in the certificate, if not `host`.
+    insecure:         any certificate will do.
+    command:          a program and its arguments, for which status 0 is good.
+    query:            the name asked for by DNS.
+    send, expect:     text of a UDP probe; expect: what the answer holds.
+    interval_ms:      between the starts of two probes; fast_interval_ms: the same while results contradict the state.
+    timeout_ms:       at most interval_ms; a probe without an answer by then has failed.
+    rise, fall:       successes (failures) in a row that bring a backend in (take it out), 1 or more.
+    jitter:           0..1; each pause is shorter by up to this part, so that probes do not go all at once.
+    ramp_ms:          of a slow start; None: a backend gets all of its clients at once.
+    max_down:         0..1; no more than this part of the backends with a weight is out at once, rounded down.
+    """
+
+    probe: ProbeKind
+    port: int | None = None
+    interface: str | None = None
+    netns: str | None = None
+    path: str = "/"
+    host: str | None = None
+    status: tuple[int, int] = (200, 399)
+    body: str = ""
+    ca_file: str | None = None
+    server_name: str | None = None
+    insecure: bool = False
+    command: tuple[str, ...] = ()
+    query: str = "."
+    send: str = ""
+    expect: str = ""
+    interval_ms: int = 1000
+    fast_interval_ms: int = 250
+    timeout_ms: int = 500
+    rise: int = 2
+    fall: int = 3
+    jitter: Fraction = Fraction(1, 10)
+    initial: Initial = Initial.TRUSTED
+    ramp_ms: int | None = None
+    max_down: Fraction = Fraction(1, 2)
+    on_all_down: AllDown = AllDown.KEEP
+
+
+# A backend: one real server that answers for a service.
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One server, reached by its next hop. Weight 0: configured, gets nothing.
+
+    address: its own, at which health probes ask; no packet of a client is sent there.
+    follows: it was given by its address alone: its MAC is found on its network; the next hop has none until then.
+    """
+
+    name: str
+    next_hop: NextHop
+    weight: Fraction
+    address: IPAddress | None = None
+    follows: bool = False
+
+
+# A service: what clients connect to, and how its clients are split over backends.
+
+
+class Protocol(Enum):
+    """The IP protocols a service can be bound to."""
+
+    TCP = "tcp"
+    UDP = "udp"
+    SCTP = "sctp"
+    ICMP = "icmp"
+
+    @property
+    def has_ports(self) -> bool:
+        return self is not Protocol.ICMP
+
+    def number(self, family: Family) -> int:
+        """Assigned Internet Protocol Numbers (IANA); ICMP is another protocol on IPv6 (RFC 4443)."""
+        if self is Protocol.ICMP:
+            return 1 if family is Family.IPV4 else 58
+        return {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}[self]
+
+
+def usual_positions(field: KeyField, protocol: Protocol | None) -> tuple[int, ...] | None:
+    """Return the order of the bits of a service that lists none; None: 0, 1, 2, ...
+
+    Linux opens TCP connections from even ports, as long as one is free (__inet_hash_connect() in
+    net/ipv4/inet_hashtables.c), so that the lowest bit of a TCP source port comes last.
+    """
+    is_tcp_port = (field, protocol) == (KeyField.SOURCE_PORT, Protocol.TCP)
+    return (*range(1, MAX_KEY_BITS), 0) if is_tcp_port else None
+
+
+class Churn(Enum):
+    """What a change of weights spares: clients that move, or blocks (= hardware entries), or both in balance."""
+
+    LEAST = "least"
+    BALANCED = "balanced"
+    COMPACT = "compact"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PortRange:
+    """Destination ports first..last, both included, 0..65535."""
+
+    first: int
+    last: int
+
+    def __contains__(self, port: int) -> bool:
+        return self.first <= port <= self.last
+
+    def overlaps(self, other: PortRange) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+def merge_ports(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
+    """The same ports in the fewest ranges, sorted: those that overlap or follow each other become one."""
+    merged: list[PortRange] = []
+    for ports in sorted(ranges):
+        if merged and ports.first <= merged[-1].last + 1:
+            merged[-1] = PortRange(merged[-1].first, max(merged[-1].last, ports.last))
+        else:
+            merged.append(ports)
+    return tuple(merged)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The packets a service is for. No vips: every packet of `families`. No protocol: any. No ports: any.
+
+    Ports stand only beside a protocol that has some. With vips, a family that none of them has gets no packet.
+    """
+
+    families: frozenset[Family]
+    vips: tuple[IPAddress, ...] = ()
+    protocol: Protocol | None = None
+    ports: tuple[PortRange, ...] = ()
+
+    @property
+    def served_families(self) -> tuple[Family, ...]:
+        """The IP versions of which some packet is claimed, IPv4 first."""
+        named = {family_of(vip) for vip in self.vips} if self.vips else self.families
+        return tuple(family for family in Family if family in self.families and family in named)
+
+    def vips_of(self, family: Family) -> tuple[IPAddress, ...]:
+        return tuple(vip for vip in self.vips if family_of(vip) is family)
+
+    def overlaps(self, other: Claim) -> bool:
+        """Whether some packet belongs to both."""
+        return (
+            bool(self.families & other.families)
+            and (not self.vips or not other.vips or not set(self.vips).isdisjoint(other.vips))
+            and (self.protocol is None or other.protocol is None or self.protocol is other.protocol)
+            and (not self.ports or not other.ports or any(a.overlaps(b) for a in self.ports for b in other.ports))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Clients of `claim` are split over `backends` by the bits of `key`.
+
+    tolerance:  relative, > 0; a share may differ from its weight by this fraction of itself.
+    max_flows:  budget of OpenFlow flows for the blocks, which then sets the tolerance; None: no budget.
+    vip_mac:    the MAC that answers ARP for the VIPs, and with a controller neighbour discovery; None: no answers.
+    source_mac: rewrites the Ethernet source too; None: it stays (each client-side MAC then costs no extra entry).
+    health:     None: backends are taken to serve.
+    drain:      what becomes of open connections when clients move.
+    """
+
+    name: str
+    claim: Claim
+    backends: tuple[Backend, ...]
+    key: BlockKey = LOW_SOURCE_BITS
+    tolerance: Fraction = Fraction(1, 20)
+    max_flows: int | None = None
+    vip_mac: Mac | None = None
+    source_mac: Mac | None = None
+    churn: Churn = Churn.BALANCED
+    health: Health | None = None
+    drain: Drain = AT_ONCE
+
+    @property
+    def weights(self) -> tuple[Fraction, ...]:
+        return tuple(backend.weight for backend in self.backends)
+
+
+# Stable ids of services. A service is known by what it claims, so a new name, order or comment moves nothing.
+
+
+_ID_MASK = 0xFFFFFFFF
+
+
+def service_ids(claims: Iterable[Claim]) -> dict[Claim, int]:
+    """A distinct 32-bit id, never 0, for each claim. On a collision (1,000 services: 1 in 8,600) the next free id."""
+    ids: dict[Claim, int] = {}
+    taken = {0}
+    for claim in sorted(claims, key=_canonical):
+        candidate = int.from_bytes(blake2s(_canonical(claim).encode(), digest_size=4).digest())
+        while candidate in taken:
+            candidate = (candidate + 1) & _ID_MASK
+        taken.add(candidate)
+        ids[claim] = candidate
+    return ids
+
+
+def _canonical(claim: Claim) -> str:
+    families = [family.name for family in claim.served_families]
+    vips = sorted(str(vip) for vip in claim.vips)
+    ports = map(str, merge_ports(claim.ports))
+    protocol = claim.protocol.value if claim.protocol else "any"
+    return f"{','.join(families)} {','.join(vips)} {protocol} {','.join(ports)}"
 
 
 class OtherTraffic(Enum):
@@ -59,3 +402,61 @@ class Balancer:
     def ports(self) -> tuple[str, ...]:
         """Every port of the bridge that the config names, without repetition."""
         return tuple(dict.fromkeys((*self.uplinks.ingress, *self.egress_ports)))
+
+
+# Backends that are given by their address alone: what is to be found, and a balancer with what was found.
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Sought:
+    """An address whose MAC is wanted, on the network of a device and in a network namespace; empty: as routes say."""
+
+    netns: str
+    interface: str
+    address: IPAddress
+
+
+Macs = Mapping[Sought, Mac]
+
+
+def sought(balancer: Balancer) -> dict[Sought, tuple[str, ...]]:
+    """The addresses to be found, each with the `service/backend` that it is for, in the order of the config."""
+    found: dict[Sought, tuple[str, ...]] = {}
+    for service in balancer.services:
+        for backend in service.backends:
+            if (wanted := sought_of(service, backend)) is not None:
+                found[wanted] = (*found.get(wanted, ()), f"{service.name}/{backend.name}")
+    return found
+
+
+def with_macs(balancer: Balancer, macs: Macs) -> Balancer:
+    """The balancer with the MACs that were found; backends that have none yet have no weight.
+
+    The same balancer where every MAC is configured.
+    """
+    if not any(backend.follows for service in balancer.services for backend in service.backends):
+        return balancer
+    return replace(balancer, services=tuple(_with_macs(service, macs) for service in balancer.services))
+
+
+def sought_of(service: Service, backend: Backend) -> Sought | None:
+    """Where a backend is to be found; None for one with a MAC of the config."""
+    if not backend.follows or backend.address is None:
+        return None
+    health = service.health
+    netns, interface = (None, None) if health is None else (health.netns, health.interface)
+    return Sought(netns or "", interface or "", backend.address)
+
+
+def _with_macs(service: Service, macs: Macs) -> Service:
+    backends = []
+    for backend in service.backends:
+        wanted = sought_of(service, backend)
+        mac = None if wanted is None else macs.get(wanted)
+        if wanted is None:
+            backends.append(backend)
+        elif mac is None:
+            backends.append(replace(backend, weight=Fraction(0)))
+        else:
+            backends.append(replace(backend, next_hop=with_mac(backend.next_hop, mac)))
+    return replace(service, backends=tuple(backends))

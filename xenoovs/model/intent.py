@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from xenoovs.model.address import Family
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer
+from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service
 from xenoovs.model.packet import Packet
-from xenoovs.model.service import Claim, Protocol, Service
 
 # Neighbour discovery (RFC 4861, section 4: types 133 to 137) keeps the link alive and is nobody's client traffic.
 NEIGHBOUR_DISCOVERY = range(133, 138)

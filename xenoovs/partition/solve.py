@@ -1,14 +1,411 @@
-"""Spaces with the least number of blocks: the bitset solver where it is fast, the (min,+) solver for the rest."""
+"""From weights and a tolerance to an assignment with the fewest blocks: windows, bounds, solvers and layout."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import ceil
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from importlib.util import find_spec
+from itertools import pairwise
+from math import ceil, gcd, lcm
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from xenoovs.partition.bitset import MAX_LEVELS, solve_bitset
-from xenoovs.partition.bounds import lb1, lb2
-from xenoovs.partition.minplus import Option, solve_min_plus
-from xenoovs.partition.windows import Window, feasible
+from xenoovs.errors import BudgetUnreachable, ToleranceUnreachable
+from xenoovs.partition.block import MAX_WIDTH, Assignment, Block
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+# Windows: the spaces that a weight and a relative tolerance allow, and when they can add up.
+#
+# For weight q of a sum Q, tolerance e and N units the share asked for is `q*N/Q` units; the window is every whole
+# number within `e` of it, relatively, but at least one unit. All arithmetic is exact.
+
+
+Weight = Fraction | int
+
+
+class Window(NamedTuple):
+    """Units allowed for one backend, `lo..hi` inclusive; empty if `lo > hi`."""
+
+    lo: int
+    hi: int
+
+
+def whole_weights(weights: Iterable[Weight]) -> tuple[int, ...]:
+    """The smallest integers in the same proportion. ValueError: a weight is negative or none is positive."""
+    given = tuple(weights)
+    if any(weight < 0 for weight in given):
+        raise ValueError("a weight is negative")
+    if not any(given):
+        raise ValueError("no weight is positive")
+    scale = lcm(*(weight.denominator for weight in given))
+    whole = [weight.numerator * (scale // weight.denominator) for weight in given]
+    common = gcd(*whole)
+    return tuple(weight // common for weight in whole)
+
+
+def windows(weights: Sequence[Weight], width: int, tolerance: Fraction) -> tuple[Window, ...]:
+    """The window of every backend in a space of `2**width` units. Weight 0 gets `(0, 0)`."""
+    whole = whole_weights(weights)
+    return _windows(whole, sum(whole), width, tolerance)
+
+
+def _windows(weights: Sequence[int], goal: int, width: int, tolerance: Fraction) -> tuple[Window, ...]:
+    """As `windows`, for some of the weights whose sum is `goal`."""
+    part, unit = tolerance.numerator, tolerance.denominator
+    below, above, scale, total = (unit - part) << width, (unit + part) << width, goal * unit, 1 << width
+    return tuple(
+        Window(-(-weight * below // scale) if weight * below > scale else 1, min(total, weight * above // scale))
+        if weight
+        else Window(0, 0)
+        for weight in weights
+    )
+
+
+def _inner_windows(weights: Sequence[int], width: int, tolerance: Fraction) -> tuple[Window, ...]:
+    """As `windows`, for deviations strictly less than the tolerance."""
+    part, unit = tolerance.numerator, tolerance.denominator
+    below, above, scale = (unit - part) << width, (unit + part) << width, sum(weights) * unit
+    return tuple(
+        Window(max(1, weight * below // scale + 1), -(-weight * above // scale) - 1) if weight else Window(0, 0)
+        for weight in weights
+    )
+
+
+def feasible(allowed: Sequence[Window], total: int) -> bool:
+    """Whether some choice of one value per window sums to `total`."""
+    low = high = 0
+    for lo, hi in allowed:
+        if lo > hi:
+            return False
+        low += lo
+        high += hi
+    return low <= total <= high
+
+
+def strict_windows(
+    spaces: Sequence[int], allowed: Sequence[Window], floors: Sequence[int] | None = None
+) -> list[Window]:
+    """Return the windows cut to the least movement from `spaces`: M units, what is too much or what is missing.
+
+    The side that makes M is set right exactly; all others only give, or only take. No space goes below its floor, and
+    a window becomes empty where that cannot be. Exactly the spaces within these windows, with the sum of `spaces`, can
+    be had by moving M units.
+    """
+    over = sum(max(0, space - hi) for space, (_, hi) in zip(spaces, allowed, strict=True))
+    under = sum(max(0, lo - space) for space, (lo, _) in zip(spaces, allowed, strict=True))
+    rows = zip(spaces, floors or [0] * len(spaces), allowed, strict=True)
+    if over >= under:
+        return [Window(max(hi, floor) if space > hi else max(space, lo), hi) for space, floor, (lo, hi) in rows]
+    return [Window(max(lo, floor), lo if space < lo else max(min(space, hi), floor)) for space, floor, (lo, hi) in rows]
+
+
+def first_feasible_width(weights: Sequence[Weight], tolerance: Fraction, max_width: int) -> int | None:
+    """The smallest width at which the windows can be met, at most `max_width`; None if there is none."""
+    whole = whole_weights(weights)
+    goal, served = sum(whole), [weight for weight in whole if weight]
+    smallest = min(served)
+    for width in range((len(served) - 1).bit_length(), max_width + 1):
+        # a small weight has the narrowest window, and that is what fails at most widths
+        [narrowest] = _windows([smallest], goal, width, tolerance)
+        if narrowest.lo <= narrowest.hi and feasible(_windows(served, goal, width, tolerance), 1 << width):
+            return width
+    return None
+
+
+def deviation(weights: Sequence[Weight], spaces: Sequence[int]) -> Fraction:
+    """Largest relative difference between a backend's share of the space and its share of the weights."""
+    whole = whole_weights(weights)
+    goal, total = sum(whole), sum(spaces)
+    return max(
+        Fraction(abs(space * goal - weight * total), weight * total)
+        for weight, space in zip(whole, spaces, strict=True)
+        if weight
+    )
+
+
+def least_tolerance(weights: Sequence[Weight], width: int) -> Fraction | None:
+    """The exact least tolerance at which the windows can be met at this width; None if units are fewer than backends.
+
+    Every feasible choice has a deviation that is itself a feasible tolerance, so the search by halves jumps from choice
+    to choice and ends at the first one that no choice with a strictly smaller deviation beats.
+    """
+    whole = whole_weights(weights)
+    total = 1 << width
+    served = [weight for weight in whole if weight]
+    if len(served) > total:
+        return None
+    low = Fraction(0)
+    high = deviation(whole, _any_choice(windows(whole, width, Fraction(sum(served), min(served))), total))
+    while feasible(_inner_windows(whole, width, high), total):
+        middle = (low + high) / 2
+        allowed = windows(whole, width, middle)
+        if feasible(allowed, total):
+            high = deviation(whole, _any_choice(allowed, total))
+        else:
+            low = middle
+    return high
+
+
+def _any_choice(allowed: Sequence[Window], total: int) -> list[int]:
+    spaces = [lo for lo, _ in allowed]
+    missing = total - sum(spaces)
+    for index, (lo, hi) in enumerate(allowed):
+        more = min(missing, hi - lo)
+        spaces[index] += more
+        missing -= more
+    return spaces
+
+
+# Lower bounds on the number of blocks, and so of megaflows.
+#
+# A backend with w units needs at least popcount(w) blocks, because megaflows are disjoint and each holds a power of
+# two.
+
+
+def least_popcount(window: Window) -> int:
+    """The least number of 1 bits of any value in a non-empty window."""
+    value = window.hi
+    while value and value & (value - 1) >= window.lo:
+        value &= value - 1
+    return value.bit_count()
+
+
+def lb1(allowed: Sequence[Window]) -> int:
+    """Sum of the least popcounts: each backend on its own, without the condition that the spaces add up."""
+    return sum(map(least_popcount, allowed))
+
+
+def lb2(allowed: Sequence[Window], total: int) -> Fraction:
+    """The Lagrange bound for spaces that sum to `total`: the popcounts replaced by their lower convex hulls.
+
+    The hulls' edges are taken by rising slope until the sum is reached, which solves the relaxed problem exactly.
+    The windows must be feasible, their values at most 2**16.
+    """
+    bound = Fraction(sum(lo.bit_count() for lo, _ in allowed))
+    missing = total - sum(lo for lo, _ in allowed)
+    shared = {window: _hull_edges(window) for window in set(allowed)}
+    for run, rise in sorted((edge for window in allowed for edge in shared[window]), key=_slope):
+        if missing <= run:
+            return bound + Fraction(rise * missing, run)
+        bound += rise
+        missing -= run
+    return bound
+
+
+def _slope(edge: tuple[int, int]) -> int:
+    """Orders (run, rise) by slope. Unequal slopes of runs up to 2**16 differ by at least 2**-32: no order is lost."""
+    run, rise = edge
+    return (rise << 40) // run
+
+
+def _hull_edges(window: Window) -> list[tuple[int, int]]:
+    """(run, rise) of the edges of the lower convex hull of popcount over the window, from left to right."""
+    hull: list[tuple[int, int]] = []
+    for x in sorted(_record_lows(window)):
+        y = x.bit_count()
+        while len(hull) > 1 and _above(hull[-2], hull[-1], (x, y)):
+            hull.pop()
+        hull.append((x, y))
+    return [(x1 - x0, y1 - y0) for (x0, y0), (x1, y1) in pairwise(hull)]
+
+
+def _above(left: tuple[int, int], middle: tuple[int, int], right: tuple[int, int]) -> bool:
+    """Whether the middle point lies on or above the line from left to right."""
+    return (middle[1] - left[1]) * (right[0] - left[0]) >= (right[1] - left[1]) * (middle[0] - left[0])
+
+
+def _record_lows(window: Window) -> set[int]:
+    """The values with fewer 1 bits than all before them, or than all after them: a hull has no other corners."""
+    lows = {window.lo, window.hi}
+    value = window.lo
+    while value and value <= window.hi:
+        lows.add(value)
+        value += value & -value
+    value = window.hi
+    while value >= window.lo and value:
+        lows.add(value)
+        value &= value - 1
+    return lows
+
+
+# Solver A: spaces with the least number of blocks, by dynamic programming over sets of sums.
+#
+# A set of sums is one big integer (bit r: sum r can be reached). Level e holds the sums reachable with e blocks more
+# than the bound LB1, so the first level that holds the wanted sum is the optimum. Fast when the optimum is near the
+# bound.
+
+
+MAX_LEVELS = 24
+"""Levels tried before the caller turns to the other solver; beyond them that one is faster."""
+
+Candidates = list[list[int]]
+"""Offsets from the base by excess popcount: `candidates[c]` are those with c blocks more than the least."""
+
+
+def solve_bitset(allowed: Sequence[Window], total: int, *, levels: int = MAX_LEVELS) -> tuple[int, ...] | None:
+    """Spaces within feasible windows that sum to `total` with the least sum of popcounts.
+
+    None if the optimum is `levels` or more above LB1.
+    """
+    room_low = total - sum(lo for lo, _ in allowed)
+    room_high = sum(hi for _, hi in allowed) - total
+    reach = min(room_low, room_high)
+    sign = 1 if reach == room_low else -1
+    spaces = [lo if sign > 0 else hi for lo, hi in allowed]
+    free = [index for index, (lo, hi) in enumerate(allowed) if lo < hi]
+    shared = {window: _candidates(window, sign, reach) for window in {allowed[index] for index in free}}
+    candidates = [shared[allowed[index]] for index in free]
+    sums: list[list[int]] = []
+    for _ in range(levels):
+        sums.append(_next_level(sums, candidates, reach))
+        if sums[-1][-1] >> reach & 1:
+            for index, offset in zip(free, _chosen_candidates(sums, candidates, reach), strict=True):
+                spaces[index] += sign * offset
+            return tuple(spaces)
+    return None
+
+
+def _candidates(window: Window, sign: int, reach: int) -> Candidates:
+    lo, hi = window
+    least = least_popcount(window)
+    values = range(lo, min(hi, lo + reach) + 1) if sign > 0 else range(hi, max(lo, hi - reach) - 1, -1)
+    by_excess: Candidates = [[] for _ in range(hi.bit_length() - least + 1)]
+    for offset, value in enumerate(values):
+        by_excess[value.bit_count() - least].append(offset)
+    return by_excess
+
+
+def _next_level(sums: Sequence[list[int]], candidates: Sequence[Candidates], reach: int) -> list[int]:
+    """Level e = len(sums): entry i is the set of sums that the first i free backends reach with excess e in all."""
+    level = len(sums)
+    within = (1 << (reach + 1)) - 1
+    row = [0 if level else 1]
+    for index, by_excess in enumerate(candidates):
+        reached = 0
+        for excess, offsets in enumerate(by_excess[: level + 1]):
+            before = sums[level - excess][index] if excess else row[index]
+            if before:
+                for offset in offsets:
+                    reached |= before << offset
+        row.append(reached & within)
+    return row
+
+
+def _chosen_candidates(sums: Sequence[list[int]], candidates: Sequence[Candidates], reach: int) -> list[int]:
+    level, rest = len(sums) - 1, reach
+    chosen = []
+    for index in range(len(candidates) - 1, -1, -1):
+        excess, offset = next(
+            (excess, offset)
+            for excess, offsets in enumerate(candidates[index][: level + 1])
+            for offset in offsets
+            if offset <= rest and sums[level - excess][index] >> (rest - offset) & 1
+        )
+        chosen.append(offset)
+        rest -= offset
+        level -= excess
+    return chosen[::-1]
+
+
+# Solver B: one value per backend with a given sum and the least cost, by (min,+) dynamic programming.
+#
+# Works for any cost. Vectors are numpy arrays where numpy is installed and plain lists where it is not; the result is
+# the same. numpy is imported on first use, because most services never need it.
+
+
+Option = tuple[int, int]
+"""(value, cost): a value that a backend may take, and its cost; values >= 0, costs of any sign."""
+
+_SMALL_WORK = 50_000
+"""Steps below which plain lists beat the import of numpy."""
+
+
+def solve_min_plus(options: Sequence[Sequence[Option]], total: int) -> tuple[int, ...] | None:
+    """One value per backend, sum `total`, least sum of costs; None if no choice has that sum.
+
+    Ties are broken towards the option that stands first, for the last backend first.
+    """
+    if not all(options):
+        return None
+    lowest = [min(value for value, _ in choice) for choice in options]
+    highest = [max(value for value, _ in choice) for choice in options]
+    room_low, room_high = total - sum(lowest), sum(highest) - total
+    if room_low < 0 or room_high < 0:
+        return None
+    reach = min(room_low, room_high)
+    sign, base = (1, lowest) if reach == room_low else (-1, highest)
+    steps = [
+        [(offset, cost) for value, cost in choice if (offset := sign * (value - start)) <= reach]
+        for choice, start in zip(options, base, strict=True)
+    ]
+    work = sum(map(len, steps)) * (reach + 1)
+    solver = _solve_numpy if work > _SMALL_WORK and find_spec("numpy") is not None else _solve_lists
+    offsets = solver(steps, reach)
+    if offsets is None:
+        return None
+    return tuple(start + sign * offset for start, offset in zip(base, offsets, strict=True))
+
+
+def _worst(steps: Sequence[Sequence[Option]]) -> int:
+    """A cost that no choice reaches."""
+    return sum(max(abs(cost) for _, cost in choice) for choice in steps) + 1
+
+
+def _solve_lists(steps: Sequence[Sequence[Option]], reach: int) -> list[int] | None:
+    never = 2 * _worst(steps)
+    rows = [[0] + [never] * reach]
+    for choice in steps:
+        before, row = rows[-1], [never] * (reach + 1)
+        for offset, cost in choice:
+            row[offset:] = [
+                old if old <= (new := known + cost) else new for old, known in zip(row[offset:], before, strict=False)
+            ]
+        rows.append(row)
+    return _cheapest_path(steps, reach, lambda index, rest: rows[index][rest], never // 2)
+
+
+def _solve_numpy(steps: Sequence[Sequence[Option]], reach: int) -> list[int] | None:
+    import numpy as np  # takes a tenth of a second, and most services never get here
+
+    never = 2 * _worst(steps)
+    kind = next(dtype for dtype in (np.int16, np.int32, np.int64) if 2 * never < np.iinfo(dtype).max)
+    rows: list[NDArray[Any]] = [np.full(reach + 1, never, dtype=kind)]
+    rows[0][0] = 0
+    shifted = np.empty(reach + 1, dtype=kind)
+    for choice in steps:
+        row = np.full(reach + 1, never, dtype=kind)
+        for offset, cost in choice:
+            length = reach + 1 - offset
+            np.add(rows[-1][:length], cost, out=shifted[:length])
+            np.minimum(row[offset:], shifted[:length], out=row[offset:])
+        rows.append(row)
+    return _cheapest_path(steps, reach, lambda index, rest: int(rows[index][rest]), never // 2)
+
+
+def _cheapest_path(
+    steps: Sequence[Sequence[Option]], reach: int, cost_at: Callable[[int, int], int], never: int
+) -> list[int] | None:
+    """The offsets of a cheapest choice. `cost_at(i, r)`: the least cost of sum r with the first i backends."""
+    rest, due = reach, cost_at(len(steps), reach)
+    if due >= never:
+        return None
+    chosen = []
+    for index in range(len(steps) - 1, -1, -1):
+        offset, cost = next(
+            (offset, cost)
+            for offset, cost in steps[index]
+            if offset <= rest and cost_at(index, rest - offset) + cost == due
+        )
+        chosen.append(offset)
+        rest -= offset
+        due -= cost
+    return chosen[::-1]
+
 
 _FEW = 4 * MAX_LEVELS
 """Backends below which the optimum is surely close enough to its bound for the first solver to be tried unasked."""
@@ -44,3 +441,147 @@ def _near_bound(allowed: Sequence[Window], total: int) -> bool:
 
 def _popcounts(window: Window) -> list[Option]:
     return [(value, value.bit_count()) for value in range(window.lo, window.hi + 1)]
+
+
+# Laying out spaces as blocks: the powers of two in each space, largest first, fill the address space without gaps.
+#
+# Powers of two that sum to `2**width` always fit (equality in Kraft's inequality), so the number of blocks is the sum
+# of the popcounts. No two buddies get one owner, because a backend has at most one block of each size.
+
+
+def layout(spaces: Sequence[int], width: int) -> Assignment:
+    """Blocks for `spaces[i]` units of backend i, shallow blocks first, then by backend. ValueError: wrong sum."""
+    if sum(spaces) != 1 << width:
+        raise ValueError(f"spaces sum to {sum(spaces)}, not to the {1 << width} units of {width} bits")
+    todo = sorted(
+        (width - bit, backend)
+        for backend, space in enumerate(spaces)
+        for bit in range(space.bit_length())
+        if space >> bit & 1
+    )
+    slots, depth = deque([0]), 0
+    blocks = []
+    for wanted, backend in todo:
+        while depth < wanted:
+            slots = deque(value | half << depth for value in slots for half in (0, 1))
+            depth += 1
+        blocks.append((Block(slots.popleft(), depth), backend))
+    return Assignment.of(width, blocks, len(spaces))
+
+
+# The one call of the compiler: weights and a tolerance, or a budget of flows, to an assignment.
+#
+# The number of blocks never rises with the width (doubling all spaces keeps it), and nearly all of the gain lies in
+# the first widths at which the windows can be met; so the first one and the next two are solved.
+
+
+_WIDTHS_TRIED = 3
+_BUDGET_STEPS = 12
+"""Halvings of the search for a tolerance; each ends at the deviation of a real solution, so few are needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """An assignment, the tolerance that was used and the largest relative deviation that it has."""
+
+    assignment: Assignment
+    tolerance: Fraction
+    deviation: Fraction
+
+    @property
+    def spaces(self) -> tuple[int, ...]:
+        """Units of each backend, out of `2**assignment.width`."""
+        return self.assignment.spaces()
+
+
+@dataclass(frozen=True, slots=True)
+class _Widths:
+    """The widths that may be used, `least..most` inclusive."""
+
+    least: int
+    most: int
+
+
+def partition(
+    weights: Sequence[Weight],
+    *,
+    tolerance: Fraction,
+    max_width: int = MAX_WIDTH,
+    width: int | None = None,
+    max_flows: int | None = None,
+) -> Partition:
+    """The assignment with the fewest blocks in which every share is within `tolerance`, relative to its weight.
+
+    `width` fixes the number of bits; otherwise the smallest of the best widths up to `max_width` is taken. With
+    `max_flows` the given tolerance plays no part: the least tolerance whose blocks fit is used.
+
+    Raises ValueError for weights that are negative or all 0, or a width outside 0..16; ToleranceUnreachable if the
+    widths are too small; BudgetUnreachable if `max_flows` is below the number of backends with a weight.
+    """
+    most = max_width if width is None else width
+    if not 0 <= most <= MAX_WIDTH:
+        raise ValueError(f"a width of {most} bits is not within 0..{MAX_WIDTH}")
+    if tolerance < 0:
+        raise ValueError(f"the tolerance {tolerance} is negative")
+    widths = _Widths(least=0 if width is None else width, most=most)
+    whole = whole_weights(weights)
+    if max_flows is None:
+        return _within_tolerance(whole, tolerance, widths)
+    return _within_budget(whole, max_flows, widths)
+
+
+@lru_cache(maxsize=256)
+def _within_tolerance(weights: tuple[int, ...], tolerance: Fraction, widths: _Widths) -> Partition:
+    first = first_feasible_width(weights, tolerance, widths.most)
+    if first is None:
+        raise unreachable(weights, tolerance, widths.most)
+    spaces = _fewest_blocks(weights, tolerance, _Widths(max(first, widths.least), widths.most))
+    width = sum(spaces).bit_length() - 1
+    return Partition(layout(spaces, width), tolerance, deviation(weights, spaces))
+
+
+def unreachable(weights: Sequence[int], tolerance: Fraction, width: int) -> ToleranceUnreachable:
+    """The error for windows that cannot be met up to `width`, with what would help."""
+    smallest = min((weight, index) for index, weight in enumerate(weights) if weight)[1]
+    least = least_tolerance(weights, width)
+    return ToleranceUnreachable(tolerance=tolerance, least=least, smallest=smallest, max_width=width)
+
+
+def _fewest_blocks(weights: Sequence[int], tolerance: Fraction, widths: _Widths) -> tuple[int, ...]:
+    """Spaces at the smallest of the best widths among the first ones; the widest is solved before those between."""
+    last = min(widths.least + _WIDTHS_TRIED - 1, widths.most)
+    best = solve(windows(weights, widths.least, tolerance), 1 << widths.least)
+    at_last = windows(weights, last, tolerance)
+    if last == widths.least or proves_optimal(block_count(best), at_last, 1 << last):
+        return best
+    widest = solve(at_last, 1 << last)
+    if block_count(widest) == block_count(best):
+        return best
+    for width in range(widths.least + 1, last):
+        spaces = solve(windows(weights, width, tolerance), 1 << width)
+        if block_count(spaces) == block_count(widest):
+            return spaces
+    return widest
+
+
+@lru_cache(maxsize=256)
+def _within_budget(weights: tuple[int, ...], max_flows: int, widths: _Widths) -> Partition:
+    served = sum(1 for weight in weights if weight)
+    low = least_tolerance(weights, widths.most)
+    if low is None:
+        raise unreachable(weights, Fraction(0), widths.most)
+    if max_flows < served:
+        raise BudgetUnreachable(max_flows=max_flows, least=served)
+    best = _within_tolerance(weights, low, widths)
+    while len(best.assignment.blocks) > max_flows:
+        low, best = best.tolerance, _within_tolerance(weights, max(2 * best.tolerance, Fraction(1, 1024)), widths)
+    for _ in range(_BUDGET_STEPS):
+        middle = (low + best.deviation) / 2
+        if middle <= low:
+            break
+        found = _within_tolerance(weights, middle, widths)
+        if len(found.assignment.blocks) <= max_flows:
+            best = found
+        else:
+            low = middle
+    return Partition(best.assignment, best.deviation, best.deviation)

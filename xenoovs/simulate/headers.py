@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from xenoovs.model.address import Family
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.field import ETH_ARP, ETH_IPV4, ETH_IPV6, TCP, Field
+from xenoovs.openflow.flow import ETH_ARP, ETH_IPV4, ETH_IPV6, TCP, Field
 
 ICMP_PROTOCOLS = (1, 58)
 _PORT_PROTOCOLS = (6, 17, 132)

@@ -10,17 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from xenoovs.datapath.value import MaskedValue
+from xenoovs.datapath.megaflow import MaskedValue
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.match import Masked
-from xenoovs.openflow.value import render_mac
-from xenoovs.simulate.classifier import PREFIX_FIELDS_2_X, Classifier, classifier_of
+from xenoovs.openflow.flow import Field, Flow, Masked
+from xenoovs.openflow.text import render_mac
+from xenoovs.simulate.classifier import PREFIX_FIELDS_2_X, Classifier, Wildcards, classifier_of
 from xenoovs.simulate.headers import Headers, field_of, headers_of, slot_of
-from xenoovs.simulate.table import check_known
-from xenoovs.simulate.walk import Copy, Outcome, walk
-from xenoovs.simulate.wildcards import Wildcards
+from xenoovs.simulate.walk import Copy, Outcome, check_known, walk
 
 _NO_HEADER = frozenset({Field.REG0, Field.REG1, Field.REG2, Field.REG3, Field.METADATA})
 _L4 = (Field.TP_SRC, Field.TP_DST, Field.ICMP_TYPE, Field.ICMP_CODE)

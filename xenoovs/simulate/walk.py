@@ -5,16 +5,42 @@ Semantics: OpenFlow 1.4.0, 5; ovs-actions(7); ofproto/ofproto-dpif-xlate.c for w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
 from xenoovs.errors import SimulateError
-from xenoovs.openflow.action import Action, Foreign, Learn, Move, Normal, Output, OutputInPort, Resubmit, SetField
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.flow import Flow
-from xenoovs.simulate.headers import Headers
-from xenoovs.simulate.learn import learned_flow
+from xenoovs.model.packet import Packet
+from xenoovs.openflow.flow import (
+    Action,
+    Field,
+    Flow,
+    FlowKey,
+    Foreign,
+    Learn,
+    Match,
+    Move,
+    Normal,
+    Output,
+    OutputInPort,
+    Resubmit,
+    SetField,
+    exact,
+    match_of,
+)
+from xenoovs.simulate.headers import Headers, headers_of
+
+# What a `learn` action makes of a packet (ovs-actions(7), "The learn action").
+
+
+def learned_flow(learn: Learn, headers: Headers) -> Flow:
+    """The flow that is added. Its port is the number in the register, as no name is known here."""
+    kind = (exact(Field.DL_TYPE, learn.dl_type), exact(Field.NW_PROTO, learn.nw_proto))
+    match = match_of((*kind, *(exact(field, headers.get(field)) for field in learn.same)))
+    actions: tuple[Action, ...] = (*learn.writes, Output(str(headers.get(learn.output))))
+    key = FlowKey(learn.table, learn.priority, match)
+    return Flow(key, learn.cookie, actions, (f"idle_timeout={learn.idle_timeout_s}",))
+
 
 Lookup = Callable[[int, Headers], Flow | None]
 """(table, headers) -> the flow that the packet meets there, or None."""
@@ -139,3 +165,45 @@ def walk(headers: Headers, lookup: Lookup, observer: Observer) -> Outcome:
     except _TooDeep:
         return Outcome((), tuple(state.flows))
     return Outcome(tuple(state.copies), tuple(state.flows), tuple(state.learned))
+
+
+# Packets through the flows of a program, without a switch: the meaning of the tables, no classifier involved.
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Flows by table, highest priority first; build it with `tables_of`."""
+
+    flows: dict[int, tuple[Flow, ...]]
+
+    def lookup(self, table: int, headers: Headers) -> Flow | None:
+        """The flow of highest priority that matches; of several (which OpenFlow leaves open) the first one given."""
+        return next((flow for flow in self.flows.get(table, ()) if matches(flow.match, headers)), None)
+
+    def run(self, packet: Packet | Headers) -> Outcome:
+        """What becomes of a packet. Raises SimulateError for an action that this simulation does not know."""
+        headers = headers_of(packet) if isinstance(packet, Packet) else packet
+        return walk(headers, self.lookup, Unwatched())
+
+
+def tables_of(flows: Iterable[Flow]) -> Tables:
+    """Sort flows for look-ups. Raises SimulateError for a condition that this simulation does not know."""
+    tables: dict[int, list[Flow]] = {}
+    for flow in flows:
+        check_known(flow)
+        tables.setdefault(flow.table, []).append(flow)
+    by_priority = {table: sorted(listed, key=lambda flow: -flow.priority) for table, listed in tables.items()}
+    return Tables({table: tuple(by_priority[table]) for table in sorted(by_priority)})
+
+
+def check_known(flow: Flow) -> None:
+    """Raise SimulateError where a flow matches something that this simulation does not know."""
+    if flow.match.foreign:
+        raise SimulateError(flow=f"table {flow.table}, priority {flow.priority}", unknown=", ".join(flow.match.foreign))
+
+
+def matches(match: Match, headers: Headers) -> bool:
+    """Whether the packet fulfils all conditions."""
+    if match.in_port is not None and match.in_port != headers.in_port:
+        return False
+    return all(headers.get(c.field) & c.mask == c.value for c in match.masked)

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from xenoovs.errors import BridgeMissing, OtherDatapath, PortsMissing, UnusablePorts
-from xenoovs.openflow.action import LOCAL
-from xenoovs.openflow.bundle import Bundle
-from xenoovs.openflow.cookie import OURS, Cookies
-from xenoovs.openflow.flow import ObservedFlow
+from xenoovs.openflow.flow import LOCAL, OURS, Bundle, Cookies, ObservedFlow
 
 MAX_PORT_NAME = 15
 """Bytes of a port name in OpenFlow; longer ones are cut, and two that become equal lose their names

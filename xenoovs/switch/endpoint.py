@@ -1,14 +1,17 @@
-"""Where the Open vSwitch of this host is: its database and its run directory, found as the OVS tools find them."""
+"""Where the Open vSwitch of this host is: its database and its run directory; and whether its processes answer."""
 
 from __future__ import annotations
 
 import re
 import socket
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from xenoovs.errors import BridgeMissing, SwitchError, SwitchUnreachable
+from xenoovs.datapath.host import Silent
+from xenoovs.errors import BridgeMissing, SwitchError, SwitchSilent, SwitchUnreachable
 
 DEFAULT_RUNDIR = Path("/var/run/openvswitch")
 """Of Debian, Ubuntu, RHEL and BlueField packages (ovs-vswitchd(8), FILES)."""
@@ -111,3 +114,118 @@ def find_endpoint(*, db: str | None, env: Mapping[str, str]) -> Endpoint:
         return Endpoint(db, Path(told))
     is_local = db.startswith("unix:") and "," not in db
     return Endpoint(db, Path(db.removeprefix("unix:")).parent if is_local else None)
+
+
+# Do the processes of Open vSwitch answer at all? One cheap question to each, with patience that ends.
+
+
+LOOK_S = 5.0
+"""Patience of who only wants to know whether it answers, as `doctor`."""
+
+WORK_S = 10.0
+"""Patience of who has work for it: a large change may keep ovs-vswitchd busy for some seconds on a small machine."""
+
+_VERSION = b'{"id":0,"method":"version","params":[]}'
+"""JSON-RPC 1.0 of ovs-appctl(8), which the main loop of ovs-vswitchd answers (lib/unixctl.c)."""
+_ECHO = b'{"id":0,"method":"echo","params":[]}'
+"""RFC 7047, 4.1.11."""
+_AGAIN_S = 0.05
+_TCP = re.compile(r"tcp:(?:\[([^]]+)\]|([^:]+)):([0-9]+)")
+
+_STATES = {
+    "T": "it is stopped, as by SIGSTOP",
+    "t": "a debugger holds it",
+    "D": "it waits in the kernel",
+    "Z": "it has died and nobody has collected it",
+}
+"""Field 3 of /proc/PID/stat (proc(5))."""
+
+
+def ask_vswitchd(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Silent | None:
+    """None: it answers, or nobody listens there, which is told by whoever asks for more."""
+    pid = _pid(endpoint, "ovs-vswitchd")
+    if pid is None:
+        return None
+    path = str(endpoint.local_rundir / f"ovs-vswitchd.{pid}.ctl")
+    if _is_answered(path, _VERSION, patience_s=patience_s) is not False:
+        return None
+    return _silent(pid, "ovs-vswitchd", patience_s)
+
+
+def ask_database(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Silent | None:
+    """None: an ovsdb-server answers, or nobody listens there."""
+    answers = [_is_answered(_address(target), _ECHO, patience_s=patience_s) for target in endpoint.db.split(",")]
+    if True in answers or False not in answers:
+        return None
+    return _silent(_pid(endpoint, "ovsdb-server"), "ovsdb-server", patience_s)
+
+
+def require_answers(endpoint: Endpoint) -> None:
+    """Raises SwitchSilent where ovs-vswitchd or its database takes questions and answers none."""
+    for silent in (ask(endpoint, patience_s=WORK_S) for ask in (ask_vswitchd, ask_database)):
+        if silent is not None:
+            target = str(endpoint.rundir or endpoint.db)
+            commands = tuple(" ".join(words) for words in silent.mend)
+            raise SwitchSilent(target=target, reason=silent.reason, commands=commands)
+
+
+def _is_answered(address: str | tuple[str, int], question: bytes, *, patience_s: float) -> bool | None:
+    """None: nobody listens there, or somebody hangs up."""
+    deadline = time.monotonic() + patience_s
+    while (left_s := deadline - time.monotonic()) > 0:
+        try:
+            with _connected(address, left_s) as sock:
+                sock.sendall(question)
+                return True if sock.recv(1) else None
+        except BlockingIOError:
+            # So many wait already that the kernel takes no more of them (unix(7), EAGAIN).
+            time.sleep(_AGAIN_S)
+        except TimeoutError:
+            return False
+        except OSError:
+            return None
+    return False
+
+
+def _connected(address: str | tuple[str, int], timeout_s: float) -> socket.socket:
+    if not isinstance(address, str):
+        return socket.create_connection(address, timeout=timeout_s)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout_s)
+        sock.connect(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _address(target: str) -> str | tuple[str, int]:
+    """A connection method of ovsdb(7) as the socket module takes it."""
+    found = _TCP.fullmatch(target)
+    return (found[1] or found[2], int(found[3])) if found else target.removeprefix("unix:")
+
+
+def _pid(endpoint: Endpoint, daemon: str) -> int | None:
+    """By its pid file, as ovs-appctl(8) finds it."""
+    with suppress(OSError, ValueError):
+        return int((endpoint.rundir / f"{daemon}.pid").read_text()) if endpoint.rundir is not None else None
+    return None
+
+
+def _silent(pid: int | None, process: str, patience_s: float) -> Silent:
+    state = None if pid is None else _state(pid, process)
+    name = process if state is None else f"{process} (process {pid})"
+    told = _STATES.get(state or "", "it hangs, or is very busy")
+    mend = ("kill", "-CONT", str(pid)) if state == "T" else ("systemctl", "restart", "openvswitch-switch")
+    return Silent(f"{name} has not answered for {patience_s:g} s: {told}", process=process, mend=(mend,))
+
+
+def _state(pid: int, process: str) -> str | None:
+    """None: it is not among the processes that we see, or its number is another's there."""
+    with suppress(OSError, IndexError):
+        # The name of the program may hold blanks and parentheses; the fields behind it are numbers.
+        name, _, fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")
+        if name.endswith(f"({process}"):
+            return fields.split()[0]
+    return None

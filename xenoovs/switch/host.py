@@ -10,19 +10,30 @@ from pathlib import Path
 
 from xenoovs.datapath.host import Database, Device, Eswitch, Feature, HostFacts, Seen, Unknown
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, SwitchError, SwitchUnreachable
-from xenoovs.switch import links, sysfs
-from xenoovs.switch.answers import ask_database, ask_vswitchd
-from xenoovs.switch.daemon import read_daemon, read_learned
-from xenoovs.switch.devlink import PORTS, parse_subfunctions, read_eswitch
-from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.ethtool import HW_TC_OFFLOAD, parse_feature
+from xenoovs.switch.devices import (
+    HW_TC_OFFLOAD,
+    LINKS,
+    NEIGHBOURS,
+    PORTS,
+    QDISCS,
+    device_attribute,
+    device_pci,
+    parse_feature,
+    parse_ingress,
+    parse_links,
+    parse_neighbours,
+    parse_subfunctions,
+    read_eswitch,
+    read_kernel,
+)
+from xenoovs.switch.endpoint import Endpoint, ask_database, ask_vswitchd
 from xenoovs.switch.leftover import TRIAL, VLOG, Leftover
-from xenoovs.switch.ovsdb import read_bridges
+from xenoovs.switch.live import read_bridges
 from xenoovs.switch.probe import Place, understood
 from xenoovs.switch.process import run
-from xenoovs.switch.records import LIST, parse_database
-from xenoovs.switch.tc_rules import read_rules
-from xenoovs.switch.vswitchd import find_process, same_namespace
+from xenoovs.switch.tc import read_rules
+from xenoovs.switch.vsctl import LIST, parse_database
+from xenoovs.switch.vswitchd import find_process, read_daemon, read_learned, same_namespace
 
 _ELSEWHERE = Unknown("the Open vSwitch is on another host, whose devices are not seen from here")
 _PROGRAMS = ("ovs-vswitchd", "ovs-vsctl")
@@ -58,8 +69,8 @@ def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
         facts,
         devices=devices,
         eswitches=() if isinstance(devices, Unknown) else _eswitches(place, devices.values(), _ports(database)),
-        kernel=sysfs.read_kernel(modules),
-        neighbours=place.read(links.NEIGHBOURS, links.parse_neighbours),
+        kernel=read_kernel(modules),
+        neighbours=place.read(NEIGHBOURS, parse_neighbours),
     )
 
 
@@ -109,10 +120,10 @@ def read_database(endpoint: Endpoint) -> Seen[Database]:
 
 def read_devices(place: Place, ports: Iterable[str]) -> Seen[Mapping[str, Device]]:
     """All devices by name; of `ports` also what ethtool(8) and tc(8) tell."""
-    found = place.read(links.LINKS, links.parse_links)
+    found = place.read(LINKS, parse_links)
     if isinstance(found, Unknown):
         return found
-    ingress = place.read(links.QDISCS, links.parse_ingress)
+    ingress = place.read(QDISCS, parse_ingress)
     functions = place.read(PORTS, parse_subfunctions)
     behind = {} if isinstance(functions, Unknown) else functions
     more = (
@@ -140,9 +151,9 @@ def _more(place: Place, device: Device, ingress: Seen[frozenset[str]]) -> Device
     # Older versions of ip(8) do not print them; the files show the namespace of this process alone.
     return replace(
         more,
-        pci=device.pci or sysfs.device_pci(device.name),
-        switch_id=device.switch_id or sysfs.device_attribute(device.name, "phys_switch_id"),
-        port_name=device.port_name or sysfs.device_attribute(device.name, "phys_port_name"),
+        pci=device.pci or device_pci(device.name),
+        switch_id=device.switch_id or device_attribute(device.name, "phys_switch_id"),
+        port_name=device.port_name or device_attribute(device.name, "phys_port_name"),
     )
 
 

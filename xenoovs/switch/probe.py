@@ -1,14 +1,15 @@
-"""Look-only commands on this host or in a network namespace of it; what cannot be seen is Unknown, with the reason."""
+"""Commands on this host or in a network namespace of it: those that only look, and those that change it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from xenoovs.datapath.host import Seen, Unknown
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, ParseError
+from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.process import run
 
 _TIMEOUT_S = 15.0
@@ -50,3 +51,34 @@ def understood(text: str, parse: Callable[[str], Seen[T]]) -> Seen[T]:
         return parse(text)
     except ParseError as error:
         return Unknown(f"not understood: {error}")
+
+
+# Run a command that changes the host: against the right Open vSwitch, in the right namespace.
+
+
+_CHANGE_TIMEOUT_S = 30
+
+
+def mend(commands: Iterable[Sequence[str]], *, endpoint: Endpoint, place: Place) -> None:
+    """Run them in order, up to the first that fails.
+
+    Tools of Open vSwitch are led to `endpoint`; others run in the network namespace `place`.
+    Raises CommandFailed, CommandMissing, CommandTimeout; SwitchUnreachable where the run directory is not known.
+    """
+    for command in commands:
+        program, *arguments = command
+        match program:
+            case "ovs-vsctl":
+                _vsctl(endpoint, arguments)
+            case "ovs-appctl":
+                run([program, *arguments], env=endpoint.env, timeout_s=_CHANGE_TIMEOUT_S)
+            case _:
+                run(place.argv(*command), timeout_s=_CHANGE_TIMEOUT_S)
+
+
+def _vsctl(endpoint: Endpoint, arguments: Sequence[str]) -> None:
+    argv = ["ovs-vsctl", f"--db={endpoint.db}", f"--timeout={_CHANGE_TIMEOUT_S}", *arguments]
+    done = run(argv, timeout_s=_CHANGE_TIMEOUT_S + 5)
+    if done.stderr.strip():
+        # It ends with 0 where the database took the change and ovs-vswitchd could not carry it out (ovs-vsctl(8)).
+        raise CommandFailed(argv=argv, exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)

@@ -13,7 +13,7 @@ from xenoovs.errors import (
     SwitchError,
     SwitchUnreachable,
 )
-from xenoovs.openflow.wire.hello import name_versions
+from xenoovs.openflow.wire.frame import name_versions
 from xenoovs.switch.endpoint import Endpoint
 
 _REFUSED = re.compile(r"^Error (OFP\w+) for: (?:OFPT_FLOW_MOD \(OF[0-9.]+\) \(xid=0x[0-9a-f]+\): )?(.*)", re.MULTILINE)

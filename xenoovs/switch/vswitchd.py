@@ -1,13 +1,21 @@
-"""The process ovs-vswitchd: which one it is, where it writes its log, and the log itself."""
+"""The process ovs-vswitchd: which one it is, its log, its limits, and whether it offloads."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from xenoovs.datapath.host import Daemon, Database, OffloadHistory, OffloadState, Seen, Unknown
+from xenoovs.errors import ParseError, SwitchError
+from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.probe import understood
 
 _PROC = Path("/proc")
 _LOG_NAME = "ovs-vswitchd.log"
@@ -101,3 +109,172 @@ def _target(descriptor: Path) -> Path | None:
     with suppress(OSError):
         return descriptor.readlink()
     return None
+
+
+# Whether the ovs-vswitchd that runs offloads, and for which ports: by asking it, and by its log.
+
+
+_BEGUN = re.compile(
+    r"\|INFO\|(?:netdev: Flow API Enabled(?:, using [0-9]+ threads?)?|Flow HW offload is enabled)$", re.MULTILINE
+)
+_PORT = re.compile(r"\|INFO\|bridge \S+: added interface \S+ on port ", re.MULTILINE)
+"""The first comes after offload has begun, where it was set at the start (bridge_run of vswitchd/bridge.c)."""
+_POLICY = re.compile(r"\|INFO\|tc: Using policy '([a-z_]+)'$", re.MULTILINE)
+_ASSIGNED = re.compile(r"\|INFO\|(\S+): Assigned flow API '([^']+)'\.?$", re.MULTILINE)
+_FAILED = re.compile(
+    r"\|(?:INFO|WARN|ERR)\|((?:init: failed to get ifindex for|failed adding ingress qdisc required for offloading on) "
+    r"([^\s:]+): .*)$",
+    re.MULTILINE,
+)
+"""Messages of lib/netdev-offload.c, netdev-offload-tc.c and tc.c up to 3.6; of dpif-offload.c and dpif-offload-tc.c as
+of 3.7."""
+
+_FIRST = re.compile(r"^[^|\n]*\|00001\|[^|()\n]+\|", re.MULTILINE)
+"""Messages are numbered from the start of each thread (lib/vlog.c); other threads than the first say which they are,
+as `dpif(handler2)`."""
+
+_LIMIT = re.compile(r"\(limit ([0-9]+)\)")
+_COUNTED = re.compile(r"^\s*offloaded flows\s*:", re.MULTILINE)
+
+
+def parse_history(log: str) -> OffloadHistory:
+    """What the log says since the last start that it shows. Any text is a log."""
+    starts = [found.start() for found in _FIRST.finditer(log)]
+    since = log[starts[-1] :] if starts else log
+    begun, port = _BEGUN.search(since), _PORT.search(since)
+    policies = _POLICY.findall(since)
+    return OffloadHistory(
+        has_begun=begun is not None,
+        is_late=begun is not None and port is not None and port.start() < begun.start(),
+        tc_policy=policies[-1] if policies else None,
+        providers=dict(_ASSIGNED.findall(since)),
+        failures={port: text for text, port in _FAILED.findall(since)},
+        is_whole=bool(starts),
+    )
+
+
+def parse_flow_limit(upcall_show: str) -> Seen[int]:
+    """The least limit of all datapaths in the answer of `upcall/show`."""
+    found = [int(limit) for limit in _LIMIT.findall(upcall_show)]
+    return min(found) if found else Unknown("`ovs-appctl upcall/show` tells no limit")
+
+
+def parse_offload_show(text: str) -> tuple[bool, dict[str, str]]:
+    """`ovs-appctl --format json dpif/offload/show` (3.7): is it on, and port -> provider. Raises ParseError."""
+    expected = "the object of `dpif/offload/show`"
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ParseError(text=text, offset=error.pos, expected=expected) from None
+    enabled = document.get("enabled") if isinstance(document, dict) else None
+    if not isinstance(enabled, bool):
+        raise ParseError(text=text, offset=0, expected=expected)
+    datapaths = (value for value in document.values() if isinstance(value, dict))
+    return enabled, {port: name for datapath in datapaths for name, port in _ports(datapath)}
+
+
+def _ports(datapath: Mapping[str, Any]) -> list[tuple[str, str]]:
+    providers = datapath.get("providers")
+    rows = providers.items() if isinstance(providers, dict) else ()
+    return [(name, port) for name, row in rows if isinstance(row, dict) for port in row.get("ports") or {}]
+
+
+def judge_offload(*, upcall_show: str, statistics: Seen[str], history: Seen[OffloadHistory]) -> Seen[OffloadState]:
+    """On or off up to 3.6, where nothing says so directly.
+
+    upcall_show: counts offloaded flows as soon as a port has a provider that can count (dpif_get_n_offloaded_flows).
+    statistics:  the answer of `dpctl/offload-stats-show`, which the userspace datapath refuses with EINVAL while
+                 offload is off (lib/dpif-netdev.c).
+    """
+    if _COUNTED.search(upcall_show):
+        return OffloadState(is_on=True, evidence="`upcall/show` counts offloaded flows")
+    if not isinstance(statistics, Unknown):
+        return OffloadState(is_on=True, evidence="`dpctl/offload-stats-show` counts offloads")
+    if "(Invalid argument)" in statistics.reason:
+        return OffloadState(is_on=False, evidence="`dpctl/offload-stats-show` is refused")
+    if not isinstance(history, Unknown) and (history.has_begun or history.is_whole):
+        evidence = "the log says that it began" if history.has_begun else "nothing of it in the log since the start"
+        return OffloadState(is_on=history.has_begun, evidence=evidence)
+    reason = history.reason if isinstance(history, Unknown) else "its log does not reach back to its start"
+    return Unknown(f"ovs-vswitchd does not tell, and {reason}")
+
+
+# The ovs-vswitchd that runs: is it offloading, how many megaflows does it allow, which MACs has it learned?
+
+
+_VERSION = re.compile(r"ovs-vswitchd \([^)]*\) (\S+)")
+_LEARNED = re.compile(r"^\s*([0-9]+|LOCAL)\s+[0-9]+\s+([0-9a-f]{2}(?::[0-9a-f]{2}){5})\s", re.MULTILINE)
+
+
+def read_daemon(endpoint: Endpoint) -> Seen[Daemon]:
+    """Ask by ovs-appctl and read the log. Unknown where ovs-vswitchd does not answer."""
+    shown = _appctl(endpoint, "upcall/show")
+    if isinstance(shown, Unknown):
+        return shown
+    offload, history = _offload(endpoint, upcall_show=shown)
+    version = _appctl(endpoint, "version")
+    return Daemon(
+        offload=offload,
+        history=history,
+        flow_limit=parse_flow_limit(shown),
+        version=None if isinstance(version, Unknown) else parse_version(version),
+    )
+
+
+def parse_version(text: str) -> str | None:
+    """`ovs-vswitchd (Open vSwitch) 3.1.0`, of which further lines tell of libraries."""
+    found = _VERSION.match(text)
+    return found[1] if found else None
+
+
+def read_history(endpoint: Endpoint) -> Seen[OffloadHistory]:
+    """What the log tells about offload."""
+    process = find_process(endpoint) if endpoint.rundir is not None else None
+    if process is None:
+        return Unknown("the process ovs-vswitchd is not found, and so not its log")
+    log = read_log(process)
+    return parse_history(log) if log else Unknown("it writes no log that can be read")
+
+
+def read_learned(endpoint: Endpoint, database: Database) -> dict[str, dict[str, str]]:
+    """Bridge -> MAC -> port, for bridges that tell (`fdb/show` of ovs-vswitchd(8))."""
+    learned: dict[str, dict[str, str]] = {}
+    for bridge in database.bridges:
+        text = _appctl(endpoint, "fdb/show", bridge.name)
+        if not isinstance(text, Unknown):
+            names = {str(i.ofport): i.name for i in bridge.interfaces if i.ofport is not None}
+            learned[bridge.name] = parse_learned(text, names)
+    return learned
+
+
+def parse_learned(text: str, names: Mapping[str, str]) -> dict[str, str]:
+    """The answer of `fdb/show`: MAC -> port; `names`: OpenFlow port number -> name."""
+    return {mac: names.get(port, port) for port, mac in _LEARNED.findall(text)}
+
+
+def _offload(endpoint: Endpoint, *, upcall_show: str) -> tuple[Seen[OffloadState], Seen[OffloadHistory]]:
+    history = read_history(endpoint)
+    # As of 3.7; ovs-appctl has --format since 3.4.
+    told = _appctl(endpoint, "--format", "json", "dpif/offload/show")
+    answer = told if isinstance(told, Unknown) else understood(told, parse_offload_show)
+    if not isinstance(answer, Unknown):
+        enabled, providers = answer
+        known = OffloadHistory() if isinstance(history, Unknown) else history
+        now = replace(known, has_begun=enabled, providers=providers, is_whole=True)
+        return OffloadState(is_on=enabled, evidence="`dpif/offload/show` says so"), now
+    return judge_offload(upcall_show=upcall_show, statistics=_statistics(endpoint), history=history), history
+
+
+def _statistics(endpoint: Endpoint) -> Seen[str]:
+    datapaths = _appctl(endpoint, "dpctl/dump-dps")
+    if isinstance(datapaths, Unknown):
+        return datapaths
+    names = datapaths.split()
+    return _appctl(endpoint, "dpctl/offload-stats-show", names[0]) if names else Unknown("there is no datapath yet")
+
+
+def _appctl(endpoint: Endpoint, *arguments: str) -> Seen[str]:
+    try:
+        return Appctl(endpoint).run(*arguments)
+    except SwitchError as error:
+        return Unknown(str(error))

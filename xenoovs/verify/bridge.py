@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
 from xenoovs.errors import ParseError
-from xenoovs.verify.delivery import is_slow
-from xenoovs.verify.findings import Conclusion, conclude
-from xenoovs.verify.ignore import reason_of
-from xenoovs.verify.torn import TornLines
-from xenoovs.verify.verdict import Verdict, verdict_of
+from xenoovs.verify.check import TornLines
+from xenoovs.verify.expected import is_slow
+from xenoovs.verify.findings import Conclusion, conclude, reason_of
 
 _OFFLOAD_REASON = "dp-offload-info"
 """The remark in which newer forks of Open vSwitch say themselves why a megaflow is not offloaded."""

@@ -1,30 +1,91 @@
-"""One pass over a dump: what is counted for each block, and what is odd."""
+"""The offload check: every megaflow of a dump is judged against what a program expects."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
-from xenoovs.datapath.match import match_of
-from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow
-from xenoovs.datapath.tc import TcFilter
-from xenoovs.datapath.value import MaskedValue
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.match import Masked
-from xenoovs.openflow.match import match_of as match_of_conditions
-from xenoovs.openflow.render import render_match
-from xenoovs.verify.crosscheck import Seen, seen_of
-from xenoovs.verify.delivery import delivers, is_slow, is_untold
-from xenoovs.verify.expected import ExpectedBlock, ExpectedService
-from xenoovs.verify.findings import BlockOffload, Ignored, Instance, Oddity, OffloadFindings
-from xenoovs.verify.ignore import Reason, reason_of
-from xenoovs.verify.join import Place, index_blocks
-from xenoovs.verify.taken import TakenCounter
-from xenoovs.verify.torn import TornLines
-from xenoovs.verify.verdict import Verdict
-from xenoovs.verify.widened import OwnMask, WideningCounter, WideningKey
+from xenoovs.compile.encoding import key_field
+from xenoovs.datapath.megaflow import MAX_IDLE_S, MaskedValue, Megaflow, Verdict, match_of, parse_value, verdict_of
+from xenoovs.datapath.parse import read_line
+from xenoovs.datapath.tc import TcFilter, cookie_of_ufid
+from xenoovs.errors import ParseError
+from xenoovs.model.address import Family
+from xenoovs.model.balancer import KeyField
+from xenoovs.openflow.flow import Field, Masked
+from xenoovs.openflow.flow import match_of as match_of_conditions
+from xenoovs.openflow.text import render_match
+from xenoovs.verify.expected import ExpectedBlock, ExpectedService, Place, delivers, index_blocks, is_slow, is_untold
+from xenoovs.verify.findings import BlockOffload, Ignored, Instance, Oddity, OffloadFindings, Reason, reason_of
+from xenoovs.verify.foreign import OwnMask, TakenCounter, WideningCounter, WideningKey
+
+# Lines of a dump that could not be read: the first ones, and how many there are.
+
+
+MOST_LISTED = 100
+
+
+@dataclass(slots=True)
+class TornLines:
+    """`more`: beyond those that are listed."""
+
+    listed: list[ParseError] = field(default_factory=list)
+    more: int = 0
+
+    def add(self, error: ParseError) -> None:
+        """One more."""
+        if len(self.listed) < MOST_LISTED:
+            self.listed.append(error)
+        else:
+            self.more += 1
+
+
+# Where one megaflow runs and what it counted: the word of the dump, held against the filter of traffic control.
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """hw_packets, hw_bytes: what the NIC forwarded, by the filter's own counters where it has them."""
+
+    verdict: Verdict
+    packets: int
+    bytes: int
+    hw_packets: int
+    hw_bytes: int
+    oddities: tuple[Oddity, ...] = ()
+
+
+def seen_of(megaflow: Megaflow, filters: Mapping[str, TcFilter] | None) -> Seen | None:
+    """None: the dump was made without `-m`. `filters`: by cookie; None: traffic control was not read."""
+    verdict = verdict_of(megaflow)
+    if verdict is None:
+        return None
+    if filters is None or megaflow.layer != "tc":
+        return _by_dump(megaflow, verdict)
+    cookie = cookie_of_ufid(megaflow.ufid) if megaflow.ufid else None
+    found = filters.get(cookie) if cookie else None
+    if found is None:
+        return _by_dump(megaflow, verdict, Oddity.WITHOUT_FILTER)
+    if verdict is Verdict.HW and found.in_hw is False:
+        return _by_dump(megaflow, Verdict.TC_SW, Oddity.CONTRADICTED)
+    odd = (Oddity.UNCONFIRMED,) if verdict is Verdict.HW and found.in_hw is None else ()
+    counters = found.counters
+    if counters is None or counters.hw_packets is None:
+        return _by_dump(megaflow, verdict, *odd)
+    hw_bytes = counters.hw_bytes or 0
+    return Seen(verdict, counters.packets, counters.bytes, counters.hw_packets, hw_bytes, odd)
+
+
+def _by_dump(megaflow: Megaflow, verdict: Verdict, *oddities: Oddity) -> Seen:
+    packets, size = megaflow.packets, megaflow.bytes
+    if verdict is Verdict.HW:
+        return Seen(verdict, packets, size, packets, size, oddities)
+    return Seen(verdict, packets, size, 0, 0, oddities)
+
 
 _NEARLY = 0.8
 """Of max-idle: what is left is less than the 2 s by which the counters of hardware may lag (offloaded-stats-delay)."""
@@ -256,3 +317,225 @@ def _instance(oddity: Oddity, megaflow: Megaflow, fields: Mapping[str, MaskedVal
     known = (Masked(_BY_NAME[name], found.value, found.mask) for name, found in fields.items() if name in _BY_NAME)
     match = render_match(match_of_conditions(known, in_port=megaflow.in_port))
     return Instance(oddity, block.service, block.backend, megaflow.ufid, match, ",".join(megaflow.actions))
+
+
+# Lines of a dump that differ in ufid, counters and the client alone: judged once, then only counted.
+#
+# A large dump is mostly that, since clients differ in little else. What such a line has in common with an earlier one
+# is compared as text, so that nothing of it is parsed again. The address tells the block, or the bits of the port that
+# choose blocks, in which alike lines agree.
+
+
+_WIDTHS = {"ipv4(": 32, "ipv6(": 128}
+_FIELDS = {family.bits: key_field(KeyField.SOURCE_ADDRESS, family).ovs_name for family in Family}
+_UFID = re.compile(r"ufid:[^, ]+, ", re.ASCII)
+_ADDRESS = re.compile(r"[0-9a-fA-F]*[.:][0-9a-fA-F.:]*", re.ASCII)
+"""Not a bare number: in `5/99` the 99 is a mask, in `0.0.0.5/99` a prefix length, so the two are not alike."""
+_COUNTERS = re.compile(
+    r", packets:([0-9]{1,20}), bytes:([0-9]{1,20}), used:(?:never|([0-9]{1,12}\.[0-9]{1,6})s)", re.ASCII
+)
+
+_MAC = re.compile(r"(?<=eth\(src=)(?:[0-9a-f]{2}:){5}[0-9a-f]{2}(?=[,/])", re.ASCII)
+_PORT = re.compile(r"(?<=(?:tcp|udp)\(src=)(?:[1-5]?[0-9]{1,4}|6[0-4][0-9]{3})(?=[,/])", re.ASCII)
+_INDIFFERENT_FIELDS = ("dl_src", "tp_src")
+"""Clients differ in these too where some flow makes megaflows of single connections; ports of 65000 and more are read
+one by one."""
+
+_MOST_SHAPES = 4096
+_REST = 65_536
+"""For so many lines none is looked for where of those before not even every other one was like an earlier one."""
+
+_ANY = MaskedValue(0, 0)
+
+_Key = tuple[str, str, str]
+"""What stands before the address, between it and the counters, and behind them."""
+
+_Lookups = tuple[tuple[int, dict[int, ExpectedBlock]], ...]
+
+
+class _Parts(NamedTuple):
+    """Where a line has its keys, the source address, its end, and its counters."""
+
+    begin: int
+    start: int
+    end: int
+    counters: re.Match[str]
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What lines of one key share. `ignored`: where no block is possible; `judged`: by id of the block.
+
+    taker: where such lines are of no block and may take packets of some; `mask`: of the source.
+    """
+
+    width: int
+    mask: int
+    lookups: _Lookups
+    verdict: Verdict
+    ignored: IgnoredTally | None
+    taker: Taker | None
+    judged: dict[int, Judged] = field(default_factory=dict)
+
+
+class AlikeLines:
+    """Counts lines whose like it was shown before."""
+
+    def __init__(self, check: Check) -> None:
+        self.check = check
+        self.shapes: dict[_Key, _Shape] = {}
+        # A filter of traffic control tells each megaflow apart by its ufid.
+        self.is_usable = check.around.filters is None and not check.index.looks_at(_FIELDS.values())
+        self._met = self._resting = 0
+        port_bits = check.index.bits_of("tp_src")
+        self._key_of = _key_of if check.index.looks_at(_INDIFFERENT_FIELDS) else partial(_general_key_of, port_bits)
+
+    def add(self, line: str) -> bool:
+        """Count a line; False: its like was never seen, or it is to be looked at itself."""
+        if self._resting:
+            self._resting -= 1
+            return False
+        parts = _split(line) if self.shapes else None
+        shape = self.shapes.get(self._key_of(line, parts)) if parts else None
+        if parts is None or shape is None:
+            return False
+        self._met += 1
+        packets, size, used = parts.counters.groups()
+        try:
+            value = parse_value(parts.address, shape.width)
+        except ValueError:
+            return False
+        used_s = float(used) if used else None
+        if shape.ignored is not None:
+            shape.ignored.add(int(packets), shape.verdict)
+            return True
+        if shape.taker is not None:
+            self._take(shape, shape.taker, value, packets=int(packets), used_s=used_s)
+            return True
+        for mask, blocks in shape.lookups:
+            block = blocks.get(value & mask)
+            if block is not None:
+                judged = shape.judged.get(id(block))
+                return judged is not None and self.check.count_alike(judged, int(packets), int(size), used_s=used_s)
+        return False
+
+    def _take(self, shape: _Shape, taker: Taker, value: int, *, packets: int, used_s: float | None) -> None:
+        fields = taker.fields
+        if shape.mask:
+            fields = {**fields, _FIELDS[shape.width]: MaskedValue(value & shape.mask, shape.mask)}
+        self.check.take(taker, fields, packets=packets, used_s=used_s)
+
+    def learn(self, line: str, megaflow: Megaflow, shared: Shared | None) -> None:
+        """Remember how a line was judged that was parsed and counted."""
+        if self._resting:
+            return
+        verdict = verdict_of(megaflow)
+        parts = _split(line) if self.is_usable and shared is not None and verdict is not None else None
+        if parts is None or shared is None or verdict is None:
+            return
+        before, behind, _ = key = self._key_of(line, parts)
+        if sum((before + behind).count(name) for name in _WIDTHS) != 1:
+            return
+        shape = self.shapes.get(key)
+        if shape is None:
+            if len(self.shapes) >= _MOST_SHAPES:
+                # Where lines are all different, looking for alike ones costs more than it saves.
+                self._resting, self._met = (0 if self._met > _MOST_SHAPES else _REST), 0
+                self.shapes.clear()
+            width = _WIDTHS[before[-len("ipv4(src=") :][:5]]
+            shape = self.shapes[key] = self._shape(megaflow, width, verdict, shared)
+        if isinstance(shared, Judged):
+            shape.judged[id(shared.tally.block)] = shared
+
+    def _shape(self, megaflow: Megaflow, width: int, verdict: Verdict, shared: Shared) -> _Shape:
+        fields = match_of(megaflow)
+        name = _FIELDS[width]
+        source = fields.pop(name, _ANY)
+        places = tuple(self.check.index.places(megaflow.in_port, fields))
+        lookups = tuple(_lookups(places, name, {**fields, name: source}))
+        ignored = shared if isinstance(shared, IgnoredTally) and not lookups else None
+        taker = shared if isinstance(shared, Taker) and not lookups else None
+        # Behind several entries the first may have no block for an address that the second has.
+        return _Shape(width, source.mask, lookups if len(places) == 1 else (), verdict, ignored, taker)
+
+
+def _lookups(
+    places: Iterable[Place], name: str, fields: Mapping[str, MaskedValue]
+) -> Iterator[tuple[int, dict[int, ExpectedBlock]]]:
+    """Yield the masks under which an address tells the block; mask 0 where the bits of the port have told it."""
+    for place in places:
+        for looked_at, mask, blocks in place.sources.by_mask:
+            found = fields.get(looked_at, _ANY)
+            if found.mask & mask != mask:
+                continue
+            if looked_at == name:
+                yield mask, blocks
+            elif (block := blocks.get(found.value & mask)) is not None:
+                yield 0, {0: block}
+
+
+def _split(line: str) -> _Parts | None:
+    """None: a line of another form."""
+    start = line.find("ipv4(src=")
+    if start < 0:
+        start = line.find("ipv6(src=")
+    if start < 0:
+        return None
+    start += len("ipv4(src=")
+    address = _ADDRESS.match(line, start)
+    counters = _COUNTERS.match(line, line.find(", packets:", start))
+    if address is None or counters is None:
+        return None
+    ufid = _UFID.match(line)
+    return _Parts(ufid.end() if ufid else 0, start, address.end(), counters, address[0])
+
+
+def _key_of(line: str, parts: _Parts) -> _Key:
+    counters = parts.counters
+    return line[parts.begin : parts.start], line[parts.end : counters.start()], line[counters.end() :]
+
+
+def _general_key_of(port_bits: int, line: str, parts: _Parts) -> _Key:
+    """Without values that no entry and no block looks at: such lines are judged alike, whoever sent the packets."""
+    before, behind, after = _key_of(line, parts)
+    port = (lambda found: str(int(found[0]) & port_bits)) if port_bits else ""
+    return _MAC.sub("", before, count=1), _PORT.sub(port, behind, count=1), after
+
+
+# Whether the NIC forwards each block: a dump of megaflows judged against what a program expects.
+#
+# Packets, not bytes, compare between layers: software traffic control leaves 14 bytes of each frame out of its count.
+
+
+def check_offload(
+    services: Iterable[ExpectedService],
+    megaflows: Iterable[Megaflow | ParseError],
+    *,
+    surroundings: Surroundings | None = None,
+) -> OffloadFindings:
+    """Judge megaflows, as `datapath.parse.scan_dump` reads them, against the expected services. Never raises."""
+    check = Check(tuple(services), surroundings or Surroundings())
+    for megaflow in megaflows:
+        if isinstance(megaflow, ParseError):
+            check.torn.add(megaflow)
+        else:
+            check.add(megaflow)
+    return check.findings()
+
+
+def check_dump(
+    services: Iterable[ExpectedService], lines: Iterable[str], *, surroundings: Surroundings | None = None
+) -> OffloadFindings:
+    """As `check_offload` of `scan_dump(lines)`, several times faster: alike lines are judged once. Never raises."""
+    check = Check(tuple(services), surroundings or Surroundings())
+    alike = AlikeLines(check)
+    for number, line in enumerate(lines, start=1):
+        if alike.add(line):
+            continue
+        megaflow = read_line(line, number=number)
+        if isinstance(megaflow, ParseError):
+            check.torn.add(megaflow)
+        elif megaflow is not None:
+            alike.learn(line, megaflow, check.add(megaflow))
+    return check.findings()

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from xenoovs.compile.drains import Draining, Times, drains_of
-from xenoovs.compile.next_hop import hop_of
+from xenoovs.compile.encoding import hop_of
 from xenoovs.compile.pipeline import TO_PIN
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.compile.read import is_in_pin, is_learned
-from xenoovs.model.backend import Backend
-from xenoovs.openflow.cookie import service_of
-from xenoovs.openflow.flow import FlowKey, ObservedFlow
+from xenoovs.model.balancer import Backend
+from xenoovs.openflow.flow import FlowKey, ObservedFlow, service_of
 
 
 @dataclass(frozen=True, slots=True)

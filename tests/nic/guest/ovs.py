@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from xenoovs.lab.nic.guest.switch import start_kernel_ovs
+from xenoovs.lab.nic.guest.prepare import start_kernel_ovs
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_vswitchd, stop_process
 from xenoovs.switch.process import run, try_run
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 
 from tests.nic.guest import ovs as switch
+from xenoovs.lab.host import delete_namespace, kill_and_wait, processes_in
 from xenoovs.lab.lab import open_lab
-from xenoovs.lab.netns import delete_namespace, processes_in
-from xenoovs.lab.processes import kill_and_wait
 from xenoovs.switch.process import run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from xenoovs.lab.nic.frames import PORT_NAME
-from xenoovs.lab.nic.guest.serve import serve
+from xenoovs.lab.nic.guest.agent import serve
 
 _PORTS = Path("/sys/class/virtio-ports")
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.agent_support import Scene, make_scene
 from tests.patience import eventually
-from xenoovs.agent.standing import is_as_desired, troubles
+from xenoovs.agent.conditions import is_as_desired, troubles
 from xenoovs.errors import SwitchUnreachable
 
 

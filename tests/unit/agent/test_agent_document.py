@@ -8,8 +8,7 @@ from dataclasses import fields
 import pytest
 
 from tests.snapshots import snapshot
-from xenoovs.agent.document import from_document, to_document
-from xenoovs.agent.snapshot import Snapshot
+from xenoovs.agent.snapshot import Snapshot, from_document, to_document
 from xenoovs.errors import ParseError
 
 

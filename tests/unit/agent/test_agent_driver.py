@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from xenoovs.agent.clock import MonotonicClock
-from xenoovs.agent.driver import ProbeScheduler, Store
-from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.target import Target
+from xenoovs.agent.driver import MonotonicClock, ProbeScheduler, Store, Workers
+from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.state import AgentState, ConfigFollowed
-from xenoovs.agent.workers import Workers
 from xenoovs.config.load import parse_config
 
 CONFIG = """\

@@ -12,7 +12,7 @@ from tests.agent_support import Scene, make_scene
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import eventually
 from xenoovs.agent import daemon
-from xenoovs.openflow.cookie import OURS, Cookies
+from xenoovs.openflow.flow import OURS, Cookies
 
 
 class Stopping(FakeSwitch):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.agent.notify import Readiness, notify
+from xenoovs.agent.daemon import Readiness, notify
 
 
 @pytest.fixture

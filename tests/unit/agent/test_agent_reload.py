@@ -14,8 +14,8 @@ from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
 from xenoovs.compile.pipeline import Stage, cookie_of
 from xenoovs.errors import CommandTimeout
-from xenoovs.openflow.cookie import service_of
-from xenoovs.openflow.parse import parse_dump
+from xenoovs.openflow.flow import service_of
+from xenoovs.openflow.text import parse_dump
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_flow_of_somebody_else_in_the_way(scene: Scene) -> None:
 
 def render(flow: object) -> str:
     from xenoovs.openflow.flow import Flow
-    from xenoovs.openflow.render import render_flow
+    from xenoovs.openflow.text import render_flow
 
     assert isinstance(flow, Flow)
     return render_flow(flow)

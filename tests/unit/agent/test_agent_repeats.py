@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from xenoovs.agent.repeats import Repeats
+from xenoovs.agent.log import Repeats
 
 HOUR_S = 3600
 

@@ -9,12 +9,12 @@ import pytest
 
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit import balancer as small
-from xenoovs.agent import report
-from xenoovs.agent.health.ejection import Ejected
-from xenoovs.agent.report import Report
-from xenoovs.decision.desired import DesiredState
+from xenoovs.agent import reload
+from xenoovs.agent.health import Ejected
+from xenoovs.agent.reload import Report
+from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
-from xenoovs.model.drain import Drain, DrainMode
+from xenoovs.model.balancer import Drain, DrainMode
 
 PLAIN = small.service(small.claim(), 1, 1)
 PINNING = small.balancer(replace(PLAIN, drain=Drain(DrainMode.PIN, timeout_ms=20_000, rest_ms=20_000)))
@@ -44,7 +44,7 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     said: list[str] = []
     for name in ("tell", "warn"):
-        monkeypatch.setattr(report, name, lambda event, **_facts: said.append(event))
+        monkeypatch.setattr(reload, name, lambda event, **_facts: said.append(event))
     return World(said)
 
 

@@ -14,10 +14,9 @@ from tests.patience import eventually
 from tests.unit import balancer as small
 from tests.unit.agent.test_control_answering import DEAD
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.target import Target
-from xenoovs.agent.report import Report
-from xenoovs.decision.desired import DesiredState
+from xenoovs.agent.probe.target import ProbeResult, Target
+from xenoovs.agent.reload import Report
+from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer

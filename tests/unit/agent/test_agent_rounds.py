@@ -11,13 +11,12 @@ import pytest
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit import balancer as small
-from xenoovs.agent.clock import MonotonicClock
-from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.target import Target
-from xenoovs.compile.of_config import compile_config
-from xenoovs.decision.desired import DesiredState
+from xenoovs.agent.driver import MonotonicClock
+from xenoovs.agent.probe.target import ProbeResult, Target
+from xenoovs.agent.reload import ConfigFile
+from xenoovs.compile.program import compile_config
+from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import BundleRejected, CommandTimeout, PortsMissing
 from xenoovs.model.balancer import Balancer

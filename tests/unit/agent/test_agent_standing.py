@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.snapshots import NOW_S, snapshot, web
+from xenoovs.agent.conditions import headline, is_as_desired, troubles, unanswered
 from xenoovs.agent.snapshot import BackendState, PortView, ServiceView, Snapshot
-from xenoovs.agent.standing import headline, is_as_desired, troubles, unanswered
 
 
 def told(shown: Snapshot) -> list[str]:

@@ -12,11 +12,11 @@ import pytest
 from tests.agent_support import everybody_answers
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
-from xenoovs.agent.clock import MonotonicClock
-from xenoovs.agent.config_file import ConfigFile
+from xenoovs.agent.bridges import run_together
 from xenoovs.agent.daemon import Agent
+from xenoovs.agent.driver import MonotonicClock
 from xenoovs.agent.log import LOGGER, facts_of, speaking_of, tell
-from xenoovs.agent.together import run_together
+from xenoovs.agent.reload import ConfigFile
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import BridgeMissing, SwitchUnreachable
 

@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from tests.unit import balancer as small
-from xenoovs.agent.block_views import block_views
-from xenoovs.model.block_key import BlockKey, KeyField
-from xenoovs.model.service import Protocol
+from xenoovs.agent.view import block_views
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.model.balancer import BlockKey, KeyField, Protocol
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import BlockOffload
-from xenoovs.verify.verdict import Verdict
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ from tests.agent_support import Scene, make_scene
 from tests.patience import eventually
 from tests.unit import balancer as small
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.health.tracker import HealthTracker
+from xenoovs.agent.health import HealthTracker
 from xenoovs.agent.overrides import require_possible
-from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.target import Target, TcpTarget
+from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget
 from xenoovs.agent.snapshot import Override
 from xenoovs.errors import AgentRefused, CompileError
 

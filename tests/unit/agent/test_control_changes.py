@@ -11,8 +11,7 @@ import pytest
 
 from tests.agent_support import Scene, make_scene
 from tests.patience import eventually
-from xenoovs.agent.document import from_document
-from xenoovs.agent.snapshot import BackendState, Snapshot
+from xenoovs.agent.snapshot import BackendState, Snapshot, from_document
 from xenoovs.errors import AgentRefused
 
 

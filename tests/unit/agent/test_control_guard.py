@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.agent.control.guard import Asked, LoopbackGuard, TokenGuard, is_loopback, read_token
+from xenoovs.agent.control.app import Asked, LoopbackGuard, TokenGuard, is_loopback, read_token
 from xenoovs.errors import ListenError, RequestRefused
 
 TOKEN = "a-token-of-24-characters"

@@ -18,7 +18,7 @@ import trustme
 
 from tests.agent_support import Scene, make_scene
 from tests.patience import eventually
-from xenoovs.agent.control import app, door
+from xenoovs.agent.control import app, limits
 from xenoovs.agent.control.serve import Listen, Opened, open_port
 from xenoovs.agent.log import LOGGER
 
@@ -39,9 +39,9 @@ def _no_other_log(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sends away soon."""
-    monkeypatch.setattr(door, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(limits, "PATIENCE_S", 0.3)
     monkeypatch.setattr(app, "PATIENCE_S", 0.3)
-    monkeypatch.setattr(door, "SWEEP_S", 0.1)
+    monkeypatch.setattr(limits, "SWEEP_S", 0.1)
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def test_many_that_only_wait_keep_nobody_out(scene: Scene) -> None:
     """Each takes a file descriptor; without a bound probes had none left, and all backends were down."""
     opened = open_port(Listen("127.0.0.1", 0))
     with scene.agent(also=(opened,)), ExitStack() as stack:
-        held = [stack.enter_context(connected(opened, b"GET / HT")) for _ in range(3 * door.MOST)]
+        held = [stack.enter_context(connected(opened, b"GET / HT")) for _ in range(3 * limits.MOST)]
         eventually(lambda: is_answered(opened), "an answer beside those that only wait")
         gone = 0
         for sock in held:
@@ -103,14 +103,14 @@ def test_many_that_only_wait_keep_nobody_out(scene: Scene) -> None:
                 continue
             except ConnectionResetError:
                 gone += 1
-        assert len(held) - gone <= door.MOST
+        assert len(held) - gone <= limits.MOST
 
 
 def test_streams_that_are_read_take_no_more_than_their_places(scene: Scene) -> None:
     opened = open_port(Listen("127.0.0.1", 0))
     stream = GET.replace(b"/v1/events", b"/v1/events/stream")
     with scene.agent(also=(opened,)), ExitStack() as stack:
-        for _ in range(door.MOST):
+        for _ in range(limits.MOST):
             sock = stack.enter_context(connected(opened, stream))
             assert sock.recv(65536).startswith(b"HTTP/1.1 200")
         with connected(opened, GET) as sock:
@@ -213,7 +213,7 @@ def test_the_token_is_compared_in_constant_time(scene: Scene, monkeypatch: pytes
         compared.append((one, other))
         return one == other
 
-    monkeypatch.setattr("xenoovs.agent.control.guard.hmac.compare_digest", noted)
+    monkeypatch.setattr("xenoovs.agent.control.app.hmac.compare_digest", noted)
     opened = with_token(scene)
     with scene.agent(also=(opened,)), connected(opened, GET) as sock:
         assert sock.recv(65536).startswith(b"HTTP/1.1 401")

@@ -11,9 +11,8 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from tests.agent_support import make_scene
-from xenoovs.agent.control.handlers import HANDLERS
-from xenoovs.agent.control.openapi import openapi_document
-from xenoovs.agent.control.routes import ROUTES
+from xenoovs.agent.control.app import HANDLERS
+from xenoovs.agent.control.routes import ROUTES, openapi_document
 
 DOCUMENT = openapi_document()
 SCHEMAS = DOCUMENT["components"]["schemas"]

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.agent.control.places import places_of
-from xenoovs.agent.control.unix import answers, bound_socket, lock_bridge
+from xenoovs.agent.control.paths import answers, bound_socket, lock_bridge, places_of
 from xenoovs.errors import AgentRuns, ListenError
 from xenoovs.switch.endpoint import find_endpoint
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from tests.compiled import compiled
 from tests.unit.balancer import balancer, claim, service
-from xenoovs.agent.flow_counts import FlowCounts
-from xenoovs.agent.rates import nic_share
-from xenoovs.agent.snapshot import Counted, Rate
+from xenoovs.agent.offload import FlowCounts
+from xenoovs.agent.snapshot import Counted, Rate, nic_share
 from xenoovs.compile.program import Program
 from xenoovs.openflow.flow import ObservedFlow
 

@@ -10,10 +10,9 @@ from ipaddress import IPv4Address
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.agent.health.backend import BackendHealth, Check, Signal, begin, observe
-from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.target import IcmpTarget
-from xenoovs.model.health import Health, Initial, ProbeKind
+from xenoovs.agent.health import BackendHealth, Check, Signal, begin, observe
+from xenoovs.agent.probe.target import IcmpTarget, ProbeResult
+from xenoovs.model.balancer import Health, Initial, ProbeKind
 
 HEALTH = Health(ProbeKind.TCP, 80, rise=2, fall=3)
 

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from tests.unit import balancer as small
-from xenoovs.agent.health.ejection import Ejection, decide, select, with_ports
-from xenoovs.model.backend import Backend
-from xenoovs.model.health import AllDown, Health, ProbeKind
+from xenoovs.agent.health import Ejection, decide, select, with_ports
+from xenoovs.model.balancer import AllDown, Backend, Health, ProbeKind, Service
 from xenoovs.model.next_hop import Direct, mac_of
-from xenoovs.model.service import Service
 
 HEALTH = Health(ProbeKind.ICMP)
 parts = st.fractions(0, 1, max_denominator=100)

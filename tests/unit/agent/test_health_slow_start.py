@@ -8,13 +8,12 @@ from fractions import Fraction
 import pytest
 
 from tests.unit import balancer as small
-from xenoovs.agent.health.slow_start import SlowStarts, observe, ramps
+from xenoovs.agent.health import SlowStarts, ramps, update_slow_starts
 from xenoovs.agent.state import AgentState
 from xenoovs.agent.view import Seen, service_views
-from xenoovs.decision.desired import BackendName
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.health import Health, ProbeKind
-from xenoovs.partition.ease import STEPS
+from xenoovs.decision.decision import BackendName
+from xenoovs.model.balancer import Balancer, Health, ProbeKind
+from xenoovs.partition.change import STEPS
 
 HEALTH = Health(ProbeKind.ICMP, ramp_ms=7000)
 B0, B1 = ("s", "b0"), ("s", "b1")
@@ -27,9 +26,9 @@ def balancer(*weights: int, health: Health | None = HEALTH) -> Balancer:
 
 def back(one: Balancer, *, out: str = "b1", at_s: float = 0.0) -> SlowStarts:
     """All was well, then one was out, and came back at that moment."""
-    slow = observe(SlowStarts(), one, {}, known={B0: WHOLE, B1: WHOLE}, now_s=-9)
-    slow = observe(slow, one, {"s": frozenset({out})}, known={}, now_s=-5)
-    return observe(slow, one, {}, known={}, now_s=at_s)
+    slow = update_slow_starts(SlowStarts(), one, {}, known={B0: WHOLE, B1: WHOLE}, now_s=-9)
+    slow = update_slow_starts(slow, one, {"s": frozenset({out})}, known={}, now_s=-5)
+    return update_slow_starts(slow, one, {}, known={}, now_s=at_s)
 
 
 @pytest.mark.parametrize(("now_s", "part"), [(0, 1), (0.99, 1), (1, 2), (6.99, 7), (7, None), (99, None)])
@@ -41,13 +40,13 @@ def test_steps(now_s: float, part: int | None) -> None:
 
 def test_nobody_starts_slowly_at_the_first_look_at_an_empty_bridge() -> None:
     one = balancer(1, 1)
-    assert ramps(observe(SlowStarts(), one, {}, known={}, now_s=0), one, now_s=0) == {}
+    assert ramps(update_slow_starts(SlowStarts(), one, {}, known={}, now_s=0), one, now_s=0) == {}
 
 
 def test_a_backend_with_a_new_weight_starts_slowly() -> None:
     """A drained one that comes back is one that comes back."""
-    slow = observe(SlowStarts(), balancer(1, 0), {}, known={B0: WHOLE}, now_s=0)
-    slow = observe(slow, balancer(1, 1), {}, known={}, now_s=5)
+    slow = update_slow_starts(SlowStarts(), balancer(1, 0), {}, known={B0: WHOLE}, now_s=0)
+    slow = update_slow_starts(slow, balancer(1, 1), {}, known={}, now_s=5)
     assert ramps(slow, balancer(1, 1), now_s=5) == {B1: Fraction(1, 8)}
 
 
@@ -59,8 +58,8 @@ def test_without_a_ramp_all_at_once() -> None:
 
 def test_an_ended_start_does_not_begin_again() -> None:
     one = balancer(1, 1)
-    slow = observe(back(one), one, {}, known={}, now_s=8)
-    assert ramps(observe(slow, one, {}, known={}, now_s=9), one, now_s=1) == {}
+    slow = update_slow_starts(back(one), one, {}, known={}, now_s=8)
+    assert ramps(update_slow_starts(slow, one, {}, known={}, now_s=9), one, now_s=1) == {}
 
 
 def test_what_is_wanted_meanwhile_is_what_the_blocks_can_give() -> None:
@@ -75,7 +74,7 @@ def test_what_is_wanted_meanwhile_is_what_the_blocks_can_give() -> None:
 def test_a_start_that_was_under_way_before_a_restart_goes_on(step: int) -> None:
     one = balancer(1, 1)
     part = Fraction(step, STEPS)
-    slow = observe(SlowStarts(), one, {}, known={B0: WHOLE, B1: part}, now_s=100)
+    slow = update_slow_starts(SlowStarts(), one, {}, known={B0: WHOLE, B1: part}, now_s=100)
     assert ramps(slow, one, now_s=100) == {B1: part}
     ahead = ramps(slow, one, now_s=100.9)
     assert ahead == ({} if step == STEPS - 1 else {B1: Fraction(step + 1, STEPS)})
@@ -85,12 +84,12 @@ def test_a_start_that_was_under_way_before_a_restart_goes_on(step: int) -> None:
 def test_who_was_out_before_a_restart_and_answers_when_the_switch_is_read_begins() -> None:
     """As when the switch did not answer at first: it got all clients at once."""
     one = balancer(1, 1)
-    slow = observe(SlowStarts(), one, {}, known={B0: WHOLE, B1: Fraction(0)}, now_s=5)
+    slow = update_slow_starts(SlowStarts(), one, {}, known={B0: WHOLE, B1: Fraction(0)}, now_s=5)
     assert ramps(slow, one, now_s=5) == {B1: Fraction(1, STEPS)}
 
 
 def test_who_was_out_before_a_restart_has_not_begun() -> None:
     one = balancer(1, 1)
-    slow = observe(SlowStarts(), one, {"s": frozenset({"b1"})}, known={B0: WHOLE, B1: Fraction(0)}, now_s=0)
+    slow = update_slow_starts(SlowStarts(), one, {"s": frozenset({"b1"})}, known={B0: WHOLE, B1: Fraction(0)}, now_s=0)
     assert ramps(slow, one, now_s=0) == {}
-    assert ramps(observe(slow, one, {}, known={}, now_s=5), one, now_s=5) == {B1: Fraction(1, STEPS)}
+    assert ramps(update_slow_starts(slow, one, {}, known={}, now_s=5), one, now_s=5) == {B1: Fraction(1, STEPS)}

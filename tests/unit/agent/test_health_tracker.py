@@ -9,12 +9,8 @@ from itertools import pairwise
 
 from tests.driven_agent import DrivenAgent
 from tests.unit import balancer as small
-from xenoovs.agent.health.backend import Check
-from xenoovs.agent.health.checks import checks_of
-from xenoovs.agent.health.tracker import HealthChange
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.health import AllDown, Health, ProbeKind
-from xenoovs.model.service import Protocol, Service
+from xenoovs.agent.health import Check, HealthChange, checks_of
+from xenoovs.model.balancer import AllDown, Balancer, Health, ProbeKind, Protocol, Service
 
 HEALTH = Health(ProbeKind.ICMP, fall=1, jitter=Fraction(0))
 VIP = IPv4Address("192.0.2.1")

@@ -8,8 +8,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from tests.agent_support import make_scene
-from xenoovs.agent.metrics.exposition import Timings
-from xenoovs.agent.metrics.mount import mount_metrics
+from xenoovs.agent.metrics.exposition import Timings, mount_metrics
 
 
 def scrape(path: Path, **headers: str) -> tuple[str | None, bytes]:

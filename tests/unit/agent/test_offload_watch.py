@@ -10,14 +10,13 @@ import pytest
 
 from tests.compiled import compiled
 from tests.fake_switch import FakeSwitch
-from xenoovs.agent.offload_totals import Counters
-from xenoovs.agent.offload_watch import OffloadWatch, WatchPace
-from xenoovs.agent.sighting import Sighting
+from xenoovs.agent.offload import Counters, OffloadWatch, WatchPace
 from xenoovs.agent.snapshot import Traffic
+from xenoovs.agent.view import Sighting
 from xenoovs.compile.program import Program
 from xenoovs.config.load import load_config
+from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import SwitchUnreachable
-from xenoovs.verify.verdict import Verdict
 
 VERIFY = Path(__file__).parents[2] / "golden" / "verify"
 DUMP = (VERIFY / "in_hardware.dump").read_text()

@@ -10,10 +10,8 @@ import pytest
 
 from tests.patience import PATIENCE_S, eventually
 from tests.probe_support import nothing_left, tcp_server, udp_answers
-from xenoovs.agent.probe.deadline import Deadline
-from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.target import HttpTarget, TcpTarget, UdpTarget
+from xenoovs.agent.probe.run import Deadline, Prober
+from xenoovs.agent.probe.target import HttpTarget, ProbeResult, TcpTarget, UdpTarget
 
 LOCAL = IPv4Address("127.0.0.1")
 

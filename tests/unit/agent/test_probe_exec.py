@@ -9,8 +9,7 @@ import pytest
 
 from tests.patience import eventually
 from tests.probe_support import ask
-from xenoovs.agent.probe.result import ProbeResult
-from xenoovs.agent.probe.target import ExecTarget
+from xenoovs.agent.probe.target import ExecTarget, ProbeResult
 
 
 def python(code: str) -> ProbeResult:

@@ -12,9 +12,8 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.probe_support import Talk, nothing_left, tcp_server
-from xenoovs.agent.probe.result import ProbeResult
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.target import HttpTarget
+from xenoovs.agent.probe.target import HttpTarget, ProbeResult
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 

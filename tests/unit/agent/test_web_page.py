@@ -15,13 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.snapshots import NOW_S, blocks, glance, snapshot
+from xenoovs.agent.conditions import ago, percent, quantity
 from xenoovs.agent.snapshot import BlockView, Event, Override
-from xenoovs.agent.web.body import MOST_SERVICES, body
-from xenoovs.agent.web.html import Markup, element, join
-from xenoovs.agent.web.page import asset, headers, page
-from xenoovs.agent.web.strip import COLUMNS, cells
-from xenoovs.agent.words import ago, percent, quantity
-from xenoovs.verify.verdict import Verdict
+from xenoovs.agent.web.page import MOST_SERVICES, asset, body, headers, page
+from xenoovs.agent.web.service import COLUMNS, Markup, cells, element, join
+from xenoovs.datapath.megaflow import Verdict
 
 
 class Elements(HTMLParser):

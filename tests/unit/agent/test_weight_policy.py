@@ -8,14 +8,12 @@ from fractions import Fraction
 from ipaddress import IPv4Address
 
 from tests.unit import balancer as small
-from xenoovs.agent.health.backend import Signal
-from xenoovs.agent.probe.result import ProbeResult
+from xenoovs.agent.health import Signal
+from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.snapshot import Override
-from xenoovs.agent.state import AgentState, ConfigFollowed, Probed, Tick, after, desired_state
-from xenoovs.agent.weights import configured_weights
-from xenoovs.compile.of_config import compile_config
-from xenoovs.model.health import Health, ProbeKind
-from xenoovs.model.service import Service
+from xenoovs.agent.state import AgentState, ConfigFollowed, Probed, Tick, after, configured_weights, desired_state
+from xenoovs.compile.program import compile_config
+from xenoovs.model.balancer import Health, ProbeKind, Service
 
 PLAIN = small.service(small.claim(), 2, 1, 1, name="web")
 BACKENDS = tuple(replace(b, address=IPv4Address(i + 1)) for i, b in enumerate(PLAIN.backends))

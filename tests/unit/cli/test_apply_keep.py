@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from xenoovs.cli.apply_keep import with_way_back
+from xenoovs.cli.apply import with_way_back
 from xenoovs.errors import TakenBack
 from xenoovs.switch.guard import Guard
 

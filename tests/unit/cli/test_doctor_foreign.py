@@ -11,8 +11,8 @@ from tests.unit.balancer import balancer, claim, service
 from xenoovs.cli.doctor_case import MAX_PACKETS, foreign_flows, sample_packets
 from xenoovs.datapath.host import NOT_ASKED, Unknown
 from xenoovs.model.balancer import Balancer
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.verify.doctor.case import Cost, ForeignFlows
+from xenoovs.openflow.text import parse_flow
+from xenoovs.verify.doctor.check import Cost, ForeignFlows
 
 NINE = balancer(service(claim(), 128, 64, 32, 16, 8, 4, 2, 1, 1))
 VIP = balancer(service(claim(ip_address("10.3.10.45")), 1, 1))

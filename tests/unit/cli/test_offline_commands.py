@@ -18,7 +18,7 @@ from xenoovs import __version__
 from xenoovs.cli.main import COMMANDS
 from xenoovs.config.load import load_config
 from xenoovs.config.templates import template_names
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.text import parse_flow
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
 SOURCE_PORT = Path(__file__).parents[3] / "flows" / "source-port" / "config.yaml"

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import pytest
 
-from xenoovs.cli import output
-from xenoovs.cli.output import percent, print_table, say
+from xenoovs.cli import options
+from xenoovs.cli.options import percent, print_table, say
 
 HEADERS = ["CHECK", "N", "SEEN"]
 ROWS = [["one", "7", "short"], ["two", "8", "words that need much more room than there is"]]
@@ -18,7 +18,7 @@ ROWS = [["one", "7", "short"], ["two", "8", "words that need much more room than
 @pytest.fixture
 def columns(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     width = request.param
-    monkeypatch.setattr(output, "is_terminal", lambda: width is not None)
+    monkeypatch.setattr(options, "is_terminal", lambda: width is not None)
     monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((width or 80, 24)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xenoovs.cli.restarting import restart_facts, restart_lines
+from xenoovs.cli.restart_ovs import restart_facts, restart_lines
 from xenoovs.switch.planned_restart import PlannedRestart
 
 DONE = PlannedRestart(0.4567, {"ovsbr1": 8, "ovsbr2": 1}, {"ovsbr1": 2, "ovsbr2": 0})

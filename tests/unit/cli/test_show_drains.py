@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.cli.show_drains import drain_line
+from xenoovs.cli.plan import drain_line
 from xenoovs.compile.drains import Draining
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.cli.show_offload import _show_taking
-from xenoovs.openflow.match import Match
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.cli.verify_offload import _show_taking
+from xenoovs.openflow.flow import Match
+from xenoovs.openflow.text import parse_flow
 from xenoovs.verify.findings import Taking
 
 _PREFIX = "priority=2900,udp,nw_src=198.18.1.0/24 actions=drop"

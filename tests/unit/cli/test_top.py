@@ -10,10 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.snapshots import snapshot
-from xenoovs.cli.top_frame import Size, frame
-from xenoovs.cli.top_line import cut, fit, printable, text_of
-from xenoovs.cli.top_terminal import painted
-from xenoovs.cli.top_view import Order, Quit, Sort, Task, View, chosen_index, pressed, rows
+from xenoovs.cli.top import painted
+from xenoovs.cli.top_screen import (
+    Order,
+    Quit,
+    Size,
+    Sort,
+    Task,
+    View,
+    chosen_index,
+    cut,
+    fit,
+    frame,
+    pressed,
+    printable,
+    rows,
+    text_of,
+)
 
 DNS = "dns<script>alert(1)</script>"
 KEYS = ("up", "down", "j", "k", "page-up", "page-down", "home", "end", "d", "u", "s", "y", "n", "x", "escape")

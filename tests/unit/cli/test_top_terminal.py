@@ -25,8 +25,7 @@ from aiohttp import web
 
 from tests.patience import PATIENCE_S, eventually
 from tests.snapshots import snapshot
-from xenoovs.agent.document import to_document
-from xenoovs.agent.snapshot import Snapshot
+from xenoovs.agent.snapshot import Snapshot, to_document
 
 _MAIN = (sys.executable, "-c", "from xenoovs.cli.main import main; main()", "top", "--interval")
 _TOP = (*_MAIN, "100ms", "--control")

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 from tests.unit.balancer import backends, claim, lines, program, service
 from xenoovs.model.address import Mac
-from xenoovs.model.block_key import BlockKey
+from xenoovs.model.balancer import BlockKey
 from xenoovs.model.next_hop import Direct
 
 VIP, VIP6 = IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")

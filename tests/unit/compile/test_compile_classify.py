@@ -11,9 +11,8 @@ from tests.compiled import compiled
 from tests.unit.balancer import balancer, claim, lines, program, service
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, Mac
-from xenoovs.model.balancer import OtherTraffic
-from xenoovs.model.service import Claim, Protocol
-from xenoovs.openflow.cookie import decode_cookie
+from xenoovs.model.balancer import Claim, OtherTraffic, Protocol
+from xenoovs.openflow.flow import decode_cookie
 
 VIP, OTHER_VIP, VIP6 = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2"), IPv6Address("2001:db8::1")
 MAC = Mac(0x02005E100001)

@@ -9,10 +9,10 @@ import pytest
 
 from tests.compiled import compiled
 from tests.unit.balancer import balancer, claim, service
-from xenoovs.compile.hardware import hardware_entries
+from xenoovs.compile.plan import hardware_entries
 from xenoovs.model.address import Mac
+from xenoovs.model.balancer import Protocol, Service
 from xenoovs.model.packet import Packet
-from xenoovs.model.service import Protocol, Service
 from xenoovs.simulate.megaflows import predict_megaflows
 
 VIP, VIP6 = IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")

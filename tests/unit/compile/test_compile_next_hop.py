@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.compile.next_hop import arrives, deliver, hop_of, redirect
+from xenoovs.compile.encoding import arrives, deliver, hop_of, redirect
 from xenoovs.model.address import Mac
 from xenoovs.model.next_hop import Direct
-from xenoovs.openflow.action import Action
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.flow import Action
+from xenoovs.openflow.text import parse_flow
 
 HOP, OTHER = Direct(Mac(2), "p1"), Direct(Mac(7), "pf0hpf")
 

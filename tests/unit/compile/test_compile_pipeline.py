@@ -20,8 +20,8 @@ from xenoovs.compile.pipeline import (
     cookie_of,
     service_priority,
 )
-from xenoovs.model.service import Claim, Protocol
-from xenoovs.openflow.cookie import OURS, OWNER, Cookie, decode_cookie
+from xenoovs.model.balancer import Claim, Protocol
+from xenoovs.openflow.flow import OURS, OWNER, Cookie, decode_cookie
 from xenoovs.partition.block import MAX_WIDTH
 
 VIP = IPv4Address("192.0.2.1")

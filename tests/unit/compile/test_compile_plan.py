@@ -7,8 +7,7 @@ import pytest
 from xenoovs.compile.plan import Change, bundle_of, plan
 from xenoovs.errors import FlowTaken
 from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.render import render_flow_mod
+from xenoovs.openflow.text import parse_flow, render_flow_mod
 
 OURS, NEWER = "cookie=0x786f010100000001", "cookie=0x786f020100000001"
 

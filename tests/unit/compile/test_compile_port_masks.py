@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 
 from tests.strategies import port_numbers, port_ranges
-from xenoovs.compile.port_masks import PortMask, port_masks
-from xenoovs.model.service import PortRange
+from xenoovs.compile.encoding import PortMask, port_masks
+from xenoovs.model.balancer import PortRange
 
 
 def held(mask: PortMask) -> range:

@@ -15,12 +15,12 @@ from tests.golden.cases import ROOT
 from tests.unit.balancer import balancer, claim, program, service
 from xenoovs.compile.program import sorted_flows
 from xenoovs.model.balancer import OtherTraffic
-from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.text import render_flow
 
 _COMPILE = """
 import sys
 from pathlib import Path
-from xenoovs.compile.of_config import compile_config
+from xenoovs.compile.program import compile_config
 from xenoovs.compile.program import sorted_flows
 from xenoovs.config.load import load_config
 program = compile_config(load_config(Path(sys.argv[1])))

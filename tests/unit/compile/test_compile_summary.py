@@ -9,13 +9,12 @@ from ipaddress import IPv4Address
 
 from tests.compiled import compiled, draining, observed
 from tests.unit.balancer import backends, balancer, claim, program, service
+from xenoovs.compile.plan import Fate, ServiceChange, summarise
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import read
-from xenoovs.compile.summary import Fate, ServiceChange, summarise
 from xenoovs.decision.advance import Progress
 from xenoovs.model.address import Mac
-from xenoovs.model.block_key import BlockKey
-from xenoovs.model.drain import Drain, DrainMode
+from xenoovs.model.balancer import BlockKey, Drain, DrainMode
 from xenoovs.model.next_hop import with_mac
 from xenoovs.openflow.flow import Flow
 

@@ -9,19 +9,16 @@ import pytest
 from tests.compiled import compiled, draining, observed
 from tests.unit import balancer as small
 from xenoovs.compile.drains import Draining, Quiet, Times, drains_of, leftover, old_packets
-from xenoovs.compile.of_config import compile_onto
 from xenoovs.compile.offloadable.cost import Cost, check_cost
 from xenoovs.compile.pipeline import Stage
-from xenoovs.compile.program import Program
+from xenoovs.compile.program import Program, compile_onto
 from xenoovs.compile.read import drain_ports
 from xenoovs.decision.advance import Progress
 from xenoovs.model.address import Mac
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.drain import Drain, DrainMode
+from xenoovs.model.balancer import Balancer, Drain, DrainMode, Protocol
 from xenoovs.model.next_hop import Direct
-from xenoovs.model.service import Protocol
 from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.text import parse_flow
 
 PORTS = {"p0": 1, "p1": 2}
 B0, B1 = (Direct(Mac(0x0A0000000000 + number), "p1") for number in range(2))

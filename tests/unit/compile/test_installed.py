@@ -11,12 +11,10 @@ from tests.compiled import compiled
 from tests.flow_oracle import blocks_by_service, moved, pieces
 from xenoovs.compile.plan import plan
 from xenoovs.model.address import Family, Mac
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Service, Uplinks
 from xenoovs.model.next_hop import Direct
-from xenoovs.model.service import Claim, Service
 from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.text import parse_flow
 
 WEIGHTS = (128, 64, 32, 16, 8, 4, 2, 1, 1)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit import balancer as small
-from xenoovs.compile.key import (
+from xenoovs.compile.encoding import (
     bits_of,
     block_conditions,
     block_of,
@@ -20,12 +20,9 @@ from xenoovs.compile.key import (
 )
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family
-from xenoovs.model.block_key import BlockKey, KeyField
-from xenoovs.model.service import Protocol
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.match import Masked, match_of
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.render import render_match
+from xenoovs.model.balancer import BlockKey, KeyField, Protocol
+from xenoovs.openflow.flow import Field, Masked, match_of
+from xenoovs.openflow.text import parse_flow, render_match
 from xenoovs.partition.block import Block
 
 UDP = small.claim(protocol=Protocol.UDP)

@@ -14,17 +14,10 @@ from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import learns, read, stage_number
 from xenoovs.decision.advance import Progress
-from xenoovs.decision.blocks import Blocks
-from xenoovs.decision.decision import Decision, ServiceDecision
-from xenoovs.decision.transition import Move, Phase, Transition
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.block_key import BlockKey, KeyField
-from xenoovs.model.drain import Drain, DrainMode
-from xenoovs.model.service import Protocol, Service
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.flow import Flow, FlowKey
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.render import render_flow
+from xenoovs.decision.decision import BlockMove, Blocks, Decision, Phase, ServiceDecision, Transition
+from xenoovs.model.balancer import Balancer, BlockKey, Drain, DrainMode, KeyField, Protocol, Service
+from xenoovs.openflow.flow import Field, Flow, FlowKey
+from xenoovs.openflow.text import parse_flow, render_flow
 from xenoovs.partition.block import Block
 
 B1, B2 = "00:00:00:00:00:01@p1", "00:00:00:00:00:02@p1"
@@ -181,14 +174,14 @@ def without(program: Program, *stages: Stage, learning: bool = False) -> list[Fl
     return [flow for flow in program.flows if stage_number(flow) not in numbers and not (learning and learns(flow))]
 
 
-def moves_of(flows: list[Flow] | tuple[Flow, ...]) -> list[Move]:
+def moves_of(flows: list[Flow] | tuple[Flow, ...]) -> list[BlockMove]:
     balancer, _ = of_drain()
     _, transition = read(observed(flows, age_s=20.0), balancer, now_s=100.0)
     return [move for _, moves in transition.services for move in moves]
 
 
 def test_a_move_is_as_old_as_its_memory() -> None:
-    assert moves_of(of_drain()[1].flows) == [Move(ODD_HALF, "b1", 80.0, Phase.SETTLING)]
+    assert moves_of(of_drain()[1].flows) == [BlockMove(ODD_HALF, "b1", 80.0, Phase.SETTLING)]
 
 
 def test_blocks_on_their_way_belong_to_whoever_gets_them() -> None:
@@ -210,7 +203,7 @@ def test_without_the_flows_of_open_connections_nobody_keeps_them() -> None:
 
 
 def test_without_the_flow_of_new_connections_a_block_settles_once_more() -> None:
-    assert moves_of(without(of_drain()[1], learning=True)) == [Move(ODD_HALF, "b1", 80.0, Phase.SETTLING)]
+    assert moves_of(without(of_drain()[1], learning=True)) == [BlockMove(ODD_HALF, "b1", 80.0, Phase.SETTLING)]
 
 
 @pytest.mark.parametrize("cookie", ["0x786f010600000001", "0x786f010700000001", "0x786f010100000000"])

@@ -9,8 +9,7 @@ from fractions import Fraction
 from tests.unit.balancer import claim, program, service
 from xenoovs.compile.spread import Spread, check_spread
 from xenoovs.model.address import Family
-from xenoovs.model.block_key import BlockKey
-from xenoovs.model.service import Service
+from xenoovs.model.balancer import BlockKey, Service
 
 THREE = service(claim(), 2, 1, 1)
 

@@ -10,9 +10,8 @@ from xenoovs.config.emit import render_config
 from xenoovs.config.load import parse_config
 from xenoovs.errors import ConfigError
 from xenoovs.model.address import Mac
-from xenoovs.model.balancer import Balancer
+from xenoovs.model.balancer import Balancer, Sought, sought, with_macs
 from xenoovs.model.next_hop import UNKNOWN_MAC
-from xenoovs.model.resolve import Sought, sought, with_macs
 
 CONFIG = """\
 version: 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.config.compose import MAX_DEPTH, compose
-from xenoovs.config.tree import Place, Value
+from xenoovs.config.load import MAX_DEPTH, compose
+from xenoovs.config.values import Place, Value
 from xenoovs.errors import ConfigError
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from xenoovs.config.load import parse_config
 from xenoovs.errors import ConfigError
-from xenoovs.model.health import AllDown, Health, ProbeKind
+from xenoovs.model.balancer import AllDown, Health, ProbeKind
 
 CONFIG = """\
 version: 1

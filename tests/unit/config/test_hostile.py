@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.config.compose import MAX_VALUES
-from xenoovs.config.load import load_config, parse_config
-from xenoovs.config.text import MAX_SIZE_BYTES
+from xenoovs.config.load import MAX_SIZE_BYTES, MAX_VALUES, load_config, parse_config
 from xenoovs.errors import ConfigError
 
 MEGABYTE = 1_000_000

@@ -8,11 +8,10 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from xenoovs.config.compose import compose
-from xenoovs.config.load import parse_config
+from xenoovs.config.load import compose, parse_config
 from xenoovs.config.schema import FileConfig, json_schema
 from xenoovs.config.templates import read_template, template_names
-from xenoovs.config.tree import Number
+from xenoovs.config.values import Number
 from xenoovs.errors import ConfigError
 
 CASES = Path(__file__).parents[2] / "golden" / "config_errors"

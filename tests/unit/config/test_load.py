@@ -9,14 +9,22 @@ from pathlib import Path
 import pytest
 
 from xenoovs.config.load import load_config, load_located, parse_config
-from xenoovs.config.tree import Place
+from xenoovs.config.values import Place
 from xenoovs.errors import ConfigUnreadable
 from xenoovs.model.address import Family, parse_mac
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
-from xenoovs.model.block_key import BlockKey, KeyField
+from xenoovs.model.balancer import (
+    Backend,
+    Balancer,
+    BlockKey,
+    Claim,
+    KeyField,
+    OtherTraffic,
+    PortRange,
+    Protocol,
+    Service,
+    Uplinks,
+)
 from xenoovs.model.next_hop import Direct
-from xenoovs.model.service import Claim, PortRange, Protocol, Service
 
 PORT, TCP_ORDER = KeyField.SOURCE_PORT, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0)
 

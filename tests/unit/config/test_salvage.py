@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from xenoovs.config.load import parse_config
-from xenoovs.config.tree import Path
+from xenoovs.config.values import KeyPath
 from xenoovs.errors import ConfigError
 
 GOOD: dict[str, Any] = {
@@ -57,7 +57,7 @@ GOOD: dict[str, Any] = {
 WRONG = {"not": "here"}
 
 
-def _leaves(value: Any, path: Path = ()) -> Iterator[Path]:
+def _leaves(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _leaves(inner, (*path, key))
@@ -71,7 +71,7 @@ def _leaves(value: Any, path: Path = ()) -> Iterator[Path]:
 LEAVES = list(_leaves(GOOD))
 
 
-def _with(config: Any, path: Path, value: Any) -> Any:
+def _with(config: Any, path: KeyPath, value: Any) -> Any:
     changed = copy.deepcopy(config)
     place = changed
     for step in path[:-1]:
@@ -88,7 +88,7 @@ def _findings(config: Any) -> list[str]:
     return []
 
 
-def _name(path: Path) -> str:
+def _name(path: KeyPath) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
 
 
@@ -97,14 +97,14 @@ def test_nothing_is_wrong_to_begin_with() -> None:
 
 
 @pytest.mark.parametrize("path", LEAVES, ids=_name)
-def test_one_wrong_value_is_one_message(path: Path) -> None:
+def test_one_wrong_value_is_one_message(path: KeyPath) -> None:
     (found,) = _findings(_with(GOOD, path, WRONG))
     assert _name(path).startswith(found)
 
 
-SERVICE: Path = ("services", 0)
-BACKENDS: Path = (*SERVICE, "backends")
-BESIDE: list[tuple[Path, Any, str, list[Path]]] = [
+SERVICE: KeyPath = ("services", 0)
+BACKENDS: KeyPath = (*SERVICE, "backends")
+BESIDE: list[tuple[KeyPath, Any, str, list[KeyPath]]] = [
     ((*BACKENDS, 1, "name"), "a", "services[0].backends[1].name", [(*BACKENDS, 0, "name"), (*BACKENDS, 1, "name")]),
     ((*BACKENDS, 2, "address"), "198.51.100.4", "services[0].backends[2].mac", [(*BACKENDS, 1), (*BACKENDS, 2)]),
     ((*SERVICE, "ports", 1), "80-90", "services[0].ports[1]", [(*SERVICE, "ports"), (*SERVICE, "protocol")]),
@@ -117,7 +117,7 @@ BESIDE: list[tuple[Path, Any, str, list[Path]]] = [
 
 
 @pytest.mark.parametrize(("where", "value", "told", "hangs_on"), BESIDE, ids=[told for _, _, told, _ in BESIDE])
-def test_what_is_wrong_beside_it_is_told_too(where: Path, value: Any, told: str, hangs_on: list[Path]) -> None:
+def test_what_is_wrong_beside_it_is_told_too(where: KeyPath, value: Any, told: str, hangs_on: list[KeyPath]) -> None:
     config = _with(GOOD, where, value)
     if told.endswith("mac"):
         config = _with(config, (*BACKENDS, 2, "mac"), "02:00:00:00:00:02")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.config.scalar import parse_plain_scalar
-from xenoovs.config.tree import Number
+from xenoovs.config.values import Number, parse_plain_scalar
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from xenoovs.config.load import parse_config
 from xenoovs.errors import ConfigError
-from xenoovs.partition.choose import partition
+from xenoovs.partition.solve import partition
 
 
 def config(tolerance: str, bits: int, weights: tuple[int, ...]) -> str:

@@ -7,14 +7,12 @@ from ipaddress import IPv6Address, ip_address
 
 from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitation
-from xenoovs.controller.answers import answer, answer_flows, macs_of
-from xenoovs.controller.solicitation import parse_solicitation
+from xenoovs.controller.neighbour_discovery import answer, answer_flows, macs_of, parse_solicitation
 from xenoovs.model.address import Mac
-from xenoovs.openflow.action import Output
-from xenoovs.openflow.match import Match
-from xenoovs.openflow.render import render_flow
-from xenoovs.openflow.wire.codec import decode, encode
-from xenoovs.openflow.wire.packet import PacketIn, PacketOut
+from xenoovs.openflow.flow import Match, Output
+from xenoovs.openflow.text import render_flow
+from xenoovs.openflow.wire.controller import PacketIn, PacketOut
+from xenoovs.openflow.wire.message import decode, encode
 
 _BOTH = replace(
     service(claim(ip_address("192.0.2.80"), ip_address("2001:db8::80"))), vip_mac=Mac(int.from_bytes(VIP_MAC))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.controller.complaints import COMPLAINTS, Complaints
-from xenoovs.controller.voice import Voice
+from xenoovs.controller.log import Voice
+from xenoovs.controller.registry import COMPLAINTS, Complaints
 
 HUSHED = "strangers come faster than is told; they are turned away all the same"
 

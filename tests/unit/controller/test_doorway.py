@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from xenoovs.controller.doorway import Doorway
+from xenoovs.controller.listen import Doorway
 
 Pair = tuple[socket.socket, socket.socket]
 

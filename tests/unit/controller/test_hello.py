@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.controller.hello import plain_hello, spoken_versions
+from xenoovs.controller.session import plain_hello, spoken_versions
 
 
 @pytest.mark.parametrize(

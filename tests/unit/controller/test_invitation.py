@@ -6,8 +6,7 @@ import shlex
 
 import pytest
 
-from xenoovs.controller.invitation import Invitation
-from xenoovs.controller.place import Place
+from xenoovs.controller.bridge import Invitation, Place
 from xenoovs.errors import SwitchUnreachable
 
 _TARGET = "tcp:127.0.0.1:6653"

@@ -6,7 +6,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from xenoovs.controller.monitor import Damper, touches_ours
+from xenoovs.controller.bridge import Damper, touches_ours
 from xenoovs.errors import MalformedOpenFlow
 
 _REMOVED = bytes.fromhex(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.controller.solicitation import Solicitation, advertisement, parse_solicitation
+from xenoovs.controller.neighbour_discovery import Solicitation, advertisement, parse_solicitation
 
 VIP, HOST = IPv6Address("2001:db8::80").packed, IPv6Address("2001:db8::9").packed
 VIP_MAC, HOST_MAC = bytes.fromhex("02005e100001"), bytes.fromhex("020000000009")

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from tests.megaflow_text import render_megaflow
-from xenoovs.datapath.match import match_of
-from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.megaflow import Megaflow, match_of, verdict_of
 from xenoovs.datapath.parse import parse_dump, parse_megaflow
-from xenoovs.verify.verdict import verdict_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "megaflows"
 DUMPS = sorted(GOLDEN.glob("*.txt"))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.datapath.match import match_of
-from xenoovs.datapath.megaflow import Offloaded
+from xenoovs.datapath.megaflow import MaskedValue, Offloaded, match_of
 from xenoovs.datapath.parse import parse_dump, parse_megaflow, scan_dump
-from xenoovs.datapath.value import MaskedValue
 from xenoovs.errors import ParseError
 
 GOOD = "in_port(p0),eth_type(0x0800),ipv4(src=1.2.3.7/0.0.0.3), packets:1, bytes:98, used:0.1s, actions:p1"

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.datapath.parse import parse_dump, scan_dump
-from xenoovs.datapath.rejoin import rejoin_lines
+from xenoovs.datapath.parse import parse_dump, rejoin_lines, scan_dump
 from xenoovs.errors import ParseError
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "megaflows"

@@ -10,13 +10,8 @@ import pytest
 from tests.unit import balancer as small
 from xenoovs.decision.advance import SETTLE_S, BlockId, Progress, advance, settle_s
 from xenoovs.decision.decide import decide
-from xenoovs.decision.decision import Decision
-from xenoovs.decision.desired import DesiredState
-from xenoovs.decision.transition import Move, Phase, Transition, split
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.block_key import BlockKey
-from xenoovs.model.drain import AT_ONCE, Drain, DrainMode
-from xenoovs.model.service import Protocol
+from xenoovs.decision.decision import BlockMove, Decision, DesiredState, Phase, Transition, split
+from xenoovs.model.balancer import AT_ONCE, Balancer, BlockKey, Drain, DrainMode, Protocol
 
 PORTS = ("p0", "p1")
 PIN = Drain(DrainMode.PIN, timeout_ms=60_000, rest_ms=10_000)
@@ -46,7 +41,7 @@ def go(
     return decision, advance(before, decision, desired, Progress(now_s, ports, quiet, settle_s))
 
 
-def moves(state: State) -> list[Move]:
+def moves(state: State) -> list[BlockMove]:
     return [move for _, of in state[1].services for move in of]
 
 

@@ -8,14 +8,10 @@ from fractions import Fraction
 import pytest
 
 from tests.unit.balancer import balancer, claim, service
-from xenoovs.decision.blocks import Blocks
 from xenoovs.decision.decide import decide, parts_served, tolerance_of, undisturbed
-from xenoovs.decision.decision import Decision, ServiceDecision
-from xenoovs.decision.desired import DesiredState
+from xenoovs.decision.decision import Blocks, Decision, DesiredState, ServiceDecision
 from xenoovs.errors import BudgetUnreachable, ToleranceUnreachable
-from xenoovs.model.block_key import BlockKey
-from xenoovs.model.ids import service_ids
-from xenoovs.model.service import Service
+from xenoovs.model.balancer import BlockKey, Service, service_ids
 from xenoovs.partition.block import Block
 
 

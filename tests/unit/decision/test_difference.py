@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from xenoovs.decision.blocks import Blocks
-from xenoovs.decision.decision import Decision, ServiceDecision
-from xenoovs.decision.difference import Shift, compare, moved
-from xenoovs.model.block_key import BlockKey, KeyField
+from xenoovs.decision.decision import Blocks, Decision, ServiceDecision, Shift, compare, moved
+from xenoovs.model.balancer import BlockKey, KeyField
 from xenoovs.partition.block import Block
 
 THREE_TO_ONE = Blocks.of([(Block(0, 1), "a"), (Block(1, 2), "a"), (Block(3, 2), "b")])

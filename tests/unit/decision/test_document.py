@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from xenoovs.decision.blocks import Blocks
-from xenoovs.decision.decision import Decision, ServiceDecision
+from xenoovs.decision.decision import Blocks, Decision, ServiceDecision
 from xenoovs.decision.document import decision_document, parse_decision
 from xenoovs.errors import DecisionMalformed
-from xenoovs.model.block_key import BlockKey
+from xenoovs.model.balancer import BlockKey
 from xenoovs.partition.block import Block
 
 HOME = Blocks.of([(Block(0, 1), "b0"), (Block(1, 1), "b1")])

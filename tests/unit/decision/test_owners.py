@@ -10,15 +10,20 @@ from ipaddress import IPv4Address
 import pytest
 
 from tests.unit import balancer as small
-from xenoovs.decision.blocks import Blocks
-from xenoovs.decision.decision import Decision, ServiceDecision
-from xenoovs.decision.owners import follow, next_hop_of, next_hops, owner_of
-from xenoovs.decision.transition import Move, Phase, Transition
+from xenoovs.decision.decision import (
+    BlockMove,
+    Blocks,
+    Decision,
+    Phase,
+    ServiceDecision,
+    Transition,
+    follow,
+    next_hop_of,
+    next_hops,
+    owner_of,
+)
 from xenoovs.model.address import Mac
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.block_key import LOW_SOURCE_BITS
-from xenoovs.model.ids import service_ids
+from xenoovs.model.balancer import LOW_SOURCE_BITS, Backend, Balancer, service_ids
 from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, with_mac
 from xenoovs.partition.block import Block
 
@@ -44,7 +49,9 @@ def followed(after: Balancer, *, before: Balancer = BEFORE) -> Mapping[Block, st
     """The owners of both halves, which b0 and b1 had."""
     halves = Blocks.of([(EVEN, "b0"), (ODD, "b1")])
     decision = Decision.of({SERVICE_ID: ServiceDecision(LOW_SOURCE_BITS, halves, halves)}, version=7)
-    moving = Transition.of({SERVICE_ID: [Move(ODD, "b0", 1.0, Phase.OPEN), Move(EVEN, "b1", 1.0, Phase.OPEN)]})
+    moving = Transition.of(
+        {SERVICE_ID: [BlockMove(ODD, "b0", 1.0, Phase.OPEN), BlockMove(EVEN, "b1", 1.0, Phase.OPEN)]}
+    )
     found, transition = follow(decision, moving, before=before, after=after)
     ((_, service),) = found.services
     assert found.version == 7

@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 from xenoovs.errors import LabError
-from xenoovs.lab.addresses import client_net, draw_clients, own_macs, parse_net, whole_space
+from xenoovs.lab.topology import client_net, draw_clients, own_macs, parse_net, whole_space
 from xenoovs.model.address import Family
 
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from xenoovs.lab.client_icmp import checksum, echo_request, parse_echo_reply
+from xenoovs.lab.client import checksum, echo_request, parse_echo_reply
 
 RUN = b"\x01\x02\x03\x04\x05\x06\x07\x08"
 

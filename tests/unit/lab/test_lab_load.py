@@ -7,13 +7,21 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from xenoovs.errors import LabError
-from xenoovs.lab.load import Load, plan_trials
+from xenoovs.lab.traffic import Load, plan_trials
 from xenoovs.model.address import Family, parse_mac
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
-from xenoovs.model.block_key import BlockKey, KeyField
+from xenoovs.model.balancer import (
+    Backend,
+    Balancer,
+    BlockKey,
+    Claim,
+    KeyField,
+    OtherTraffic,
+    PortRange,
+    Protocol,
+    Service,
+    Uplinks,
+)
 from xenoovs.model.next_hop import Direct
-from xenoovs.model.service import Claim, PortRange, Protocol, Service
 
 V4, BOTH = frozenset({Family.IPV4}), frozenset(Family)
 BACKENDS = (Backend("a", Direct(parse_mac("02:00:5e:10:00:02"), "p1"), Fraction(1)),)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from xenoovs.errors import LabError
-from xenoovs.lab.names import backend_namespace, check_name, clients_namespace, is_namespace_of, switch_namespace
+from xenoovs.lab.topology import backend_namespace, check_name, clients_namespace, is_namespace_of, switch_namespace
 
 
 @pytest.mark.parametrize("name", ["a", "7", "demo-2", "a" * 16])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from xenoovs.errors import LabError
-from xenoovs.lab.preflight import Host, check_host
+from xenoovs.lab.host import Host, check_host
 
 GOOD = Host(is_root=True, missing=(), has_tun=True, has_ipv6=True)
 

@@ -6,14 +6,12 @@ from fractions import Fraction
 
 import pytest
 
-from xenoovs.lab.load import Trial
-from xenoovs.lab.machines import Machine
-from xenoovs.lab.report import Answer, BackendTraffic, ServiceTraffic, TrafficReport, service_traffic
-from xenoovs.lab.tally import Flight, Tally, parse_round, parse_tally, render_round, render_tally
+from xenoovs.lab.client import Flight, Tally, parse_round, parse_tally, render_round, render_tally
+from xenoovs.lab.topology import Machine
+from xenoovs.lab.traffic import Answer, BackendTraffic, ServiceTraffic, TrafficReport, Trial, service_traffic
 from xenoovs.model.address import Family, parse_mac
-from xenoovs.model.backend import Backend
+from xenoovs.model.balancer import Backend, Claim, Protocol, Service
 from xenoovs.model.next_hop import Direct
-from xenoovs.model.service import Claim, Protocol, Service
 
 MACS = ("02:00:5e:10:00:02", "02:00:5e:10:00:03", "02:00:5e:10:00:04")
 CLIENT, OTHER = "198.18.0.1", "198.18.0.2"

@@ -10,10 +10,8 @@ from pydantic import TypeAdapter
 from xenoovs.errors import LabError
 from xenoovs.lab.topology import Topology, plan_topology
 from xenoovs.model.address import Family, parse_mac
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Service, Uplinks
 from xenoovs.model.next_hop import Direct
-from xenoovs.model.service import Claim, PortRange, Protocol, Service
 
 BOTH = frozenset(Family)
 VIPS = (ip_address("10.3.10.45"), ip_address("2001:db8:10::80"))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from xenoovs.lab.window import Window
+from xenoovs.lab.client import Window
 
 
 def test_it_fills_and_an_answer_makes_room() -> None:

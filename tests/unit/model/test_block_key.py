@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.model.block_key import MAX_KEY_BITS, BlockKey
+from xenoovs.model.balancer import MAX_KEY_BITS, BlockKey
 from xenoovs.partition.block import MAX_WIDTH
 
 

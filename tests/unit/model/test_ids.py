@@ -7,10 +7,9 @@ from ipaddress import IPv4Address, IPv6Address
 import pytest
 
 from tests.unit.balancer import claim
-from xenoovs.model import ids as ids_module
+from xenoovs.model import balancer
 from xenoovs.model.address import Family
-from xenoovs.model.ids import service_ids
-from xenoovs.model.service import Claim, Protocol
+from xenoovs.model.balancer import Claim, Protocol, service_ids
 
 VIP, OTHER_VIP, VIP6 = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2"), IPv6Address("2001:db8::1")
 
@@ -70,7 +69,7 @@ def test_a_collision_takes_the_next_id_whatever_the_order(monkeypatch: pytest.Mo
         def digest(self) -> bytes:
             return b"\xff\xff\xff\xff"
 
-    monkeypatch.setattr(ids_module, "blake2s", lambda *_, **__: Constant())
+    monkeypatch.setattr(balancer, "blake2s", lambda *_, **__: Constant())
     claims = [claim(IPv4Address(i)) for i in (1, 2, 3)]
     found = service_ids(claims)
     assert service_ids(reversed(claims)) == found

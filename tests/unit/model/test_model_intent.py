@@ -9,9 +9,9 @@ import pytest
 
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.model.address import Family
+from xenoovs.model.balancer import Claim, Protocol
 from xenoovs.model.intent import allowed_backends, claims, service_of
 from xenoovs.model.packet import Packet
-from xenoovs.model.service import Claim, Protocol
 
 VIP, CLIENT = IPv4Address("192.0.2.1"), IPv4Address("198.51.100.7")
 VIP6, CLIENT6 = IPv6Address("2001:db8::1"), IPv6Address("2001:db8:c::7")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.balancer import claim
 from xenoovs.model.address import Family
-from xenoovs.model.service import Claim, PortRange, Protocol, merge_ports
+from xenoovs.model.balancer import Claim, PortRange, Protocol, merge_ports
 
 V4, V4B, V6 = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2"), IPv6Address("2001:db8::1")
 ANY4, ANY6 = Claim(frozenset({Family.IPV4})), Claim(frozenset({Family.IPV6}))

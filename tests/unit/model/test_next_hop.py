@@ -17,8 +17,8 @@ TRANSLATORS = {
     "model/next_hop.py",
     "config/build.py",
     "config/emit.py",
-    "compile/next_hop.py",
-    "verify/delivery.py",
+    "compile/encoding.py",
+    "verify/expected.py",
 }
 """A new kind of next hop is written here and nowhere else."""
 

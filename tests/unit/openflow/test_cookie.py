@@ -5,16 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.openflow.cookie import (
-    ANSWER_OWNER,
-    FOREIGN,
-    LEASE_OWNER,
-    OURS,
-    OWNER,
-    Cookies,
-    is_foreign,
-    is_ours,
-)
+from xenoovs.openflow.flow import ANSWER_OWNER, FOREIGN, LEASE_OWNER, OURS, OWNER, Cookies, is_foreign, is_ours
 
 _NEAR = st.sampled_from((OWNER, LEASE_OWNER, ANSWER_OWNER, OWNER + 1, OWNER ^ 0x8000, 0))
 COOKIES = st.integers(0, (1 << 64) - 1) | st.builds(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.openflow.bundle import Command, FlowMod
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.render import render_flow, render_flow_mod, render_flow_to_send
-from xenoovs.openflow.value import parse_mask, render_mask, render_mask_to_send
+from xenoovs.openflow.flow import Command, Field, FlowMod
+from xenoovs.openflow.text import (
+    parse_flow,
+    parse_mask,
+    render_flow,
+    render_flow_mod,
+    render_flow_to_send,
+    render_mask,
+    render_mask_to_send,
+)
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.openflow.action import SetField
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.match import Masked, exact, match_of
-from xenoovs.openflow.render import render_match
-from xenoovs.openflow.value import parse_mask, parse_value, render_mask, render_value
+from xenoovs.openflow.flow import Field, Masked, SetField, exact, match_of
+from xenoovs.openflow.text import parse_mask, parse_value, render_mask, render_match, render_value
 
 _ALL_ONES = (1 << 128) - 1
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.openflow.action import Foreign, Normal, Output, Resubmit, SetField
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.match import Masked, exact
-from xenoovs.openflow.parse import parse_flow, parse_observed
-from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.flow import Field, Foreign, Masked, Normal, Output, Resubmit, SetField, exact
+from xenoovs.openflow.text import parse_flow, parse_observed, render_flow
 
 _OF14 = " cookie=0x0, duration=0.009s, table=0, n_packets=3, n_bytes=294, "
 _LEARN = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from xenoovs.errors import ParseError, UnknownTableName
-from xenoovs.openflow.action import Resubmit
-from xenoovs.openflow.parse import parse_dump, parse_flow
+from xenoovs.openflow.flow import Resubmit
+from xenoovs.openflow.text import parse_dump, parse_flow
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from xenoovs.openflow.parse import parse_dump
-from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.text import parse_dump, render_flow
 
 GONE = "cookie=0x1, table=0, priority=5,in_port=2 actions=output:2"
 NAMED_LIKE_A_NUMBER = 'cookie=0x1, table=0, priority=5,in_port="2" actions=output:"2"'

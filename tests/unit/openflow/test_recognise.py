@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xenoovs.errors import ParseError
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.recognise import recognise
-from xenoovs.openflow.render import render_flow
+from xenoovs.openflow.text import parse_flow, recognise, render_flow
 
 BLOCK = parse_flow(
     "cookie=0x786f010100000001, table=1, priority=999,ip,reg0=0x1 actions=mod_dl_dst:02:00:00:00:00:01,output:p1"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.partition.bits import select, spread, unspread
-from xenoovs.partition.block import Block
+from xenoovs.partition.block import Block, select, spread, unspread
 
 
 def test_the_low_bits_are_the_default() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from xenoovs.errors import BudgetUnreachable, ToleranceUnreachable
 from xenoovs.partition.block import Block
-from xenoovs.partition.choose import partition
+from xenoovs.partition.solve import partition
 
 FIVE_PERCENT = Fraction(5, 100)
 

@@ -8,7 +8,7 @@ import sys
 
 PROGRAM = """
 from fractions import Fraction
-from xenoovs.partition.choose import partition
+from xenoovs.partition.solve import partition
 weights = [Fraction(7, 3), 5, 11, 2, 2, 0, 19]
 print(partition(weights, tolerance=Fraction(3, 100)))
 """

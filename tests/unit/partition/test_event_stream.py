@@ -13,13 +13,9 @@ from typing import NamedTuple
 
 import pytest
 
-from xenoovs.partition.block import Assignment
-from xenoovs.partition.choose import partition
-from xenoovs.partition.overlay import overlay
-from xenoovs.partition.solve import block_count, solve
-from xenoovs.partition.table import Table, moved
-from xenoovs.partition.update import Goal, least_possible_moved, start, update
-from xenoovs.partition.windows import feasible, windows
+from xenoovs.partition.block import Assignment, Table, moved
+from xenoovs.partition.change import Goal, least_possible_moved, overlay, start, update
+from xenoovs.partition.solve import block_count, feasible, partition, solve, windows
 
 BACKENDS, WIDTH, TOLERANCE = 16, 10, Fraction(1, 10)
 

@@ -6,11 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from xenoovs.partition.block import Assignment, Block
-from xenoovs.partition.choose import partition
-from xenoovs.partition.overlay import overlay
-from xenoovs.partition.table import moved
-from xenoovs.partition.update import Goal
+from xenoovs.partition.block import Assignment, Block, moved
+from xenoovs.partition.change import Goal, overlay
+from xenoovs.partition.solve import partition
 
 FIVE_PERCENT = Fraction(5, 100)
 QUARTERS = Goal((1,) * 4, FIVE_PERCENT)

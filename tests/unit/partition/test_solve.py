@@ -6,13 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from xenoovs.partition.bitset import solve_bitset
-from xenoovs.partition.layout import layout
-from xenoovs.partition.minplus import solve_min_plus
-from xenoovs.partition.solve import block_count, solve
-from xenoovs.partition.table import Table
-from xenoovs.partition.update import Goal, Start, cheapest_change, update
-from xenoovs.partition.windows import Window, windows
+from xenoovs.partition.block import Table
+from xenoovs.partition.change import Goal, Start, cheapest_change, update
+from xenoovs.partition.solve import Window, block_count, layout, solve, solve_bitset, solve_min_plus, windows
 
 
 def test_an_optimum_far_above_its_bound_is_left_to_the_second_solver() -> None:

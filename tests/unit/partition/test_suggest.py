@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from xenoovs.partition.suggest import choose_bits, suggest
+from xenoovs.partition.analyse import choose_bits, suggest
 
 RANDOM = Random(7)
 LOW_BITS = (0, 1, 2, 3)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from xenoovs.partition.block import Assignment, Block
-from xenoovs.partition.realise import FreeSpace, keep_set, kept_count, realise
-from xenoovs.partition.table import Piece, Table, moved
+from xenoovs.partition.block import Assignment, Block, Piece, Table, moved
+from xenoovs.partition.change import FreeSpace, keep_set, kept_count, realise
 
 EIGHTHS = Assignment.of(3, [(Block(0, 1), 0), (Block(1, 2), 1), (Block(3, 3), 0), (Block(7, 3), 1)], 2)
 

@@ -10,10 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from xenoovs.partition.bounds import lb1
-from xenoovs.partition.choose import partition
-from xenoovs.partition.solve import block_count, solve
-from xenoovs.partition.windows import windows
+from xenoovs.partition.solve import block_count, lb1, partition, solve, windows
 
 
 def equal(count: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from tests.tuple_space import Megaflow, Rule, megaflows
-from xenoovs.partition.choose import partition
+from xenoovs.partition.solve import partition
 
 SPACES = [128, 64, 32, 16, 8, 4, 2, 1, 1]
 BLOCKS = partition(SPACES, tolerance=Fraction(0)).assignment.blocks

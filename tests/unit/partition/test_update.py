@@ -10,13 +10,9 @@ from random import Random
 import pytest
 
 from xenoovs.errors import ToleranceUnreachable
-from xenoovs.partition.block import Assignment
-from xenoovs.partition.choose import partition
-from xenoovs.partition.layout import layout
-from xenoovs.partition.solve import solve
-from xenoovs.partition.table import Table, moved
-from xenoovs.partition.update import Goal, Start, cheapest_change, least_possible_moved, update
-from xenoovs.partition.windows import Window, windows
+from xenoovs.partition.block import Assignment, Table, moved
+from xenoovs.partition.change import Goal, Start, cheapest_change, least_possible_moved, update
+from xenoovs.partition.solve import Window, layout, partition, solve, windows
 
 TEN_PERCENT = Fraction(1, 10)
 UNITS = 1 << 10

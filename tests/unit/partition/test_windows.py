@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from xenoovs.partition.windows import (
+from xenoovs.partition.solve import (
     Window,
     deviation,
     feasible,

@@ -6,8 +6,8 @@ from ipaddress import IPv4Address, IPv6Address
 
 from xenoovs.model.address import Mac
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.flow import Field
+from xenoovs.openflow.text import parse_flow
 from xenoovs.simulate.classifier import PREFIX_FIELDS_2_X, PREFIX_FIELDS_3_5
 from xenoovs.simulate.headers import Stage, slot_of, stage_of
 from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of, predict_megaflows

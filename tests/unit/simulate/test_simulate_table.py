@@ -10,10 +10,9 @@ from tests.arp import arp_request
 from xenoovs.errors import SimulateError
 from xenoovs.model.address import Mac
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.field import ETH_ARP, Field
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.simulate.table import Tables, tables_of
-from xenoovs.simulate.walk import Copy
+from xenoovs.openflow.flow import ETH_ARP, Field
+from xenoovs.openflow.text import parse_flow
+from xenoovs.simulate.walk import Copy, Tables, tables_of
 
 PACKET = Packet("p0", IPv4Address("198.51.100.7"), IPv4Address("10.3.10.45"), 17, 4000, 53)
 

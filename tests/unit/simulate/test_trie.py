@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.simulate.trie import PrefixTrie
+from xenoovs.simulate.classifier import PrefixTrie
 
 WIDTH = 5
 _PREFIXES = st.lists(st.tuples(st.integers(0, 31), st.integers(1, WIDTH)), max_size=6)

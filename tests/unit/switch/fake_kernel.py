@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.unit.switch.netlink_samples import INGRESS_QDISC
-from xenoovs.switch.flower import TCMSG
 from xenoovs.switch.netlink import Refused
-from xenoovs.switch.trial import RTM_DELTFILTER, RTM_GETQDISC, RTM_GETTFILTER, RTM_NEWTFILTER
+from xenoovs.switch.trial import RTM_DELTFILTER, RTM_GETQDISC, RTM_GETTFILTER, RTM_NEWTFILTER, TCMSG
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.switch.detrace import detrace
+from xenoovs.switch.appctl import detrace
 from xenoovs.switch.endpoint import Endpoint
 
 _SCRIPT = """#!/bin/sh

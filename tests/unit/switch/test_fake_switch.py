@@ -6,10 +6,8 @@ import pytest
 
 from tests.fake_switch import FakeSwitch, fake_bridge
 from xenoovs.errors import BridgeMissing, BundleRejected, OtherDatapath, PortsMissing, SwitchUnreachable
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.cookie import FOREIGN
-from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.flow import FOREIGN, Bundle, Command, Flow, FlowMod
+from xenoovs.openflow.text import parse_flow
 from xenoovs.switch.api import Switch, require_ports
 
 _OURS = parse_flow("cookie=0x786f000000000001, priority=5,ip actions=output:p1")

@@ -6,8 +6,8 @@ import struct
 
 from tests.unit.switch.netlink_samples import ACCEPTED, HEADER, INGRESS_QDISC, UNSUPPORTED_ACTION, UNSUPPORTED_KEY
 from xenoovs.datapath.tc import cookie_of_ufid
-from xenoovs.switch.flower import FlowerRule, Place, parse_rule, preference_of, trial_options
 from xenoovs.switch.netlink import Attribute, decode_attributes, find_attribute, kind_of
+from xenoovs.switch.trial import FlowerRule, Place, parse_rule, preference_of, trial_options
 
 
 def _rule(body: bytes) -> FlowerRule:

@@ -6,7 +6,7 @@ import pytest
 
 from xenoovs.datapath.host import Subfunction, Unknown
 from xenoovs.errors import ParseError
-from xenoovs.switch.devlink import parse_mode, parse_parameter, parse_subfunctions
+from xenoovs.switch.devices import parse_mode, parse_parameter, parse_subfunctions
 
 PCI = "0000:03:00.0"
 MODE = '{"dev":{"pci/0000:03:00.0":{"mode":"switchdev","inline-mode":"none","encap-mode":"basic"}}}'

@@ -6,7 +6,7 @@ import pytest
 
 from xenoovs.datapath.host import Feature
 from xenoovs.errors import ParseError
-from xenoovs.switch.ethtool import parse_feature
+from xenoovs.switch.devices import parse_feature
 
 TEXT = """Features for p0:
 rx-checksumming: off [fixed]

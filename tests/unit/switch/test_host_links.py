@@ -8,7 +8,7 @@ import pytest
 
 from xenoovs.datapath.host import Neighbour
 from xenoovs.errors import ParseError
-from xenoovs.switch.links import parse_addresses, parse_ingress, parse_links, parse_macs, parse_neighbours
+from xenoovs.switch.devices import parse_addresses, parse_ingress, parse_links, parse_macs, parse_neighbours
 
 LINKS = """\
 [{"ifindex":1,"ifname":"lo","flags":["LOOPBACK","UP","LOWER_UP"],"mtu":65536,"qdisc":"noqueue",

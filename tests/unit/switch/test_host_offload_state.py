@@ -6,8 +6,14 @@ import pytest
 
 from xenoovs.datapath.host import OffloadHistory, OffloadState, Unknown
 from xenoovs.errors import ParseError
-from xenoovs.switch.daemon import parse_learned, parse_version
-from xenoovs.switch.offload_state import judge_offload, parse_flow_limit, parse_history, parse_offload_show
+from xenoovs.switch.vswitchd import (
+    judge_offload,
+    parse_flow_limit,
+    parse_history,
+    parse_learned,
+    parse_offload_show,
+    parse_version,
+)
 
 START = "2026-11-21T04:33:03.201Z|00001|vlog|INFO|opened log file /var/log/openvswitch/ovs-vswitchd.log\n"
 BEGUN_3_1 = """\

@@ -6,7 +6,7 @@ import pytest
 
 from xenoovs.datapath.host import Bridge, Controller, Interface
 from xenoovs.errors import ParseError
-from xenoovs.switch.records import parse_database
+from xenoovs.switch.vsctl import parse_database
 
 SWITCH = (
     '{"data":[[["uuid","30d1399f-166f-49cc-a44a-091351367caa"],["uuid","8dc9316d-e46d-411c-b442-a94958416acc"],'

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xenoovs.datapath.host import Unknown
-from xenoovs.switch.sysfs import device_attribute, device_pci, read_kernel
+from xenoovs.switch.devices import device_attribute, device_pci, read_kernel
 
 RELEASE = "6.1.0-49-arm64"
 NAMES = ("cls_flower", "act_mirred")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xenoovs.datapath.host import TcRules
 from xenoovs.datapath.tc import TcFilter
-from xenoovs.switch.tc_rules import count_rules
+from xenoovs.switch.tc import count_rules
 
 ALIVE = "b91ad343cc4f394eaf4a80bd325adc34"
 

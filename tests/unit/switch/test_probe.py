@@ -8,7 +8,7 @@ import pytest
 
 from xenoovs.datapath.host import Unknown
 from xenoovs.errors import ParseError
-from xenoovs.switch.backend import parse_sysctls
+from xenoovs.switch.devices import parse_sysctls
 from xenoovs.switch.probe import Place
 
 

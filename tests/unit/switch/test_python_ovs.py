@@ -6,7 +6,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
-SHOW = "import sys; from xenoovs.switch.python_ovs import import_ovs; import_ovs(); import ovs.db.idl;"
+SHOW = "import sys; from xenoovs.switch.live import import_ovs; import_ovs(); import ovs.db.idl;"
 
 
 def test_eventlet_stays_out_where_it_is_installed() -> None:
@@ -23,7 +23,7 @@ def test_who_wants_eventlet_still_gets_it() -> None:
 
 INTERRUPTED = """
 import os, signal, sys
-from xenoovs.switch.python_ovs import import_ovs
+from xenoovs.switch.live import import_ovs
 
 class Interrupting:
     def find_spec(self, name, path, target=None):

@@ -13,9 +13,8 @@ import pytest
 from tests.unit.switch.fake_kernel import FakeKernel
 from tests.unit.switch.netlink_samples import ACCEPTED, HEADER, UNSUPPORTED_ACTION, UNSUPPORTED_KEY
 from xenoovs.errors import SwitchError
-from xenoovs.switch.flower import Place, parse_rule
 from xenoovs.switch.netlink import Refused
-from xenoovs.switch.trial import Answer, Prober
+from xenoovs.switch.trial import Answer, Place, Prober, parse_rule
 
 RULES = [HEADER, ACCEPTED, UNSUPPORTED_KEY, UNSUPPORTED_ACTION]
 DEVICE = "lo"

@@ -10,10 +10,8 @@ from xenoovs.compile.program import Program
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.model.address import Family, Mac
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Service, Uplinks
 from xenoovs.model.next_hop import Direct, mac_and_port
-from xenoovs.model.service import Claim, PortRange, Protocol, Service
 from xenoovs.verify.expected import ExpectedBlock, expected_services
 
 IN_HARDWARE = ", offloaded:yes, dp:tc"

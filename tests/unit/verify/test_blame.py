@@ -10,13 +10,10 @@ from tests.unit.verify.programs import two_services
 from tests.unit.verify.why_cases import host, megaflow
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.verify.blame import Blame
-from xenoovs.verify.diagnose import Lineup, diagnose, line_up
-from xenoovs.verify.expected import expected_services
-from xenoovs.verify.join import index_blocks
+from xenoovs.openflow.text import parse_flow
+from xenoovs.verify.expected import expected_services, index_blocks
 from xenoovs.verify.why.case import DriverAnswer, Evidence
-from xenoovs.verify.why.question import Question
+from xenoovs.verify.why.diagnose import Blame, Lineup, Question, diagnose, line_up
 from xenoovs.verify.why.reason import Cause
 
 INDEX = index_blocks(expected_services(two_services()))

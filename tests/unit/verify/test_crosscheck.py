@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
-from xenoovs.verify.crosscheck import Seen, seen_of
+from xenoovs.verify.check import Seen, seen_of
 from xenoovs.verify.findings import Oddity
-from xenoovs.verify.verdict import Verdict
 
 UFID = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"
 COOKIE = cookie_of_ufid(UFID) or ""

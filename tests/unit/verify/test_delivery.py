@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.verify.programs import IN_HARDWARE, blocks, two_services
-from xenoovs.datapath.match import match_of
+from xenoovs.datapath.megaflow import match_of
 from xenoovs.datapath.parse import parse_megaflow
-from xenoovs.verify.delivery import delivers, is_untold
-from xenoovs.verify.expected import expected_services
-from xenoovs.verify.findings import OffloadFindings
-from xenoovs.verify.ignore import Reason, reason_of
-from xenoovs.verify.offload import check_offload
+from xenoovs.verify.check import check_offload
+from xenoovs.verify.expected import delivers, expected_services, is_untold
+from xenoovs.verify.findings import OffloadFindings, Reason, reason_of
 
 SERVICES = expected_services(two_services())
 BLOCK = next(block for block in blocks(two_services()) if block.backend == "b1")

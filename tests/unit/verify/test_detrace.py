@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xenoovs.verify.detrace import Origin, parse_detrace
+from xenoovs.verify.trace import Origin, parse_detrace
 
 ANSWER = """ovsbr1
   cookie=0x786f0100deadbeef, duration=12s, n_packets=1, n_bytes=98, n_offload_packets=1, n_offload_bytes=98, priority=936,ip,in_port=1,nw_dst=10.3.10.45,actions=set_field:0x5->reg0,resubmit(,1)

@@ -10,17 +10,13 @@ import pytest
 from tests.unit.verify.programs import two_services
 from tests.unit.verify.why_cases import OFF, UFID, host, megaflow
 from xenoovs.datapath.host import OffloadHistory
-from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.verify.commands import Where
-from xenoovs.verify.diagnose import Lineup, diagnose, line_up
-from xenoovs.verify.expected import expected_services
-from xenoovs.verify.join import index_blocks
-from xenoovs.verify.verdict import Verdict
+from xenoovs.verify.expected import expected_services, index_blocks
 from xenoovs.verify.why.case import DriverAnswer, Evidence
-from xenoovs.verify.why.question import Question
+from xenoovs.verify.why.diagnose import Lineup, Question, diagnose, group, line_up, to_json
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason, rank
-from xenoovs.verify.why.report import group, to_json
 
 INDEX = index_blocks(expected_services(two_services()))
 

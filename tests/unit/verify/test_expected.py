@@ -7,10 +7,10 @@ from ipaddress import ip_address
 import pytest
 
 from tests.unit.balancer import claim, program, service
-from xenoovs.compile.hardware import hardware_entries
-from xenoovs.model.service import Protocol
+from xenoovs.compile.plan import hardware_entries
+from xenoovs.model.balancer import Protocol
+from xenoovs.verify.check import check_offload
 from xenoovs.verify.expected import expected_services
-from xenoovs.verify.offload import check_offload
 from xenoovs.verify.report import service_rows
 
 VIPS = (ip_address("10.3.10.45"), ip_address("2001:db8::45"))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.verify.programs import blocks, megaflow_of, two_services
-from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import scan_dump
+from xenoovs.verify.check import Surroundings, check_offload
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Conclusion, Oddity, OffloadFindings, carry_over
-from xenoovs.verify.offload import Surroundings, check_offload
-from xenoovs.verify.verdict import Verdict
 
 SERVICES = expected_services(two_services())
 BLOCKS = blocks(two_services())

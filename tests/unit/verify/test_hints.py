@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xenoovs.verify.hints import Hints
+from xenoovs.datapath.parse import Hints
 
 _COUNTED = "in_port(p0),eth_type(0x0800),ipv4(frag=no), packets:1, bytes:60, used:0.1s"
 IN_HARDWARE = f"{_COUNTED}, offloaded:yes, dp:tc, actions:p1"

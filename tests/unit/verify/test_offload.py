@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.verify.programs import IN_HARDWARE, blocks, megaflow_of, two_services
+from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
+from xenoovs.verify.check import check_offload
 from xenoovs.verify.expected import expected_services
-from xenoovs.verify.findings import Conclusion
-from xenoovs.verify.ignore import Reason
-from xenoovs.verify.offload import check_offload
-from xenoovs.verify.verdict import Verdict
+from xenoovs.verify.findings import Conclusion, Reason
 
 PROGRAM = two_services()
 SERVICES = expected_services(PROGRAM)

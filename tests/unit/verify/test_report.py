@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 
 from tests.unit.verify.programs import blocks, megaflow_of, two_services
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.verify.check import check_offload
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import OffloadFindings
-from xenoovs.verify.offload import check_offload
-from xenoovs.verify.report import backend_rows, service_rows, total_row
-from xenoovs.verify.report_json import to_json
-from xenoovs.verify.verdict import Verdict
+from xenoovs.verify.report import backend_rows, service_rows, to_json, total_row
 
 
 def _findings() -> OffloadFindings:

@@ -7,11 +7,11 @@ import pytest
 from tests.unit.verify.programs import IN_HARDWARE, blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.text import parse_flow
+from xenoovs.verify.check import check_dump, check_offload
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Conclusion, OffloadFindings
-from xenoovs.verify.offload import check_dump, check_offload
-from xenoovs.verify.taken import OTHER_WAYS, name_takers
+from xenoovs.verify.foreign import OTHER_WAYS, name_takers
 
 PROGRAM = two_services()
 SERVICES = expected_services(PROGRAM)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from xenoovs.datapath.megaflow import Verdict, verdict_of
 from xenoovs.datapath.parse import parse_megaflow
-from xenoovs.verify.verdict import Verdict, verdict_of
 
 LINE = "in_port(p0), packets:1, bytes:98, used:0.100s{}, actions:p1"
 

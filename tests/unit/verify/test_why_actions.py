@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.verify.why_cases import case, host, megaflow
-from xenoovs.verify.why.actions import action_reasons
 from xenoovs.verify.why.case import Evidence
+from xenoovs.verify.why.flows import action_reasons
 from xenoovs.verify.why.log import parse_refusals
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason
 

@@ -8,10 +8,9 @@ import pytest
 
 from tests.unit.verify.why_cases import case, host, megaflow
 from xenoovs.datapath.parse import parse_megaflow
-from xenoovs.verify.why.actions import action_reasons
 from xenoovs.verify.why.case import Evidence
-from xenoovs.verify.why.log import parse_refusals
-from xenoovs.verify.why.notes import NOTES
+from xenoovs.verify.why.flows import action_reasons
+from xenoovs.verify.why.log import NOTES, parse_refusals
 from xenoovs.verify.why.reason import Cause
 
 _numbers = count(1)

@@ -8,10 +8,10 @@ import pytest
 
 from tests.unit.verify.why_cases import UFID, case, host, megaflow
 from xenoovs.datapath.megaflow import Megaflow
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.text import parse_flow
 from xenoovs.verify.why.case import Case, DriverAnswer, Evidence, Widened, shape_of
+from xenoovs.verify.why.flows import widened_reasons
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason
-from xenoovs.verify.why.widened import widened_reasons
 
 TOS = parse_flow("priority=3000,udp,nw_tos=32 actions=drop")
 BY_TOS = Widened("ovsbr1", (("nw_tos", 0xFC),), frozenset(("nw_tos",)), (TOS,))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.verify.programs import blocks, megaflow_of, two_services
-from xenoovs.datapath.match import match_of
+from xenoovs.datapath.megaflow import match_of
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.text import parse_flow
+from xenoovs.verify.check import Surroundings, check_offload
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Oddity, Widening
-from xenoovs.verify.offload import Surroundings, check_offload
-from xenoovs.verify.widened import extra_bits, name_foreign, widened_by
+from xenoovs.verify.foreign import extra_bits, name_foreign, widened_by
 
 SERVICES = expected_services(two_services())
 DNS = SERVICES[0]

@@ -15,10 +15,9 @@ from xenoovs.datapath.host import (
     OffloadHistory,
     OffloadState,
 )
-from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.megaflow import Megaflow, verdict_of
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.verify.commands import Where
-from xenoovs.verify.verdict import verdict_of
 from xenoovs.verify.why.case import Case, Evidence
 
 UFID = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"

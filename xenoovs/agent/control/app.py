@@ -1,25 +1,272 @@
-"""The HTTP application: routes of the table, and whatever else is mounted beside them."""
+"""The HTTP application of the control API: who may ask what, and what each route does."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import hmac
+import re
+import stat
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from xenoovs.agent.control.door import PATIENCE_S, Door, made_beside, with_makers
-from xenoovs.agent.control.guard import Asked, Guard
-from xenoovs.agent.control.handlers import HANDLERS
-from xenoovs.agent.control.messages import MAX_BODY_BYTES, EventsQuery, parse_query, parse_request
-from xenoovs.agent.control.openapi import openapi_document
-from xenoovs.agent.control.routes import ROUTES, Route
-from xenoovs.agent.document import to_json
+from xenoovs import __version__
+from xenoovs.agent.control.limits import PATIENCE_S, Door, made_beside, with_makers
+from xenoovs.agent.control.routes import (
+    API_VERSION,
+    MAX_BLOCKS,
+    MAX_BODY_BYTES,
+    ROUTES,
+    BackendRequest,
+    BlockList,
+    BlocksQuery,
+    Done,
+    EmptyRequest,
+    EventList,
+    EventsQuery,
+    Route,
+    Status,
+    WeightRequest,
+    openapi_document,
+    parse_query,
+    parse_request,
+)
+from xenoovs.agent.daemon import Outcome
 from xenoovs.agent.log import warn
-from xenoovs.errors import RequestRefused, XenoovsError
+from xenoovs.agent.overrides import find_backend, find_service
+from xenoovs.agent.runtime_file import show_weight
+from xenoovs.agent.snapshot import to_json
+from xenoovs.errors import (
+    BudgetUnreachable,
+    CompileError,
+    ListenError,
+    RequestRefused,
+    ToleranceUnreachable,
+    XenoovsError,
+)
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
+
+
+# Who may ask what, by the way a request came.
+
+
+_LEAST_TOKEN = 16
+_HOST = re.compile(r"\[?([0-9A-Za-z.:-]+?)\]?(?::[0-9]{1,5})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What of a request matters here. Headers as they came, None where they did not."""
+
+    method: str
+    host: str | None
+    authorization: str | None
+    content_type: str | None
+
+
+class LocalGuard:
+    """The unix socket: its mode lets in its owner and root alone."""
+
+    def check(self, asked: Asked) -> None:
+        """Everything is allowed."""
+
+
+class LoopbackGuard:
+    """A TCP port of this machine without a token: everybody here may look and nobody may change anything."""
+
+    def check(self, asked: Asked) -> None:
+        """Raises RequestRefused."""
+        # A page of some site whose name was made to lead here must not read this (DNS rebinding).
+        if not is_loopback(asked.host or ""):
+            raise RequestRefused(
+                f"the host {(asked.host or 'of nobody')[:80]!r} is not this machine; ask for 127.0.0.1 or localhost",
+                status=403,
+                code="wrong_host",
+            )
+        if asked.method not in ("GET", "HEAD"):
+            raise RequestRefused(
+                "without a token this port only shows; use the unix socket (`xenoovs drain ...`), or start the agent "
+                "with --token-file",
+                status=403,
+                code="read_only",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenGuard:
+    """A TCP port with a token, as `Authorization: Bearer` (RFC 6750) or as the password of Basic (RFC 7617)."""
+
+    token: str
+
+    def check(self, asked: Asked) -> None:
+        """Raises RequestRefused."""
+        told = _token_of(asked.authorization or "")
+        # Bytes of a header that are no UTF-8 come as surrogates (RFC 9110 lets fields have them).
+        if not hmac.compare_digest(told.encode(errors="surrogateescape"), self.token.encode()):
+            raise RequestRefused(
+                "the token is missing or wrong; send `Authorization: Bearer TOKEN`", status=401, code="unauthorized"
+            )
+        # A browser that remembers the password sends it for forms of other sites too, but no such form can send JSON.
+        if asked.method == "POST" and (asked.content_type or "").partition(";")[0].strip() != "application/json":
+            raise RequestRefused("send JSON: `Content-Type: application/json`", status=415, code="not_json")
+
+
+Guard = LocalGuard | LoopbackGuard | TokenGuard
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a `Host` header, or the host of an address to listen at, names this machine alone."""
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    name = found[1]
+    if host.count(":") > 1 and not host.startswith("["):
+        name = host
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return name.lower() == "localhost"
+
+
+def read_token(path: Path) -> str:
+    """The token in a file that nobody else may read. Raises ListenError."""
+    try:
+        mode, text = path.stat().st_mode, path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ListenError(f"--token-file {path}: cannot be read: {error}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ListenError(f"--token-file {path}: others may read it; `chmod 600 {path}`")
+    if len(text) < _LEAST_TOKEN or any(char.isspace() for char in text):
+        raise ListenError(
+            f"--token-file {path}: expected one line of {_LEAST_TOKEN} characters or more; make one with "
+            f"`openssl rand -hex 32 > {path}`"
+        )
+    return text
+
+
+def _token_of(authorization: str) -> str:
+    scheme, _, rest = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return rest.strip()
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(rest.strip(), validate=True).decode(errors="replace").partition(":")[2]
+        except (binascii.Error, ValueError):
+            return ""
+    return ""
+
+
+# What each route does.
+
+
+Handler = Callable[["Agent", Any], Awaitable[object]]
+"""Gives the answer, or a function that makes it in any thread."""
+
+
+async def status(agent: Agent, _: object) -> Callable[[], Status]:
+    """Without events: those have a route of their own."""
+    glance = agent.glance()
+    return lambda: Status(API_VERSION, __version__, replace(glance.snapshot(), events=()))
+
+
+async def blocks(agent: Agent, asked: BlocksQuery) -> Callable[[], BlockList]:
+    find_service(agent.config.balancer, asked.service)
+    glance = agent.glance()
+
+    def made() -> BlockList:
+        found, end = glance.blocks(asked.service), asked.after + MAX_BLOCKS
+        return BlockList(asked.service, found[asked.after : end], len(found), end if end < len(found) else None)
+
+    return made
+
+
+async def events(agent: Agent, asked: EventsQuery) -> EventList:
+    return EventList(agent.events.since(asked.since), agent.events.last, agent.started_s)
+
+
+async def drain(agent: Agent, asked: BackendRequest) -> Done:
+    return await _set(agent, (asked.service, asked.backend), Fraction(0))
+
+
+async def weight(agent: Agent, asked: WeightRequest) -> Done:
+    return await _set(agent, (asked.service, asked.backend), asked.weight)
+
+
+async def undrain(agent: Agent, asked: BackendRequest) -> Done:
+    return await _set(agent, (asked.service, asked.backend), None)
+
+
+async def pause(agent: Agent, _: EmptyRequest) -> Done:
+    is_news = await agent.hold(hold=True) is not None
+    told = "paused" if is_news else "paused already"
+    return Done(f"{told}: the agent looks on and changes nothing until `xenoovs resume`")
+
+
+async def resume(agent: Agent, _: EmptyRequest) -> Done:
+    outcome = await agent.hold(hold=False)
+    return Done("the agent is not paused") if outcome is None else _done("resumed", outcome)
+
+
+async def confirm(agent: Agent, _: EmptyRequest) -> Done:
+    if not agent.reloader.confirm():
+        raise RequestRefused("no change waits to be confirmed", status=409, code="nothing_waits")
+    return Done(f"confirmed: config {agent.config.digest} stays")
+
+
+HANDLERS: dict[str, Handler] = {
+    "status": status,
+    "blocks": blocks,
+    "events": events,
+    "drain": drain,
+    "undrain": undrain,
+    "weight": weight,
+    "pause": pause,
+    "resume": resume,
+    "confirm": confirm,
+}
+
+
+async def _set(agent: Agent, names: tuple[str, str], wanted: Fraction | None) -> Done:
+    configured = find_backend(agent.config.balancer, names).weight
+    try:
+        outcome = await agent.set_weight(names, wanted)
+    except (CompileError, ToleranceUnreachable, BudgetUnreachable) as problem:
+        raise RequestRefused(f"{problem}; nothing was changed", status=409, code="impossible") from None
+    used = configured if wanted is None else wanted
+    if wanted is not None and not used:
+        told = f"{'/'.join(names)} is drained"
+    else:
+        told = f"{'/'.join(names)} has the weight {show_weight(used)}"
+    config = "as the config says" if used == configured else f"the config says {show_weight(configured)}"
+    slowly = ", by a slow start" if agent.desired.ramps.get(names, 1) != 1 else ""
+    return _done(f"{told} ({config}{slowly})", outcome)
+
+
+def _done(told: str, outcome: Outcome) -> Done:
+    if isinstance(outcome, XenoovsError):
+        return Done(f"{told}, but the bridge is not so yet: {outcome}", is_applied=False)
+    moving = [change for change in outcome.services() if change.moved]
+    moved = {change.name: float(change.moved) for change in moving}
+    mods = outcome.difference.flow_mods
+    shares = ", ".join(
+        f"{float(change.moved):.2%} of the clients of {change.name} (least possible: {float(change.least_moved):.2%})"
+        for change in moving
+    )
+    what = f"{shares} moved by {mods} flow-mods" if shares else f"no client moved; {mods} flow-mods"
+    what = what if mods else "no flow had to change"
+    left_s = max((drain.left_s for drain in outcome.drains), default=0.0)
+    kept = f"; open connections stay where they are for at most {left_s:.0f} s" if outcome.drains else ""
+    return Done(f"{told}: {what}{kept}", flow_mods=mods, clients_moved=moved)
+
 
 Mount = Callable[[web.Application], None]
 """Adds routes of its own to an application, such as metrics or the status page."""

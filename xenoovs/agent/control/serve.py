@@ -1,26 +1,39 @@
-"""Serves the API at the unix socket and, where it was asked for, at a TCP port."""
+"""Serves the API at the unix socket and at a TCP port, for one agent or for several."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from html import escape
 from logging import CRITICAL, Logger
 from pathlib import Path
 from socket import AF_INET, AF_INET6, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, socket
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
 
 from aiohttp import web
 
-from xenoovs.agent.control.app import Mount, make_app
-from xenoovs.agent.control.door import PATIENCE_S, Door
-from xenoovs.agent.control.guard import Guard, LocalGuard, LoopbackGuard, TokenGuard, is_loopback, read_token
-from xenoovs.agent.log import tell
+from xenoovs.agent.control.app import (
+    Guard,
+    LocalGuard,
+    LoopbackGuard,
+    Mount,
+    TokenGuard,
+    guarded_app,
+    is_loopback,
+    make_app,
+    read_token,
+)
+from xenoovs.agent.control.limits import PATIENCE_S, Door
+from xenoovs.agent.log import speaking_of, tell
 from xenoovs.errors import ListenError
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
+
 
 _GRACE_S = 0.5
 """For answers under way when the agent ends."""
@@ -125,3 +138,52 @@ async def serve_app(make: Callable[[Door], web.Application], opened: Opened) -> 
     finally:
         server.close()
         await runner.cleanup()
+
+
+# One TCP port for several agents: each has its API, its metrics and its page below the name of its bridge.
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An agent, and what is served beside its API."""
+
+    agent: Agent
+    mounts: tuple[Mount, ...]
+
+
+async def serve_several(shown: Mapping[str, Shown], opened: Iterable[Opened]) -> None:
+    """By the labels of their bridges, until cancelled."""
+    async with asyncio.TaskGroup() as group:
+        for one in opened:
+            group.create_task(serve_app(partial(several_app, shown, one.guard), one))
+
+
+def several_app(shown: Mapping[str, Shown], guard: Guard, door: Door | None = None) -> web.Application:
+    """`/ovsbr1/v1/status`, `/ovsbr1/metrics`, `/ovsbr1/` and so on; `/` leads to the pages."""
+    root = guarded_app(guard, door=door)
+    root.router.add_get("/", _index(tuple(shown)))
+    for bridge, one in shown.items():
+        app = make_app(one.agent, guard, one.mounts)
+        app.middlewares.append(_speaking(bridge))
+        root.add_subapp(f"/{bridge}", app)
+    return root
+
+
+def _index(bridges: tuple[str, ...]) -> Any:
+    links = "".join(f'<li><a href="{quote(bridge)}/">{escape(bridge)}</a></li>' for bridge in bridges)
+    text = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>xenoovs</title><ul>{links}</ul></html>\n'
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=text, content_type="text/html", headers={"X-Content-Type-Options": "nosniff"})
+
+    return answer
+
+
+def _speaking(bridge: str) -> Any:
+    @web.middleware
+    async def speak(request: web.Request, handler: Any) -> web.StreamResponse:
+        with speaking_of(bridge):
+            answer: web.StreamResponse = await handler(request)
+        return answer
+
+    return speak

@@ -1,13 +1,16 @@
-"""The text that Prometheus reads: gauges and counters off a snapshot, histograms that are fed as things happen."""
+"""The text that Prometheus reads, and its route: gauges and counters off a snapshot, and histograms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import gzip
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
+from aiohttp import web
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.exposition import generate_latest
 
+from xenoovs.agent.control.limits import made_beside
 from xenoovs.agent.metrics.metric import Detail, Kind, Metric, Sample
 from xenoovs.agent.metrics.table import METRICS
 from xenoovs.agent.snapshot import Glance, Snapshot
@@ -76,3 +79,34 @@ def _lines(metric: Metric, samples: Iterable[Sample]) -> Iterator[str]:
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     return f'"{escaped}"'
+
+
+# The route that Prometheus asks.
+
+
+_LEVEL = 1
+"""Of gzip: a scrape of 16,000 backends is a twentieth then; higher levels cost more than they save."""
+
+
+def mount_metrics(
+    glance: Callable[[], Glance], timings: Timings, *, detail: Detail = Detail.ALWAYS
+) -> Callable[[web.Application], None]:
+    """Adds `/metrics`."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        headers = {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store", "Vary": "Accept-Encoding"}
+        packs = "gzip" in request.headers.get("Accept-Encoding", "")
+        if packs:
+            headers["Content-Encoding"] = "gzip"
+        # A glance is a value, so the text is made beside the loop that asks backends.
+        text = await made_beside(request.app, made, glance(), packs=packs)
+        return web.Response(body=text, headers=headers)
+
+    def made(seen: Glance, *, packs: bool) -> bytes:
+        text = exposition(seen, timings, detail=detail)
+        return gzip.compress(text, _LEVEL, mtime=0) if packs else text
+
+    def mount(app: web.Application) -> None:
+        app.router.add_get("/metrics", answer)
+
+    return mount

@@ -10,11 +10,8 @@ import asyncio
 import socket
 import struct
 
-from xenoovs.agent.probe.namespace import inside, namespace_identity
-from xenoovs.agent.probe.result import Waiting
-from xenoovs.agent.probe.shared import Shared
-from xenoovs.agent.probe.sockets import absent
-from xenoovs.agent.probe.target import ArpTarget
+from xenoovs.agent.probe.sockets import Shared, absent, inside, namespace_identity
+from xenoovs.agent.probe.target import ArpTarget, Waiting
 from xenoovs.model.address import Mac
 
 # Hardware type (Ethernet), protocol type (IPv4), address lengths, operation; MAC and address of sender and of target.

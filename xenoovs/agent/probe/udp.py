@@ -1,4 +1,4 @@
-"""A datagram is answered (RFC 768). The socket is connected: datagrams of others never reach it (udp(7))."""
+"""A datagram is answered, or a DNS query."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from xenoovs.agent.probe.result import quoted
+import dns.exception
+import dns.flags
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+
 from xenoovs.agent.probe.sockets import host_of, open_socket
-from xenoovs.agent.probe.target import UdpTarget, Via
+from xenoovs.agent.probe.target import DnsTarget, UdpTarget, Via, Waiting, quoted
 from xenoovs.model.address import IPAddress
 
 _LONGEST = 65535
@@ -46,3 +54,66 @@ async def talk(address: IPAddress, port: int, via: Via) -> AsyncIterator[Convers
     with open_socket(address, socket.SOCK_DGRAM, via) as sock:
         sock.connect((host_of(address), port))
         yield Conversation(sock)
+
+
+# A DNS server answers a query (RFC 1035; EDNS of RFC 6891). Answers with another id or question are not ours.
+
+
+_PAYLOAD_BYTES = 1232
+"""Largest answer asked for: fits any path without fragments (DNS Flag Day 2020)."""
+
+_HEADER_BYTES = 12
+"""RFC 1035, section 4.1.1."""
+
+
+async def probe_dns(target: DnsTarget, waiting: Waiting) -> str | None:
+    """Why not, or None. Raises OSError as a UDP probe."""
+    try:
+        query = dns.message.make_query(target.query, target.kind, use_edns=0, payload=_PAYLOAD_BYTES)
+        wanted = tuple(_canonical(target, text) for text in target.expected)
+    except dns.exception.DNSException as error:
+        return f"the query cannot be asked: {error}"
+    async with talk(target.address, target.port, target.via) as conversation:
+        data = await conversation.ask(query.to_wire())
+        while not _is_ours(query, data):
+            waiting.missing = "only answers to other queries"
+            data = await conversation.next()
+    return _fault(query, data, wanted)
+
+
+def _is_ours(query: dns.message.Message, data: bytes) -> bool:
+    return len(data) < _HEADER_BYTES or int.from_bytes(data[:2], "big") == query.id
+
+
+def _fault(query: dns.message.Message, data: bytes, wanted: tuple[str, ...]) -> str | None:
+    try:
+        answer = dns.message.from_wire(data, ignore_trailing=True, raise_on_truncation=False)
+    except (dns.exception.DNSException, ValueError):
+        return f"the answer is no DNS message: {quoted(data)}"
+    if not query.is_response(answer) and answer.rcode() == dns.rcode.NOERROR:
+        return "the answer is to another question"
+    if answer.rcode() != dns.rcode.NOERROR:
+        return f"{dns.rcode.to_text(answer.rcode())} for {_question(query)}"
+    if answer.flags & dns.flags.TC:
+        return f"the answer for {_question(query)} is truncated"
+    return _missing(query, answer, wanted)
+
+
+def _missing(query: dns.message.Message, answer: dns.message.Message, wanted: tuple[str, ...]) -> str | None:
+    kind = query.question[0].rdtype
+    seen = sorted(record.to_text() for group in answer.answer if group.rdtype == kind for record in group)
+    absent = sorted(set(wanted) - set(seen))
+    if seen and not absent:
+        return None
+    asked = f", wanted {', '.join(absent)}" if absent else ""
+    return f"{_question(query)} is {', '.join(seen) or 'without a record'}{asked}"
+
+
+def _canonical(target: DnsTarget, text: str) -> str:
+    kind = dns.rdatatype.from_text(target.kind)
+    return dns.rdata.from_text(dns.rdataclass.IN, kind, text, origin=dns.name.root, relativize=False).to_text()
+
+
+def _question(query: dns.message.Message) -> str:
+    asked = query.question[0]
+    return f"{asked.name.to_text(omit_final_dot=True)} {dns.rdatatype.to_text(asked.rdtype)}"

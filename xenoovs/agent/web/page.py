@@ -1,15 +1,138 @@
-"""The status page as one document: nothing is loaded from anywhere, and the browser is told to allow nothing else."""
+"""The status page, made from a snapshot alone, and its routes."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
-from xenoovs.agent.snapshot import Glance
-from xenoovs.agent.web.body import body_of
-from xenoovs.agent.web.html import Markup, element, join
+from aiohttp import web
+
+from xenoovs.agent.conditions import ago, headline, percent, quantity, troubles, unanswered
+from xenoovs.agent.control.limits import made_beside
+from xenoovs.agent.snapshot import BackendState, BlockView, Event, Glance, ServiceView, Snapshot
+from xenoovs.agent.web.service import Markup, element, join, offload_share, service_card
+
+# The last events on the status page, newest first.
+
+
+SHOWN = 30
+
+
+def events_card(events: tuple[Event, ...]) -> Markup:
+    """The newest of them."""
+    if not events:
+        return element("section", element("h2", "Events"), element("p", "None yet.", class_="quiet"), class_="card")
+    newest = sorted(events, key=lambda event: -event.number)[:SHOWN]
+    title = element("h2", "Events", element("small", "the newest first, times in UTC"))
+    return element("section", title, element("ol", *map(_event, newest)), class_="card events")
+
+
+def _event(event: Event) -> Markup:
+    moment = datetime.fromtimestamp(event.time_s, UTC)
+    facts = " ".join(f"{name}={value}" for name, value in event.facts.items())
+    return element(
+        "li",
+        element("time", moment.strftime("%H:%M:%S"), datetime=moment.isoformat(timespec="seconds")),
+        element("b", event.text),
+        element("small", facts) if facts else None,
+        class_=event.level,
+    )
+
+
+# What the status page shows, from a snapshot alone.
+
+
+MOST_SERVICES = 40
+"""Of more, those in trouble are shown first, and the rest is left to `xenoovs top`."""
+
+
+def body(glance: Glance) -> Markup:
+    """The part of the page that is made anew again and again."""
+    return body_of(glance.snapshot(), glance.blocks)
+
+
+def body_of(snapshot: Snapshot, blocks: Callable[[str], tuple[BlockView, ...]]) -> Markup:
+    """Of the services only those that are shown have their blocks made."""
+    shown = _shown(snapshot.services)
+    left = len(snapshot.services) - len(shown)
+    more = element("p", f"{left} more services: see `xenoovs top`.", class_="quiet") if left else None
+    return join(
+        _head(snapshot),
+        *_notices(snapshot),
+        _facts(snapshot),
+        *(service_card(service, blocks(service.name), now_s=snapshot.now_s) for service in shown),
+        more,
+        events_card(snapshot.events),
+    )
+
+
+def _shown(services: tuple[ServiceView, ...]) -> tuple[ServiceView, ...]:
+    if len(services) <= MOST_SERVICES:
+        return services
+    return tuple(sorted(services, key=lambda service: not _is_in_trouble(service))[:MOST_SERVICES])
+
+
+def _is_in_trouble(service: ServiceView) -> bool:
+    return bool(unanswered(service)) or any(one.state is BackendState.DOWN or one.is_out for one in service.backends)
+
+
+def _head(snapshot: Snapshot) -> Markup:
+    told, kind = headline(snapshot)
+    return element(
+        "header",
+        element("h1", "xenoovs", element("span", snapshot.bridge, class_="bridge")),
+        element("p", told, class_=f"pill {kind}"),
+    )
+
+
+def _notices(snapshot: Snapshot) -> Iterator[Markup]:
+    for told, how in troubles(snapshot):
+        yield element("p", told, class_=f"notice {how}")
+    for override in snapshot.overrides:
+        names = f"{override.service}/{override.backend}"
+        since = ago(snapshot.now_s - override.since_s)
+        what = f"has weight {float(override.weight):g}" if override.weight else "is drained"
+        yield element("p", f"{names} {what} by an operator for {since}.", class_="notice")
+
+
+def _facts(snapshot: Snapshot) -> Markup:
+    backends = [backend for service in snapshot.services for backend in service.backends]
+    rates = [backend.rate for backend in backends if backend.rate is not None]
+    checked = [b for b in backends if b.state in (BackendState.UP, BackendState.DOWN)]
+    up = sum(backend.state is BackendState.UP for backend in checked)
+    pps = sum(rate.pps for rate in rates) if rates else None
+    bps = sum(rate.bps for rate in rates) if rates else None
+    facts = (
+        ("in the NIC", percent(offload_share(rates)), f"of packets, {_looked(snapshot)}"),
+        ("packets", quantity(pps), "a second"),
+        ("bits", quantity(bps), "a second"),
+        ("backends up", f"{up} of {len(checked)}" if checked else "-", "that are asked"),
+        (
+            "flows",
+            quantity(snapshot.flows),
+            f"{snapshot.rounds} {'change' if snapshot.rounds == 1 else 'changes'} so far",
+        ),
+        ("found right", _since(snapshot.now_s, snapshot.last_round_s), "ago"),
+    )
+    tiles = (
+        element("div", element("dt", name), element("dd", value), element("dd", under, class_="under"))
+        for name, value, under in facts
+    )
+    return element("dl", *tiles, class_="facts")
+
+
+def _looked(snapshot: Snapshot) -> str:
+    """When the datapath was looked at: verdicts and rates are of then."""
+    return "never looked at" if snapshot.verified_s is None else f"{ago(snapshot.now_s - snapshot.verified_s)} ago"
+
+
+def _since(now_s: float, then_s: float | None) -> str:
+    return "-" if then_s is None else ago(now_s - then_s)
+
 
 _RELOAD_S = 5
 """Without JavaScript."""
@@ -105,3 +228,27 @@ def _patterns() -> Markup:
     made.append(Markup(stripes.replace("<pattern", '<pattern id="s-sw" class="p-sw"', 1)))
     made.append(Markup(dots.replace("<pattern", '<pattern id="d-tc" class="p-tc"', 1)))
     return element("svg", element("defs", join(*made)), class_="patterns", aria_hidden="true")
+
+
+# The routes of the status page.
+
+
+def mount_page(glance: Callable[[], Glance]) -> Callable[[web.Application], None]:
+    """Adds `/`, and `/now`: the part that the page fetches again and again."""
+
+    def mount(app: web.Application) -> None:
+        app.router.add_get("/", _answer(glance, page))
+        app.router.add_get("/now", _answer(glance, body))
+
+    return mount
+
+
+def _answer(
+    glance: Callable[[], Glance], render: Callable[[Glance], str]
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        # A glance is a value, so what takes long with many services is done beside the loop that asks backends.
+        text = await made_beside(request.app, render, glance())
+        return web.Response(text=text, content_type="text/html", charset="utf-8", headers=headers())
+
+    return answer

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from xenoovs.compile.hardware import hardware_entries
+from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
-from xenoovs.errors.words import counted
+from xenoovs.errors import counted
 from xenoovs.model.address import Family
-from xenoovs.model.block_key import KeyField
-from xenoovs.model.drain import DrainMode
-from xenoovs.model.service import Protocol
+from xenoovs.model.balancer import DrainMode, KeyField, Protocol
 
 SOME_CLIENT_MACS = 16
 """An example, where nobody says how many there are: a small layer 2 network before the NIC."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from xenoovs.compile.offloadable.openflow_match import ct_state_topics
-from xenoovs.compile.offloadable.seen import Seen, Width, combinations
+from xenoovs.compile.offloadable.openflow_seen import Seen, Width, combinations, ct_state_topics
 from xenoovs.datapath.megaflow import Key, Megaflow, attributes_of, split_keys
 
 _REPLY_INVALID, _NAT = 0x08 | 0x10, 0x40 | 0x80

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from xenoovs.compile.offloadable.row import Kind, Offload, Topic
-from xenoovs.compile.offloadable.sources import (
+from xenoovs.compile.offloadable.row import (
     ASK_DOCA,
     DPDK_ACTIONS,
     DPDK_SET,
@@ -12,6 +11,9 @@ from xenoovs.compile.offloadable.sources import (
     TC_SET,
     TC_TUNNEL,
     XLATE,
+    Kind,
+    Offload,
+    Topic,
     doca,
     dpdk,
     everywhere,

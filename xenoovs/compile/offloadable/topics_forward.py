@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from xenoovs.compile.offloadable.row import Kind, Offload, Topic
-from xenoovs.compile.offloadable.sources import (
+from xenoovs.compile.offloadable.row import (
     ASK_DOCA,
     DOCA_CT,
     DPDK_ACTIONS,
@@ -12,6 +11,9 @@ from xenoovs.compile.offloadable.sources import (
     TC_ACTIONS,
     TC_CT,
     XLATE,
+    Kind,
+    Offload,
+    Topic,
     doca,
     dpdk,
     everywhere,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from xenoovs.compile.offloadable.row import Kind, Offload, Row, Topic
-from xenoovs.compile.offloadable.sources import (
+from xenoovs.compile.offloadable.row import (
     DOCA_DP_HASH,
     DPDK_ACTIONS,
     TC_ACTIONS,
     XLATE,
+    Kind,
+    Offload,
+    Row,
+    Topic,
     doca,
     dpdk,
     everywhere,

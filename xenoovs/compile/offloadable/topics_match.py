@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from xenoovs.compile.offloadable.row import Kind, Offload, Topic
-from xenoovs.compile.offloadable.sources import (
+from xenoovs.compile.offloadable.row import (
     ASK_DOCA,
     DPDK_MATCH,
     NOT_IN_RTE,
     TC_KEY,
     TC_PUT,
+    Kind,
+    Offload,
+    Topic,
     doca,
     dpdk,
     everywhere,

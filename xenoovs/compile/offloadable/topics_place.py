@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from xenoovs.compile.offloadable.row import Kind, Offload, Topic
-from xenoovs.compile.offloadable.sources import DPDK_ACTIONS, TC_ACTIONS, TC_FAILED, TC_INIT, TC_PUT, doca, dpdk, tc
+from xenoovs.compile.offloadable.row import (
+    DPDK_ACTIONS,
+    TC_ACTIONS,
+    TC_FAILED,
+    TC_INIT,
+    TC_PUT,
+    Kind,
+    Offload,
+    Topic,
+    doca,
+    dpdk,
+    tc,
+)
 
 TC_SW, SW, PARTIAL = Offload.TC_SW, Offload.SW, Offload.PARTIAL
 

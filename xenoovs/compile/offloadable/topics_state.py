@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from xenoovs.compile.offloadable.row import Kind, Offload, Topic
-from xenoovs.compile.offloadable.sources import (
+from xenoovs.compile.offloadable.row import (
     ASK_DOCA,
     DOCA_CT,
     DOCA_DP_HASH,
@@ -14,6 +13,9 @@ from xenoovs.compile.offloadable.sources import (
     TC_PUT,
     TC_TUNNEL,
     XLATE,
+    Kind,
+    Offload,
+    Topic,
     doca,
     dpdk,
     everywhere,

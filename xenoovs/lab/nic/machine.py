@@ -1,22 +1,228 @@
-"""The virtual machine: starts in the background, ends with its process, keeps everything in one directory."""
+"""The virtual machine: what it needs, its kernel and files, its start in the background, its end with its process."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
+import re
 import shlex
+import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from xenoovs.errors import CommandFailed, LabError
-from xenoovs.lab.nic.build import build_initrd
-from xenoovs.lab.nic.debian import Kernel
+from xenoovs.lab.host import environment_of, is_alive, kill_and_wait
 from xenoovs.lab.nic.frames import PORT_NAME, PORTS
-from xenoovs.lab.processes import environment_of, is_alive, kill_and_wait
 from xenoovs.switch.process import run
+
+# What the virtual machine needs of the machine it runs on, found out before anything is made.
+
+
+COMPILER = "gcc-12"
+"""The compiler of Debian's kernel 6.1, as modules need it."""
+
+PROGRAMS: Mapping[str, str] = {
+    "apt-get": "apt",
+    "apt-cache": "apt",
+    "dpkg": "dpkg",
+    "qemu-system-x86_64": "qemu-system-x86",
+    "busybox": "busybox-static",
+    "modprobe": "kmod",
+    "depmod": "kmod",
+    COMPILER: "gcc-12",
+    "make": "make",
+    "ovs-vswitchd": "openvswitch-switch",
+    "ovsdb-server": "openvswitch-switch",
+    "ovs-vsctl": "openvswitch-switch",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "ethtool": "ethtool",
+}
+"""Program -> the package of Debian 12 that brings it. The guest uses the same files."""
+
+
+def missing_programs() -> tuple[str, ...]:
+    """Those that are not installed here."""
+    return tuple(program for program in PROGRAMS if shutil.which(program) is None)
+
+
+def missing_packages() -> tuple[str, ...]:
+    """What to install to have them all, sorted."""
+    return tuple(sorted({PROGRAMS[program] for program in missing_programs()}))
+
+
+def check_needs() -> None:
+    """Raises LabError with everything that is missing and the command that installs it."""
+    if platform.machine() != "x86_64":
+        raise LabError(f"the emulated NIC runs on x86_64 alone, this machine is {platform.machine()}")
+    missing = missing_programs()
+    if {"apt-get", "dpkg"} & set(missing):
+        raise LabError("the emulated NIC runs on a kernel from Debian's archive: apt-get and dpkg are not here")
+    if missing:
+        install = f"apt-get install --no-install-recommends {' '.join(missing_packages())}"
+        raise LabError(f"the emulated NIC needs {', '.join(missing)}; on Debian: `{install}`")
+
+
+# The kernel of the virtual machine: Debian's own, downloaded and unpacked into a cache directory, never installed.
+
+
+_DOWNLOAD_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel unpacked below `root`. `release` is what `uname -r` says in the guest."""
+
+    root: Path
+    release: str
+
+    @property
+    def image(self) -> Path:
+        """What QEMU boots."""
+        return self.root / "boot" / f"vmlinuz-{self.release}"
+
+    @property
+    def headers(self) -> Path:
+        """The directory to build modules in."""
+        return self.root / "usr" / "src" / f"linux-headers-{self.release}"
+
+    def modules(self, names: Sequence[str]) -> list[Path]:
+        """The files of these modules and of all they need, in the order in which to load them."""
+        argv = ["modprobe", "--show-depends", "-d", str(self.root), "-S", self.release, "-a", *names]
+        lines = run(argv).stdout.splitlines()
+        return list(dict.fromkeys(Path(line.split()[1]) for line in lines if line.startswith("insmod ")))
+
+
+def cache_directory() -> Path:
+    """`$XDG_CACHE_HOME/xenoovs/nic`; all of it may be deleted at any time."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "xenoovs" / "nic"
+
+
+def cached_kernel() -> Kernel | None:
+    """The newest kernel that an earlier call has unpacked."""
+    cached = sorted(cache_directory().glob("kernel-*"))
+    return Kernel(cached[-1], cached[-1].name.removeprefix("kernel-")) if cached else None
+
+
+def unpacked_kernel() -> Kernel:
+    """The one in the cache; else download and unpack Debian's current one, about 100 MB.
+
+    Raises LabError when Debian's archive cannot be used.
+    """
+    if kernel := cached_kernel():
+        return kernel
+    try:
+        if os.geteuid() == 0:
+            run(["apt-get", "update", "-qq"], timeout_s=_DOWNLOAD_TIMEOUT_S)
+        return _download(_current_release())
+    except CommandFailed as error:
+        said = error.stderr.strip() or error.stdout.strip()
+        raise LabError(f"no kernel from Debian's archive: {said}; see whether `apt-get update` works") from None
+
+
+def _current_release() -> str:
+    # linux-image-amd64 is an empty package that depends on the image of the day (and its headers have the same name).
+    depends = run(["apt-cache", "depends", "linux-image-amd64"]).stdout
+    found = re.search(r"linux-image-(\d\S+)", depends)
+    if found is None:
+        raise LabError(f"linux-image-amd64 depends on no kernel here; apt-cache says: {depends!r}; is this Debian?")
+    return found.group(1)
+
+
+def _download(release: str) -> Kernel:
+    common = re.sub(r"-amd64$", "-common", release)
+    kbuild = "linux-kbuild-" + ".".join(release.split(".")[:2])
+    packages = [f"linux-image-{release}", f"linux-headers-{release}", f"linux-headers-{common}", kbuild]
+    root = cache_directory() / f"kernel-{release}"
+    work = root.with_name(f"unpacking-{os.getpid()}")
+    packed = work / "packed"
+    packed.mkdir(parents=True)
+    try:
+        run(["env", f"--chdir={packed}", "apt-get", "download", "-q", *packages], timeout_s=_DOWNLOAD_TIMEOUT_S)
+        for archive in sorted(packed.glob("*.deb")):
+            run(["dpkg", "-x", str(archive), str(work)], timeout_s=_DOWNLOAD_TIMEOUT_S)
+        shutil.rmtree(packed)
+        # The headers refer to each other by the absolute path of an installed package.
+        makefile = work / "usr" / "src" / f"linux-headers-{release}" / "Makefile"
+        makefile.write_text(makefile.read_text().replace("/usr/src/", f"{root}/usr/src/"))
+        run(["depmod", "-b", str(work), release], timeout_s=120.0)
+        # Another process may have been faster; its kernel is as good.
+        with suppress(OSError):
+            work.rename(root)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return Kernel(root, release)
+
+
+# Builds the two files of ours that the virtual machine boots with: the kernel module and the initial ram disk.
+
+
+_HERE = Path(__file__).parent
+# What the guest needs before it sees the host's files, and to be talked to.
+_BOOT_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_console")
+
+
+def module_path(kernel: Kernel) -> Path:
+    """Where `eswitch.ko` for this kernel and this source is, once it was built."""
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in _sources())).hexdigest()[:16]
+    return cache_directory() / f"eswitch-{kernel.release}-{digest}" / "eswitch.ko"
+
+
+def build_module(kernel: Kernel) -> Path:
+    """`eswitch.ko`; built anew only when its source has changed. Raises LabError with what the compiler said."""
+    module = module_path(kernel)
+    if not module.exists():
+        work = module.parent.with_name(f"building-{os.getpid()}")
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        try:
+            for source in _sources():
+                shutil.copy(source, work)
+            run(["make", "-C", str(kernel.headers), f"M={work}", f"CC={COMPILER}", "modules"], timeout_s=300.0)
+            # Another process may have been faster; its module is the same.
+            with suppress(OSError):
+                work.rename(module.parent)
+        except CommandFailed as error:
+            said = error.stderr.strip()[-2000:]
+            raise LabError(f"the emulated NIC's kernel module does not build for {kernel.release}: {said}") from None
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return module
+
+
+def build_initrd(kernel: Kernel, directory: Path, *, start: str) -> Path:
+    """A ram disk of busybox, a few modules and `guest/init.sh`, as a newc archive in `directory`.
+
+    start: the script with which the guest goes on once it has the host's files.
+    """
+    tree = directory / "initrd"
+    for name in ("bin", "modules", "proc", "sys", "dev", "host", "top", "new"):
+        (tree / name).mkdir(parents=True)
+    shutil.copy(shutil.which("busybox") or "/bin/busybox", tree / "bin" / "busybox")
+    shutil.copy(_HERE / "guest" / "init.sh", tree / "init")
+    (tree / "start").write_text(start)
+    for script in ("init", "start"):
+        (tree / script).chmod(0o755)
+    modules = kernel.modules(_BOOT_MODULES)
+    for module in modules:
+        shutil.copy(module, tree / "modules")
+    (tree / "modules" / "order").write_text("".join(f"{module.name}\n" for module in modules))
+    names = "".join(f"{path.relative_to(tree)}\n" for path in sorted(tree.rglob("*")))
+    archive = directory / "initrd.cpio"
+    run(["env", f"--chdir={tree}", "busybox", "cpio", "-o", "-H", "newc", "-F", str(archive)], stdin=names)
+    shutil.rmtree(tree)
+    return archive
+
+
+def _sources() -> list[Path]:
+    here = (_HERE / "eswitch").iterdir()
+    return sorted(file for file in here if file.suffix in (".c", ".h") or file.name == "Kbuild")
+
 
 _MEMORY_MIB = 2048
 _LAST_LINES = 30

@@ -7,18 +7,13 @@ from pathlib import Path
 
 from xenoovs.config.emit import render_config
 from xenoovs.errors import LabError
-from xenoovs.lab.down import remove
+from xenoovs.lab.host import Progress, check_root, probe_host, silent
 from xenoovs.lab.lab import Lab, State, directory_of, machine_directory, sole_owner, write_state
-from xenoovs.lab.nic.build import build_module
+from xenoovs.lab.lifecycle import make_directory, remove
 from xenoovs.lab.nic.call import conversation, new_request
-from xenoovs.lab.nic.debian import unpacked_kernel
 from xenoovs.lab.nic.frames import Kind
-from xenoovs.lab.nic.machine import Machine, boot, start_module
-from xenoovs.lab.nic.needs import check_needs
-from xenoovs.lab.preflight import check_root, probe_host
-from xenoovs.lab.progress import Progress, silent
+from xenoovs.lab.nic.machine import Machine, boot, build_module, check_needs, start_module, unpacked_kernel
 from xenoovs.lab.topology import Topology, plan_topology
-from xenoovs.lab.up import make_directory
 from xenoovs.model.balancer import Balancer
 
 MAX_PORTS = 8

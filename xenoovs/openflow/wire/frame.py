@@ -1,11 +1,16 @@
-"""The header of all messages, and a stream cut into messages (OpenFlow Switch Specification 1.4.0, 7.1.1)."""
+"""What all messages are made of: the header, a reader of bytes, port numbers; hello, echo and error."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from struct import Struct
+from types import MappingProxyType
+from typing import Any
 
-from xenoovs.errors import WireError
+from xenoovs.errors import NotEncodable, WireError
+from xenoovs.openflow.flow import LOCAL
+from xenoovs.openflow.text import name_of_number, number_of_name
 
 VERSION = 0x05
 """OpenFlow 1.4 (7.1.1, ofp_header.version)."""
@@ -40,3 +45,425 @@ class Frames:
             yield data[start : start + length]
             start += length
         self._rest = data[start:]
+
+
+# Types of messages (OpenFlow 1.4.0, 7.1.1, enum ofp_type).
+
+
+HELLO = 0
+ERROR = 1
+ECHO_REQUEST = 2
+ECHO_REPLY = 3
+FEATURES_REQUEST = 5
+FEATURES_REPLY = 6
+GET_CONFIG_REQUEST = 7
+GET_CONFIG_REPLY = 8
+SET_CONFIG = 9
+PACKET_IN = 10
+FLOW_REMOVED = 11
+PORT_STATUS = 12
+PACKET_OUT = 13
+FLOW_MOD = 14
+MULTIPART_REQUEST = 18
+MULTIPART_REPLY = 19
+BARRIER_REQUEST = 20
+BARRIER_REPLY = 21
+ROLE_REQUEST = 24
+ROLE_REPLY = 25
+GET_ASYNC_REQUEST = 26
+GET_ASYNC_REPLY = 27
+SET_ASYNC = 28
+ROLE_STATUS = 30
+BUNDLE_CONTROL = 33
+BUNDLE_ADD_MESSAGE = 34
+
+
+# Reading bytes of a message in order. Nothing is read beyond its end: what is short is a WireError.
+
+
+Layout = Struct
+"""A fixed part of a message, in network byte order."""
+
+U16, U32, U64 = Struct("!H"), Struct("!I"), Struct("!Q")
+
+
+class Reader:
+    """A place in the bytes of one message, and the end of the part that is being read."""
+
+    __slots__ = ("data", "end", "offset")
+
+    def __init__(self, data: bytes, *, offset: int = 0, end: int | None = None) -> None:
+        self.data, self.offset = data, offset
+        self.end = len(data) if end is None else end
+
+    @property
+    def left(self) -> int:
+        """Bytes from here to the end."""
+        return self.end - self.offset
+
+    def unpack(self, layout: Struct, expected: str) -> tuple[Any, ...]:
+        """The values of a fixed part, which is passed. Raises WireError."""
+        if self.left < layout.size:
+            raise self.error(expected)
+        values = layout.unpack_from(self.data, self.offset)
+        self.offset += layout.size
+        return values
+
+    def take(self, size: int, expected: str) -> bytes:
+        """The next `size` bytes, which are passed. Raises WireError."""
+        if not 0 <= size <= self.left:
+            raise self.error(expected)
+        start, self.offset = self.offset, self.offset + size
+        return self.data[start : self.offset]
+
+    def rest(self) -> bytes:
+        """All bytes up to the end."""
+        return self.take(self.left, "the rest")
+
+    def part(self, size: int, expected: str) -> Reader:
+        """A reader of the next `size` bytes alone, which are passed here. Raises WireError."""
+        if not 0 <= size <= self.left:
+            raise self.error(expected)
+        start, self.offset = self.offset, self.offset + size
+        return Reader(self.data, offset=start, end=self.offset)
+
+    def expect_end(self, expected: str) -> None:
+        """Raises WireError unless all bytes were read."""
+        if self.left:
+            raise self.error(expected)
+
+    def error(self, expected: str) -> WireError:
+        return WireError(data=self.data, offset=self.offset, expected=expected)
+
+
+def padding(size: int) -> bytes:
+    """What fills up to the next multiple of 8 bytes."""
+    return bytes(-size % 8)
+
+
+def padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 8)
+
+
+# Port numbers and names. Sources: OpenFlow 1.4.0, 7.2.1 (enum ofp_port_no); ovs-ofctl(8), "--names".
+
+
+IN_PORT = 0xFFFFFFF8
+TABLE = 0xFFFFFFF9
+NORMAL = 0xFFFFFFFA
+FLOOD = 0xFFFFFFFB
+ALL = 0xFFFFFFFC
+CONTROLLER = 0xFFFFFFFD
+LOCAL_NUMBER = 0xFFFFFFFE
+ANY = 0xFFFFFFFF
+
+RESERVED: Mapping[int, str] = MappingProxyType(
+    {
+        IN_PORT: "IN_PORT",
+        TABLE: "TABLE",
+        NORMAL: "NORMAL",
+        FLOOD: "FLOOD",
+        ALL: "ALL",
+        CONTROLLER: "CONTROLLER",
+        LOCAL_NUMBER: LOCAL,
+        ANY: "ANY",
+    }
+)
+"""What ovs-ofctl(8) calls the reserved ports."""
+
+_BY_NAME = {name: number for number, name in RESERVED.items()}
+_FIRST_RESERVED_16, _WIDER = 0xFF00, 0xFFFF0000
+
+NO_NAMES: Mapping[int, str] = MappingProxyType({})
+NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
+
+
+def port_number(name: str, ofports: Mapping[str, int]) -> int:
+    """The number of a port, 32 bits, also of one called by its number (text.py). Raises NotEncodable."""
+    if (number := ofports.get(name)) is not None:
+        # Tables of Open vSwitch hold 16 bits: 65534 is OFPP_LOCAL (ofputil_port_to_ofp11() in lib/ofp-port.c).
+        return number | _WIDER if _FIRST_RESERVED_16 <= number <= 0xFFFF else number
+    if (number := _BY_NAME.get(name)) is not None:
+        return number
+    if (number := number_of_name(name)) is not None and number <= ANY:
+        return number
+    raise NotEncodable(part=f"port {name}", reason="the bridge has no port of this name")
+
+
+def port_name(number: int, names: Mapping[int, str]) -> str:
+    """The name of a port; for a number without a name what `parse_name` calls it."""
+    return RESERVED.get(number) or names.get(number) or name_of_number(number)
+
+
+# The first message on a connection: which versions each side speaks (OpenFlow 1.4.0, 6.3.1 and 7.5.1).
+
+
+_ELEMENT = Struct("!HH")
+_VERSION_BITMAP = 1
+"""enum ofp_hello_elem_type: OFPHET_VERSIONBITMAP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """versions: wire versions of the bitmap, empty where there is none. others: bytes of all other elements."""
+
+    versions: frozenset[int]
+    others: bytes = b""
+
+
+_VERSION_NAMES = ("OpenFlow10", "OpenFlow11", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15")
+"""As column protocols of ovs-vswitchd.conf.db(5) has them, from version 1 of the wire."""
+
+
+def versions_of(hello: Hello, *, version: int) -> frozenset[int]:
+    """Return the versions that a peer offers. `version`: of the header of its HELLO.
+
+    Without a bitmap these are all up to that one (6.3.1).
+    """
+    return hello.versions or frozenset(range(1, version + 1))
+
+
+def name_versions(versions: Iterable[int]) -> tuple[str, ...]:
+    """Return the names that Open vSwitch has for these versions."""
+    return tuple(_VERSION_NAMES[version - 1] for version in sorted(versions) if 0 < version <= len(_VERSION_NAMES))
+
+
+def encode_hello(hello: Hello) -> bytes:
+    if not hello.versions:
+        return hello.others
+    words = [0] * (max(hello.versions) // 32 + 1)
+    for version in hello.versions:
+        words[version // 32] |= 1 << version % 32
+    bitmap = b"".join(map(U32.pack, words))
+    return padded(_ELEMENT.pack(_VERSION_BITMAP, _ELEMENT.size + len(bitmap)) + bitmap) + hello.others
+
+
+def decode_hello(body: Reader) -> Hello:
+    """Never refuses: a HELLO may carry what nobody knows yet (6.3.1)."""
+    versions, others = frozenset[int](), b""
+    while body.left >= _ELEMENT.size:
+        start = body.offset
+        kind, length = _ELEMENT.unpack_from(body.data, start)
+        if not _ELEMENT.size <= length <= body.left:
+            break
+        body.offset = min(start + length + -length % 8, body.end)
+        if kind == _VERSION_BITMAP and not versions:
+            versions = frozenset(_bits(body.data[start + _ELEMENT.size : start + length]))
+        else:
+            others += body.data[start : body.offset]
+    return Hello(versions, others + body.rest())
+
+
+def _bits(bitmap: bytes) -> Iterator[int]:
+    for index in range(len(bitmap) // 4):
+        word = int.from_bytes(bitmap[4 * index : 4 * index + 4])
+        yield from (32 * index + bit for bit in range(32) if word >> bit & 1)
+
+
+# Is the other side alive, and has it done all until here? (OpenFlow 1.4.0, 7.5.2, 7.5.3 and 7.3.7).
+
+
+@dataclass(frozen=True, slots=True)
+class EchoRequest:
+    """The other side sends `data` back."""
+
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class EchoReply:
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierRequest:
+    """All before is done before all behind; answered when it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierReply:
+    pass
+
+
+# Names of all errors of OpenFlow 1.4 and of Open vSwitch's own. Sources: OpenFlow 1.4.0, 7.5.4; ofp-errors.h of OVS.
+#
+# Spelled as Open vSwitch prints them, also where the specification has other words: BAD_STAT for BAD_MULTIPART,
+# IS_SECONDARY for IS_SLAVE, BAD_VENDOR for BAD_EXPERIMENTER.
+
+
+EXPERIMENTER = 0xFFFF
+"""OFPET_EXPERIMENTER: the code is the vendor's, whose number follows (7.5.4.18)."""
+
+NICIRA = 0x00002320
+ONF = 0x4F4E4600
+"""Vendors (include/openflow/openflow-common.h of Open vSwitch: NX_VENDOR_ID, ONF_VENDOR_ID)."""
+
+_PREFIXES = (
+    # 0: hello failed
+    ("OFPHFC", "INCOMPATIBLE EPERM"),
+    # 1: bad request
+    (
+        "OFPBRC",
+        "BAD_VERSION BAD_TYPE BAD_STAT BAD_VENDOR BAD_SUBTYPE EPERM BAD_LEN BUFFER_EMPTY BUFFER_UNKNOWN "
+        "BAD_TABLE_ID IS_SECONDARY BAD_PORT BAD_PACKET MULTIPART_BUFFER_OVERFLOW MULTIPART_REQUEST_TIMEOUT "
+        "MULTIPART_REPLY_TIMEOUT",
+    ),
+    # 2: bad action
+    (
+        "OFPBAC",
+        "BAD_TYPE BAD_LEN BAD_VENDOR BAD_VENDOR_TYPE BAD_OUT_PORT BAD_ARGUMENT EPERM TOO_MANY BAD_QUEUE "
+        "BAD_OUT_GROUP MATCH_INCONSISTENT UNSUPPORTED_ORDER BAD_TAG BAD_SET_TYPE BAD_SET_LEN BAD_SET_ARGUMENT",
+    ),
+    # 3: bad instruction
+    (
+        "OFPBIC",
+        "UNKNOWN_INST UNSUP_INST BAD_TABLE_ID UNSUP_METADATA UNSUP_METADATA_MASK BAD_EXPERIMENTER "
+        "BAD_EXP_TYPE BAD_LEN EPERM DUP_INST",
+    ),
+    # 4: bad match
+    (
+        "OFPBMC",
+        "BAD_TYPE BAD_LEN BAD_TAG BAD_DL_ADDR_MASK BAD_NW_ADDR_MASK BAD_WILDCARDS BAD_FIELD BAD_VALUE "
+        "BAD_MASK BAD_PREREQ DUP_FIELD EPERM",
+    ),
+    # 5: flow-mod failed
+    (
+        "OFPFMFC",
+        "UNKNOWN TABLE_FULL BAD_TABLE_ID OVERLAP EPERM BAD_TIMEOUT BAD_COMMAND BAD_FLAGS CANT_SYNC "
+        "BAD_PRIORITY IS_SYNC",
+    ),
+    # 6: group-mod failed
+    (
+        "OFPGMFC",
+        "GROUP_EXISTS INVALID_GROUP WEIGHT_UNSUPPORTED OUT_OF_GROUPS OUT_OF_BUCKETS CHAINING_UNSUPPORTED "
+        "WATCH_UNSUPPORTED LOOP UNKNOWN_GROUP CHAINED_GROUP BAD_TYPE BAD_COMMAND BAD_BUCKET BAD_WATCH EPERM",
+    ),
+    # 7: port-mod failed
+    ("OFPPMFC", "BAD_PORT BAD_HW_ADDR BAD_CONFIG BAD_ADVERTISE EPERM"),
+    # 8: table-mod failed
+    ("OFPTMFC", "BAD_TABLE BAD_CONFIG EPERM"),
+    # 9: queue operation failed
+    ("OFPQOFC", "BAD_PORT BAD_QUEUE EPERM"),
+    # 10: set config failed
+    ("OFPSCFC", "BAD_FLAGS BAD_LEN EPERM"),
+    # 11: role request failed
+    ("OFPRRFC", "STALE UNSUP BAD_ROLE"),
+    # 12: meter-mod failed
+    (
+        "OFPMMFC",
+        "UNKNOWN METER_EXISTS INVALID_METER UNKNOWN_METER BAD_COMMAND BAD_FLAGS BAD_RATE BAD_BURST BAD_BAND "
+        "BAD_BAND_VALUE OUT_OF_METERS OUT_OF_BANDS",
+    ),
+    # 13: table features failed
+    ("OFPTFFC", "BAD_TABLE BAD_METADATA BAD_TYPE BAD_LEN BAD_ARGUMENT EPERM"),
+    # 14: bad property
+    ("OFPBPC", "BAD_TYPE BAD_LEN BAD_VALUE TOO_MANY DUP_TYPE BAD_EXPERIMENTER BAD_EXP_TYPE BAD_EXP_VALUE EPERM"),
+    # 15: asynchronous configuration failed
+    ("OFPACFC", "INVALID UNSUPPORTED EPERM"),
+    # 16: flow monitor failed
+    ("OFPMOFC", "UNKNOWN MONITOR_EXISTS INVALID_MONITOR UNKNOWN_MONITOR BAD_COMMAND BAD_FLAGS BAD_TABLE_ID BAD_OUT"),
+    # 17: bundle failed
+    (
+        "OFPBFC",
+        "UNKNOWN EPERM BAD_ID BUNDLE_EXIST BUNDLE_CLOSED OUT_OF_BUNDLES BAD_TYPE BAD_FLAGS MSG_BAD_LEN "
+        "MSG_BAD_XID MSG_UNSUP MSG_CONFLICT MSG_TOO_MANY MSG_FAILED TIMEOUT BUNDLE_IN_PROGRESS",
+    ),
+)
+"""At index `type`: how the names of its codes start, and the rest of the names in the order of their codes."""
+
+_ERROR_NAMES = tuple(tuple(f"{prefix}_{rest}" for rest in words.split()) for prefix, words in _PREFIXES)
+
+_OF_VENDORS = {
+    (NICIRA, 2): "NXBRC_NXM_INVALID",
+    (NICIRA, 3): "NXBRC_NXM_BAD_TYPE",
+    (NICIRA, 4): "NXBRC_MUST_BE_ZERO",
+    (NICIRA, 5): "NXBRC_BAD_REASON",
+    (NICIRA, 9): "NXBRC_FM_BAD_EVENT",
+    (NICIRA, 10): "NXBRC_UNENCODABLE_ERROR",
+    (NICIRA, 11): "NXBAC_MUST_BE_ZERO",
+    (NICIRA, 12): "NXFMFC_HARDWARE",
+    (NICIRA, 13): "NXFMFC_BAD_TABLE_ID",
+    (NICIRA, 15): "NXBAC_BAD_CONJUNCTION",
+    (NICIRA, 16): "NXTTMFC_BAD_COMMAND",
+    (NICIRA, 17): "NXTTMFC_BAD_OPT_LEN",
+    (NICIRA, 18): "NXTTMFC_BAD_FIELD_IDX",
+    (NICIRA, 19): "NXTTMFC_TABLE_FULL",
+    (NICIRA, 20): "NXTTMFC_ALREADY_MAPPED",
+    (NICIRA, 21): "NXTTMFC_DUP_ENTRY",
+    (NICIRA, 22): "OFPBFC_BAD_VERSION",
+    (NICIRA, 23): "NXQOFC_QUEUE_ERROR",
+    (NICIRA, 34): "NXR_NOT_SUPPORTED",
+    (NICIRA, 35): "NXR_STALE",
+    (NICIRA, 36): "NXST_NOT_CONFIGURED",
+    (NICIRA, 37): "NXFMFC_INVALID_TLV_FIELD",
+    (NICIRA, 38): "NXTTMFC_INVALID_TLV_DEL",
+    (NICIRA, 39): "NXBAC_BAD_HEADER_TYPE",
+    (NICIRA, 40): "NXBAC_UNKNOWN_ED_PROP",
+    (NICIRA, 41): "NXBAC_BAD_ED_PROP",
+    (NICIRA, 42): "NXBAC_CT_DATAPATH_SUPPORT",
+    (NICIRA, 43): "NXBMC_CT_DATAPATH_SUPPORT",
+    (NICIRA, 44): "NXTFFC_DUP_TABLE",
+    (ONF, 4250): "OFPBAC_BAD_SET_MASK",
+}
+
+
+def error_name(kind: int, code: int, *, vendor: int | None = None) -> str:
+    """The name of an error; `type 5, code 99` for one that has none."""
+    if kind == EXPERIMENTER and vendor is not None:
+        return _OF_VENDORS.get((vendor, code), f"vendor {vendor:#x}, code {code}")
+    if kind < len(_ERROR_NAMES) and code < len(_ERROR_NAMES[kind]):
+        return _ERROR_NAMES[kind][code]
+    return f"type {kind}, code {code}"
+
+
+# What a switch refused and why (OpenFlow 1.4.0, 7.5.4).
+
+
+_ERROR = Struct("!HH")
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """kind, code: ofp_error_msg.type and .code. data: as it came: the start of the refused message, mostly.
+
+    The errors of Open vSwitch's own have kind 0xffff and 4 bytes of the vendor before the data.
+    """
+
+    kind: int
+    code: int
+    data: bytes = b""
+
+    @property
+    def vendor(self) -> int | None:
+        """Of an experimenter's error (7.5.4.18), else None."""
+        return int.from_bytes(self.data[: U32.size]) if self.kind == EXPERIMENTER else None
+
+    @property
+    def name(self) -> str:
+        """As Open vSwitch calls it, such as OFPFMFC_TABLE_FULL; numbers for one without a name."""
+        return error_name(self.kind, self.code, vendor=self.vendor)
+
+    @property
+    def refused(self) -> bytes:
+        """The start of the refused message: at least 64 bytes of it, for a HELLO a text instead."""
+        return self.data[U32.size :] if self.kind == EXPERIMENTER else self.data
+
+    @property
+    def refused_xid(self) -> int | None:
+        """xid of the refused message; None where too little of it came."""
+        return HEADER.unpack_from(self.refused)[3] if len(self.refused) >= HEADER.size else None
+
+
+def encode_error(error: Error) -> bytes:
+    return _ERROR.pack(error.kind, error.code) + error.data
+
+
+def decode_error(body: Reader) -> Error:
+    """Raises WireError."""
+    kind, code = body.unpack(_ERROR, "type and code of an error")
+    return Error(kind, code, body.rest())
+
+
+def nicira_error(code: int, refused: bytes) -> Error:
+    """An error of Open vSwitch's own, such as a test's switch would send."""
+    return Error(EXPERIMENTER, code, U32.pack(NICIRA) + refused)

@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from struct import Struct
 
 from xenoovs.errors import WireError
-from xenoovs.openflow.action import WIDEST_LOAD, Learn, SetField
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.flow import MAX_TABLE
-from xenoovs.openflow.wire.error_names import NICIRA
-from xenoovs.openflow.wire.oxm import ACTION_HEADERS, whole_field
-from xenoovs.openflow.wire.reader import U16, Reader, padded
+from xenoovs.openflow.flow import MAX_TABLE, WIDEST_LOAD, Field, Learn, SetField
+from xenoovs.openflow.wire.frame import NICIRA, U16, Reader, padded
+from xenoovs.openflow.wire.match import ACTION_HEADERS, whole_field
 
 LEARN = Struct("!HHIHHHHQHBxHHIHxx")
 """struct nx_action_learn2: type, length, vendor, subtype, idle and hard timeout, priority, cookie, flags, table, both

@@ -1,19 +1,304 @@
-"""Matches as bytes (OpenFlow 1.4.0, 7.2.2). Conditions on other fields than ours: foreign_match.py."""
+"""Matches as bytes (OpenFlow 1.4.0, 7.2.2): OXM and NXM headers, our own conditions and those of others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from ipaddress import AddressValueError, IPv6Address
 from struct import Struct
 
 from xenoovs.errors import NotEncodable
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.match import Masked, Match, match_of
-from xenoovs.openflow.wire import oxm
-from xenoovs.openflow.wire.error_names import ONF
-from xenoovs.openflow.wire.foreign_match import foreign_condition, foreign_oxm
-from xenoovs.openflow.wire.ports import port_name, port_number
-from xenoovs.openflow.wire.reader import U32, Reader, padding
+from xenoovs.openflow.flow import ETH_IPV4, ETH_IPV6, Field, Masked, Match, match_of
+from xenoovs.openflow.text import prefix_length, render_hex, render_ipv6, render_mac
+from xenoovs.openflow.wire.frame import ONF, U32, Reader, padding, port_name, port_number
+
+# Headers of match fields: which field has which class and number, by OXM and by NXM.
+#
+# Sources: OpenFlow 1.4.0, 7.2.2.2 (layout) and 7.2.2.7 (fields of class 0x8000); include/openvswitch/meta-flow.h of
+# Open vSwitch (classes 0x0000 and 0x0001, and which fields may be masked: unlike in the specification, ports may).
+# Written are those that Open vSwitch itself writes for OpenFlow 1.4: OXM where it exists, else NXM. Read are both.
+
+
+OXM, NXM_OF, NXM_NX = 0x8000, 0x0000, 0x0001
+"""oxm_class: OFPXMC_OPENFLOW_BASIC, and the two of Nicira."""
+
+EXPERIMENTER_CLASS = 0xFFFF
+"""OFPXMC_EXPERIMENTER."""
+
+HAS_MASK = 0x100
+"""The bit oxm_hasmask of a header."""
+
+
+def header(oxm_class: int, number: int, *, width: int) -> int:
+    """The 32 bits in front of a value of `width` bits without a mask."""
+    return oxm_class << 16 | number << 9 | (width + 7) // 8
+
+
+def masked_header(plain: int) -> int:
+    """The header of the same field with a mask behind the value, which doubles the length."""
+    return plain & ~0xFF | HAS_MASK | 2 * (plain & 0xFF)
+
+
+def size_of(field: Field) -> int:
+    """Bytes of a value; those of 12 bits take two."""
+    return (field.width + 7) // 8
+
+
+IN_PORT = header(OXM, 0, width=32)
+
+_PLAIN = {
+    Field.PKT_MARK: (NXM_NX, 33),
+    Field.REG0: (NXM_NX, 0),
+    Field.REG1: (NXM_NX, 1),
+    Field.REG2: (NXM_NX, 2),
+    Field.REG3: (NXM_NX, 3),
+    Field.METADATA: (OXM, 2),
+    Field.DL_DST: (OXM, 3),
+    Field.DL_SRC: (OXM, 4),
+    Field.DL_TYPE: (OXM, 5),
+    Field.NW_PROTO: (OXM, 10),
+    Field.NW_SRC: (OXM, 11),
+    Field.NW_DST: (OXM, 12),
+    Field.ARP_OP: (OXM, 21),
+    Field.ARP_SPA: (OXM, 22),
+    Field.ARP_TPA: (OXM, 23),
+    Field.ARP_SHA: (OXM, 24),
+    Field.ARP_THA: (OXM, 25),
+    Field.IPV6_SRC: (OXM, 26),
+    Field.IPV6_DST: (OXM, 27),
+    Field.TCP_FLAGS: (NXM_NX, 34),
+}
+"""Fields that have one number in OpenFlow 1.4."""
+
+_PORTS = {6: (13, 14), 17: (15, 16), 132: (17, 18)}
+"""IP protocol -> numbers of the source and the destination port: TCP, UDP, SCTP."""
+
+_ICMP = {(ETH_IPV4, 1): (19, 20), (ETH_IPV6, 58): (29, 30)}
+"""EtherType and IP protocol -> numbers of the type and the code."""
+
+_NXM = {
+    Field.DL_DST: (NXM_OF, 1),
+    Field.DL_SRC: (NXM_OF, 2),
+    Field.DL_TYPE: (NXM_OF, 3),
+    Field.NW_PROTO: (NXM_OF, 6),
+    Field.NW_SRC: (NXM_OF, 7),
+    Field.NW_DST: (NXM_OF, 8),
+    Field.TP_SRC: (NXM_OF, 9),
+    Field.TP_DST: (NXM_OF, 10),
+    Field.ICMP_TYPE: (NXM_OF, 13),
+    Field.ICMP_CODE: (NXM_OF, 14),
+    Field.ARP_OP: (NXM_OF, 15),
+    Field.ARP_SPA: (NXM_OF, 16),
+    Field.ARP_TPA: (NXM_OF, 17),
+    Field.ARP_SHA: (NXM_NX, 17),
+    Field.ARP_THA: (NXM_NX, 18),
+    Field.IPV6_SRC: (NXM_NX, 19),
+    Field.IPV6_DST: (NXM_NX, 20),
+}
+"""Where the actions of Nicira name fields by other numbers than matches do; `Field.nxm` has the same as names."""
+
+_NXM_ONLY_READ = ((Field.TP_SRC, 11), (Field.TP_DST, 12))
+"""Ports of UDP in class NXM_OF."""
+_NXM_NX_ONLY_READ = ((Field.ICMP_TYPE, 21), (Field.ICMP_CODE, 22))
+"""Type and code of ICMPv6 in class NXM_NX."""
+
+
+def _headers() -> dict[Field, int]:
+    return {field: header(*place, width=field.width) for field, place in _PLAIN.items()}
+
+
+def _by_protocol() -> dict[tuple[Field, int | None, int], int]:
+    ports: dict[tuple[Field, int | None, int], int] = {
+        (field, None, protocol): header(OXM, numbers[index], width=16)
+        for protocol, numbers in _PORTS.items()
+        for index, field in enumerate((Field.TP_SRC, Field.TP_DST))
+    }
+    icmp: dict[tuple[Field, int | None, int], int] = {
+        (field, ether, protocol): header(OXM, numbers[index], width=8)
+        for (ether, protocol), numbers in _ICMP.items()
+        for index, field in enumerate((Field.ICMP_TYPE, Field.ICMP_CODE))
+    }
+    return {**ports, **icmp}
+
+
+HEADERS = _headers()
+"""Field -> header in a match, for fields that have one number whatever the packet is."""
+
+_BY_PROTOCOL = _by_protocol()
+
+ACTION_HEADERS = {**HEADERS, **{field: header(*place, width=field.width) for field, place in _NXM.items()}}
+"""Field -> header in the actions NXAST_REG_LOAD and NXAST_REG_MOVE."""
+
+
+def match_header(field: Field, *, ether: int | None, protocol: int | None) -> int | None:
+    """The header of a field in a match of these exact dl_type and nw_proto; None: they do not allow the field."""
+    if (plain := HEADERS.get(field)) is not None:
+        return plain
+    if protocol is None:
+        return None
+    return _BY_PROTOCOL.get((field, ether if field in (Field.ICMP_TYPE, Field.ICMP_CODE) else None, protocol))
+
+
+def _fields() -> dict[int, Field]:
+    known = {plain >> 9: field for field, plain in ACTION_HEADERS.items()}
+    known |= {plain >> 9: field for field, plain in HEADERS.items()}
+    known |= {plain >> 9: field for (field, _, _), plain in _BY_PROTOCOL.items()}
+    known |= {header(NXM_OF, number, width=16) >> 9: field for field, number in _NXM_ONLY_READ}
+    known |= {header(NXM_NX, number, width=8) >> 9: field for field, number in _NXM_NX_ONLY_READ}
+    return known
+
+
+FIELD_OF = _fields()
+"""Class and number (a header without its last 9 bits) -> field."""
+
+ACTION_FIELD_OF = {plain >> 9: field for heads in (HEADERS, ACTION_HEADERS) for field, plain in heads.items()}
+"""Likewise for what an action sets: there a port of UDP is another field than a port of TCP."""
+
+
+def whole_field(head: int) -> Field | None:
+    """The field that an action names by a header without a mask; None for one of others, or of another length."""
+    field = ACTION_FIELD_OF.get(head >> 9)
+    return field if field is not None and head & 0x1FF == size_of(field) else None
+
+
+ONF_TCP_FLAGS = EXPERIMENTER_CLASS << 16 | 42 << 9
+"""How Open vSwitch writes tcp_flags for OpenFlow 1.3 and 1.4 (ONFOXM_ET_TCP_FLAGS): the vendor's number, then the
+value; the length counts both."""
+
+
+# Conditions that xenoovs never writes: common ones in the words of ovs-fields(7), all others as `oxm:` and hex.
+#
+# Numbers: OpenFlow 1.4.0, 7.2.2.7, and include/openvswitch/meta-flow.h of Open vSwitch.
+
+
+_RAW = "oxm:"
+_VLAN_PRESENT = 0x1000
+"""OFPVID_PRESENT: the packet has a tag (7.2.2.7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A field by its name in ovs-ofctl(8). render, parse: value as text and back, parse raises ValueError."""
+
+    name: str
+    header: int
+    render: Callable[[int], str]
+    parse: Callable[[str], int]
+
+    @property
+    def size(self) -> int:
+        return self.header & 0xFF
+
+
+def foreign_condition(condition: bytes) -> str:
+    """The text of one condition, header and value, of a field that is not in `Field`."""
+    number, value = int.from_bytes(condition[:4]), condition[4:]
+    kind = _BY_NUMBER.get(number >> 9)
+    if kind is not None:
+        if number == kind.header and len(value) == kind.size:
+            text = f"{kind.name}={kind.render(int.from_bytes(value))}"
+        else:
+            text = _masked_text(kind, number, value)
+        # Only what is read back as the same bytes is told in words.
+        if text and _parse_known(text) == condition:
+            return text
+    return f"{_RAW}{condition.hex()}"
+
+
+def foreign_oxm(text: str) -> bytes:
+    """The inverse of `foreign_condition`. Raises NotEncodable for a condition that is only known as text."""
+    if text.startswith(_RAW):
+        try:
+            return bytes.fromhex(text.removeprefix(_RAW))
+        except ValueError:
+            raise NotEncodable(part=text, reason="it is not hexadecimal") from None
+    condition = _parse_known(text)
+    if condition is None:
+        raise NotEncodable(part=text, reason="xenoovs does not know its bytes")
+    return condition
+
+
+def _masked_text(kind: _Kind, number: int, value: bytes) -> str:
+    if number != masked_header(kind.header) or len(value) != 2 * kind.size:
+        return ""
+    head, mask = value[: kind.size], int.from_bytes(value[kind.size :])
+    length = prefix_length(mask, 128) if kind.size == 16 else None
+    shown = kind.render(mask) if length is None else str(length)
+    return f"{kind.name}={kind.render(int.from_bytes(head))}/{shown}"
+
+
+def _parse_known(text: str) -> bytes | None:
+    name, _, rest = text.partition("=")
+    kind = _BY_NAME.get(name)
+    if kind is None:
+        return None
+    value, is_masked, mask = rest.partition("/")
+    try:
+        packed = kind.parse(value).to_bytes(kind.size)
+        if not is_masked:
+            return U32.pack(kind.header) + packed
+        bits = _prefix(mask) if kind.size == 16 and mask.isascii() and mask.isdigit() else kind.parse(mask)
+        return U32.pack(kind.header | HAS_MASK)[:3] + bytes((2 * kind.size,)) + packed + bits.to_bytes(kind.size)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _prefix(length: str) -> int:
+    return (1 << 128) - (1 << 128 - int(length)) if int(length) <= 128 else 1 << 128
+
+
+def _parse_number(text: str) -> int:
+    if not re.fullmatch("0x[0-9a-f]+|[0-9]+", text, re.ASCII):
+        raise ValueError(text)
+    return int(text, 0)
+
+
+def _parse_mac(text: str) -> int:
+    if not re.fullmatch("[0-9a-f]{2}(:[0-9a-f]{2}){5}", text, re.ASCII):
+        raise ValueError(text)
+    return int(text.replace(":", ""), 16)
+
+
+def _parse_ipv6(text: str) -> int:
+    try:
+        return int(IPv6Address(text))
+    except AddressValueError as error:
+        raise ValueError(text) from error
+
+
+def _decimal(name: str, place: tuple[int, int], width: int) -> _Kind:
+    return _Kind(name, header(*place, width=width), str, _parse_number)
+
+
+def _hex(name: str, place: tuple[int, int], width: int) -> _Kind:
+    return _Kind(name, header(*place, width=width), render_hex, _parse_number)
+
+
+def _render_vlan(value: int) -> str:
+    return str(value & ~_VLAN_PRESENT) if value & _VLAN_PRESENT else ""
+
+
+_KINDS = (
+    _Kind("dl_vlan", header(OXM, 6, width=16), _render_vlan, lambda text: _parse_number(text) | _VLAN_PRESENT),
+    _decimal("dl_vlan_pcp", (OXM, 7), 8),
+    # The specification counts in codepoints, ovs-ofctl in the whole byte, whose last two bits are ECN.
+    _Kind("nw_tos", header(OXM, 8, width=8), lambda v: str(v << 2), lambda text: _parse_number(text) >> 2),
+    _decimal("nw_ecn", (OXM, 9), 8),
+    _decimal("nw_ttl", (NXM_NX, 29), 8),
+    _hex("tun_id", (OXM, 38), 64),
+    _Kind("nd_target", header(OXM, 31, width=128), render_ipv6, _parse_ipv6),
+    _Kind("nd_sll", header(OXM, 32, width=48), render_mac, _parse_mac),
+    _Kind("nd_tll", header(OXM, 33, width=48), render_mac, _parse_mac),
+    _decimal("conj_id", (NXM_NX, 37), 32),
+    _decimal("ct_zone", (NXM_NX, 106), 16),
+    _hex("ct_mark", (NXM_NX, 107), 32),
+    *(_hex(f"reg{number}", (NXM_NX, number), 32) for number in range(4, 16)),
+)
+_BY_NUMBER = {kind.header >> 9: kind for kind in _KINDS}
+_BY_NAME = {kind.name: kind for kind in _KINDS}
+
 
 _MATCH = Struct("!HH")
 _OXM_MATCH = 1
@@ -31,7 +316,7 @@ def encode_match(match: Match, ofports: Mapping[str, int]) -> bytes:
     """
     conditions = b"".join(_encode_masked(match.masked))
     if match.in_port is not None:
-        conditions = _PORT_CONDITION.pack(oxm.IN_PORT, port_number(match.in_port, ofports)) + conditions
+        conditions = _PORT_CONDITION.pack(IN_PORT, port_number(match.in_port, ofports)) + conditions
     if match.foreign:
         conditions += b"".join(map(foreign_oxm, match.foreign))
     size = _MATCH.size + len(conditions)
@@ -64,7 +349,7 @@ def decode_conditions(body: Reader, names: Mapping[int, str]) -> Match:
         condition = data[offset:next_offset]
         if (masked := _decode_masked(condition)) is not None:
             known.append(masked)
-        elif int.from_bytes(condition[:4]) == oxm.IN_PORT and in_port is None:
+        elif int.from_bytes(condition[:4]) == IN_PORT and in_port is None:
             in_port = port_name(int.from_bytes(condition[4:]), names)
         else:
             foreign.append(foreign_condition(condition))
@@ -84,7 +369,7 @@ def _encode_masked(conditions: tuple[Masked, ...]) -> tuple[bytes, ...]:
             ether = masked.value
         elif masked.field is Field.NW_PROTO:
             protocol = masked.value
-        header = oxm.match_header(masked.field, ether=ether, protocol=protocol)
+        header = match_header(masked.field, ether=ether, protocol=protocol)
         if header is None:
             raise NotEncodable(part=masked.field.ovs_name, reason="dl_type and nw_proto do not say what it is in")
         encoded.append(_encode_condition(masked, header))
@@ -93,25 +378,25 @@ def _encode_masked(conditions: tuple[Masked, ...]) -> tuple[bytes, ...]:
 
 @lru_cache(maxsize=65536)
 def _encode_condition(masked: Masked, header: int) -> bytes:
-    size = oxm.size_of(masked.field)
+    size = size_of(masked.field)
     if masked.is_exact:
         return U32.pack(header) + masked.value.to_bytes(size)
-    return U32.pack(oxm.masked_header(header)) + masked.value.to_bytes(size) + masked.mask.to_bytes(size)
+    return U32.pack(masked_header(header)) + masked.value.to_bytes(size) + masked.mask.to_bytes(size)
 
 
 @lru_cache(maxsize=65536)
 def _decode_masked(condition: bytes) -> Masked | None:
     """A condition on a field of ours; None for any other, also for one whose length is not the field's."""
     header = int.from_bytes(condition[:4])
-    if header >> 9 == oxm.ONF_TCP_FLAGS >> 9 and condition[4:8] == _ONF:
-        header, condition = header & oxm.HAS_MASK | oxm.HEADERS[Field.TCP_FLAGS], condition[4:]
-    field = oxm.FIELD_OF.get(header >> 9)
+    if header >> 9 == ONF_TCP_FLAGS >> 9 and condition[4:8] == _ONF:
+        header, condition = header & HAS_MASK | HEADERS[Field.TCP_FLAGS], condition[4:]
+    field = FIELD_OF.get(header >> 9)
     if field is None:
         return None
-    size = oxm.size_of(field)
+    size = size_of(field)
     value, mask = condition[4 : 4 + size], condition[4 + size :]
-    if len(condition) == 4 + size and not header & oxm.HAS_MASK:
+    if len(condition) == 4 + size and not header & HAS_MASK:
         return Masked(field, int.from_bytes(value), field.all_ones)
-    if len(condition) == 4 + 2 * size and header & oxm.HAS_MASK:
+    if len(condition) == 4 + 2 * size and header & HAS_MASK:
         return Masked(field, int.from_bytes(value), int.from_bytes(mask))
     return None

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from xenoovs.datapath.host import Bridge, Database, Device, HostFacts, Interface, OffloadHistory, OffloadState, Unknown
-from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.tc import TcFilter, cookie_of_ufid
 from xenoovs.openflow.flow import Flow
 from xenoovs.verify.commands import HERE, Where
 from xenoovs.verify.expected import ExpectedBlock
-from xenoovs.verify.verdict import Verdict
 from xenoovs.verify.why.log import Refusal
 
 Shape = tuple[str | None, tuple[tuple[str, str], ...], tuple[str, ...]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xenoovs.datapath.host import Feature
-from xenoovs.verify.verdict import Verdict
+from xenoovs.datapath.megaflow import Verdict
 from xenoovs.verify.why.case import Case, DriverAnswer, shape_of
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xenoovs.compile.offloadable.sources import TC_INIT
+from xenoovs.compile.offloadable.row import TC_INIT
 from xenoovs.datapath.host import Feature
-from xenoovs.verify.verdict import Verdict
+from xenoovs.datapath.megaflow import Verdict
 from xenoovs.verify.why.case import Case
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason
 

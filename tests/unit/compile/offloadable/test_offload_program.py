@@ -6,15 +6,20 @@ from fractions import Fraction
 from ipaddress import ip_address
 
 from tests.compiled import compiled
-from xenoovs.compile.offloadable.program import ProgramOffload, Role, check_flows, check_program
+from xenoovs.compile.offloadable.check import (
+    ProgramOffload,
+    Role,
+    check_flows,
+    check_program,
+    count_by_service,
+    describe,
+    reasons,
+)
 from xenoovs.compile.offloadable.row import Offload, Profile, parse_version
-from xenoovs.compile.offloadable.summary import count_by_service, describe, reasons
 from xenoovs.model.address import Family, Mac
-from xenoovs.model.backend import Backend
-from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
+from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Service, Uplinks
 from xenoovs.model.next_hop import Direct
-from xenoovs.model.service import Claim, PortRange, Protocol, Service
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.text import parse_flow
 
 VIP4, VIP6 = ip_address("192.0.2.10"), ip_address("2001:db8::10")
 

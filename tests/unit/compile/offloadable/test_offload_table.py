@@ -6,12 +6,11 @@ from collections import Counter
 
 import pytest
 
-from xenoovs.compile.offloadable.check import check_flow
-from xenoovs.compile.offloadable.groups import parse_groups
+from xenoovs.compile.offloadable.check import TOPICS, check_flow
+from xenoovs.compile.offloadable.openflow_seen import parse_groups
 from xenoovs.compile.offloadable.row import OLDEST, Kind, Profile, Row, Topic, Version
-from xenoovs.compile.offloadable.table import TOPICS
 from xenoovs.compile.offloadable.topics_group import EXAMPLE_GROUPS
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.text import parse_flow
 
 VERSIONS: tuple[Version, ...] = (*((2, minor) for minor in range(13, 18)), *((3, minor) for minor in range(8)), (4, 0))
 ROWS = [(topic, row) for topic in TOPICS for row in topic.rows]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from xenoovs.compile.offloadable.check import check_flow, overall
-from xenoovs.compile.offloadable.groups import parse_groups
+from xenoovs.compile.offloadable.openflow_seen import parse_groups
 from xenoovs.compile.offloadable.row import Offload, Profile, Version
-from xenoovs.openflow.parse import parse_flow
+from xenoovs.openflow.text import parse_flow
 
 HW, DEPENDS, PARTIAL, TC_SW, SW = Offload.HW, Offload.DEPENDS, Offload.PARTIAL, Offload.TC_SW, Offload.SW
 

@@ -17,7 +17,7 @@ from xenoovs.lab.nic.machine import MACHINE_MARK, Machine
 _SERVER = """
 import os, signal, socket, sys
 from xenoovs.cli.main import run
-from xenoovs.lab.nic.guest import serve
+from xenoovs.lab.nic.guest import agent as serve
 listeners = [socket.socket(fileno=int(number)) for number in sys.argv[1:]]
 for listener in listeners:
     if os.fork() == 0:

@@ -11,11 +11,10 @@ import pytest
 
 from xenoovs.config.load import parse_config
 from xenoovs.errors import LabError
+from xenoovs.lab.host import marked_processes
 from xenoovs.lab.lab import State, open_lab, write_state
-from xenoovs.lab.nic import machine as machines
-from xenoovs.lab.nic import needs, up
-from xenoovs.lab.nic.debian import Kernel
-from xenoovs.lab.processes import marked_processes
+from xenoovs.lab.nic import machine, up
+from xenoovs.lab.nic.machine import Kernel
 from xenoovs.lab.topology import plan_topology
 from xenoovs.model.balancer import Balancer
 
@@ -54,7 +53,7 @@ def labs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setattr(up, "check_needs", lambda: None)
         monkeypatch.setattr(up, "unpacked_kernel", lambda: Kernel(Path("/nowhere"), "6.1"))
         monkeypatch.setattr(up, "build_module", lambda kernel: kernel.root / "eswitch.ko")
-        monkeypatch.setattr(machines, "build_initrd", lambda *_, start: Path("/nowhere/initrd"))
+        monkeypatch.setattr(machine, "build_initrd", lambda *_, start: Path("/nowhere/initrd"))
         yield Path(directory) / "labs"
 
 
@@ -72,7 +71,7 @@ def test_a_machine_that_does_not_boot_is_removed_again(
     with pytest.raises(LabError, match=told):
         up.up("one", balancer(), guest="guest", directory=labs)
     assert not (labs / "one").exists()
-    assert marked_processes(machines.MACHINE_MARK, str(labs / "one" / "vm")) == ()
+    assert marked_processes(machine.MACHINE_MARK, str(labs / "one" / "vm")) == ()
 
 
 def test_a_lab_of_that_name_stays_as_it_is(labs: Path) -> None:
@@ -105,17 +104,17 @@ def test_ports_that_the_nic_cannot_have(labs: Path, ports: str, told: str) -> No
 
 def test_everything_that_is_missing_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "xenoovs.lab.nic.needs.shutil.which", lambda name: None if name in ("make", "qemu-system-x86_64") else name
+        "xenoovs.lab.nic.machine.shutil.which", lambda name: None if name in ("make", "qemu-system-x86_64") else name
     )
     told = "needs qemu-system-x86_64, make; on Debian: `apt-get install --no-install-recommends make qemu-system-x86`"
     with pytest.raises(LabError, match=told):
-        needs.check_needs()
+        machine.check_needs()
 
 
 def test_another_system_than_debian_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xenoovs.lab.nic.needs.shutil.which", lambda name: None if name.startswith("apt") else name)
+    monkeypatch.setattr("xenoovs.lab.nic.machine.shutil.which", lambda name: None if name.startswith("apt") else name)
     with pytest.raises(LabError, match="runs on a kernel from Debian's archive"):
-        needs.check_needs()
+        machine.check_needs()
 
 
 def balancer(ingress: str = "p0") -> Balancer:

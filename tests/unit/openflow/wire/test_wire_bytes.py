@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.openflow.bundle import Bundle, Command, FlowMod
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.wire.bundle import encode_bundle
-from xenoovs.openflow.wire.codec import encode
-from xenoovs.openflow.wire.flow_mod import encode_flow_mod
-from xenoovs.openflow.wire.hello import Hello
-from xenoovs.openflow.wire.role import Role, RoleRequest
+from xenoovs.openflow.flow import Bundle, Command, FlowMod
+from xenoovs.openflow.text import parse_flow
+from xenoovs.openflow.wire.controller import Role, RoleRequest
+from xenoovs.openflow.wire.flow import encode_flow_mod
+from xenoovs.openflow.wire.frame import Hello
+from xenoovs.openflow.wire.message import encode, encode_bundle
 
 _PORTS = {"p0": 1, "p1": 2, "br0": 65534}
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.openflow.wire.codec import decode, encode
-from xenoovs.openflow.wire.echo import BarrierRequest
-from xenoovs.openflow.wire.error import Error, nicira_error
-from xenoovs.openflow.wire.events import Event, mask_of
-from xenoovs.openflow.wire.hello import Hello, name_versions, versions_of
-from xenoovs.openflow.wire.message import Unknown
-from xenoovs.openflow.wire.port import Port, PortReason, names_of, numbers_of
+from xenoovs.openflow.wire.controller import Event, mask_of
+from xenoovs.openflow.wire.frame import BarrierRequest, Error, Hello, name_versions, nicira_error, versions_of
+from xenoovs.openflow.wire.message import Port, PortReason, Unknown, decode, encode, names_of, numbers_of
 
 _OURS = frozenset((5,))
 

@@ -7,15 +7,23 @@ from collections.abc import Callable
 import pytest
 
 from xenoovs.errors import NotEncodable, ParseError, WireError
-from xenoovs.openflow.action import Action, Foreign, Output, SetField
-from xenoovs.openflow.bundle import Command, FlowMod
-from xenoovs.openflow.field import Field
-from xenoovs.openflow.flow import Flow, FlowKey
-from xenoovs.openflow.match import Match, exact, match_of
-from xenoovs.openflow.parse import parse_flow
-from xenoovs.openflow.wire.codec import decode, encode
-from xenoovs.openflow.wire.echo import EchoRequest
-from xenoovs.openflow.wire.port import Port, PortReason, PortStatus
+from xenoovs.openflow.flow import (
+    Action,
+    Command,
+    Field,
+    Flow,
+    FlowKey,
+    FlowMod,
+    Foreign,
+    Match,
+    Output,
+    SetField,
+    exact,
+    match_of,
+)
+from xenoovs.openflow.text import parse_flow
+from xenoovs.openflow.wire.frame import EchoRequest
+from xenoovs.openflow.wire.message import Port, PortReason, PortStatus, decode, encode
 
 
 def _flow(*actions: Action, match: Match = Match(), priority: int = 1, options: tuple[str, ...] = ()) -> FlowMod:  # noqa: B008

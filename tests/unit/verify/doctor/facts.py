@@ -21,9 +21,8 @@ from xenoovs.datapath.host import (
     OffloadState,
     TcRules,
 )
-from xenoovs.verify.doctor.case import Case, Cost, ForeignFlows, Wanted
-from xenoovs.verify.doctor.check import Check, State
-from xenoovs.verify.doctor.kernel import TC_MODULES
+from xenoovs.verify.doctor.check import Case, Check, Cost, ForeignFlows, State, Wanted
+from xenoovs.verify.doctor.nic import TC_MODULES
 
 PCI = "0000:03:00.0"
 SWITCH_ID = "a2084c0003ebc008"

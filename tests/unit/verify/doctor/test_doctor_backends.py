@@ -9,9 +9,8 @@ import pytest
 
 from tests.unit.verify.doctor.facts import HOST, WANTED, only, states
 from xenoovs.datapath.host import BackendFacts, Neighbour, Unknown
-from xenoovs.verify.doctor import backends
-from xenoovs.verify.doctor.case import Case, WantedBackend
-from xenoovs.verify.doctor.check import State
+from xenoovs.verify.doctor import examine
+from xenoovs.verify.doctor.check import Case, State, WantedBackend
 
 MAC, OTHER_MAC, VIP = "02:00:5e:10:00:02", "02:00:5e:10:00:03", "10.3.10.45"
 RIGHT = {"arp_ignore": 1, "arp_announce": 2, "rp_filter": 0}
@@ -36,15 +35,15 @@ def _case(*wanted: WantedBackend, **host: Any) -> Case:
     ids=["alone", "two services", "two names", "two names, two ports", "two ports"],
 )
 def test_duplicate_macs(others: tuple[WantedBackend, ...], state: State) -> None:
-    assert only(backends.check_duplicates, _case(ONE, *others)).state is state
+    assert only(examine.check_duplicates, _case(ONE, *others)).state is state
 
 
 def test_a_mac_that_the_backend_itself_has() -> None:
-    assert only(backends.check_mac_is_known, _case(ONE)).state is State.OK
+    assert only(examine.check_mac_is_known, _case(ONE)).state is State.OK
 
 
 def test_a_mac_that_the_backend_does_not_have() -> None:
-    row = only(backends.check_mac_is_known, _case(replace(ONE, facts=replace(SELF, macs=(OTHER_MAC,)))))
+    row = only(examine.check_mac_is_known, _case(replace(ONE, facts=replace(SELF, macs=(OTHER_MAC,)))))
     assert (row.state, row.seen) == (State.WRONG, f"it has {OTHER_MAC}")
 
 
@@ -60,7 +59,7 @@ def test_a_mac_that_the_backend_does_not_have() -> None:
     ids=["learned", "learned elsewhere", "neighbour", "never heard", "no table"],
 )
 def test_a_mac_of_a_backend_that_is_not_reached(host: dict[str, Any], state: State) -> None:
-    assert only(backends.check_mac_is_known, _case(FAR, **host)).state is state
+    assert only(examine.check_mac_is_known, _case(FAR, **host)).state is state
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_a_mac_of_a_backend_that_is_not_reached(host: dict[str, Any], state: Sta
     ],
 )
 def test_vip_on_lo(facts: Any, state: State, fix: str | None) -> None:
-    row = only(backends.check_vip, _case(replace(ONE, facts=facts)))
+    row = only(examine.check_vip, _case(replace(ONE, facts=facts)))
     assert row.state is state
     assert fix is None or str(row.fix) == fix
 
@@ -91,22 +90,22 @@ def test_vip_on_lo(facts: Any, state: State, fix: str | None) -> None:
 )
 def test_sysctls(key: str, value: int, state: State) -> None:
     facts = replace(SELF, sysctls=RIGHT | {key: value})
-    rows = {row.name: row.state for row in backends.check_sysctls(_case(replace(ONE, facts=facts)))}
+    rows = {row.name: row.state for row in examine.check_sysctls(_case(replace(ONE, facts=facts)))}
     assert rows == dict.fromkeys(RIGHT, State.OK) | {key: state}
 
 
 def test_sysctls_of_a_backend_that_is_not_reached_come_with_the_command_to_look() -> None:
-    rows = list(backends.check_sysctls(_case(FAR)))
+    rows = list(examine.check_sysctls(_case(FAR)))
     assert {row.state for row in rows} == {State.UNKNOWN}
     assert str(rows[0].fix) == "sysctl net.ipv4.conf.all.arp_ignore"
 
 
 def test_an_ipv6_service_needs_no_arp_settings() -> None:
     six = replace(FAR, vips=("2001:db8::1",))
-    assert list(backends.check_sysctls(_case(six))) == []
-    assert list(states(backends.check_vip, _case(six))) == ["one 2001:db8::1"]
+    assert list(examine.check_sysctls(_case(six))) == []
+    assert list(states(examine.check_vip, _case(six))) == ["one 2001:db8::1"]
 
 
 def test_backends_are_looked_at_only_when_asked() -> None:
     case = _case()
-    assert [row for check in (backends.check_duplicates, backends.check_vip) for row in check(case)] == []
+    assert [row for check in (examine.check_duplicates, examine.check_vip) for row in check(case)] == []

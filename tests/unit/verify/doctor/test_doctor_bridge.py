@@ -19,19 +19,18 @@ from tests.unit.verify.doctor.facts import (
     with_wanted,
 )
 from xenoovs.datapath.host import Controller, Unknown
-from xenoovs.verify.doctor import bridge
-from xenoovs.verify.doctor.case import Case, ForeignFlows
-from xenoovs.verify.doctor.check import State
+from xenoovs.verify.doctor import openvswitch
+from xenoovs.verify.doctor.check import Case, ForeignFlows, State
 
 PIN = "priority=2000,ip,nw_src=203.0.113.9 actions=drop"
 
 
 def test_the_bridge_exists() -> None:
-    assert only(bridge.check_bridge, GOOD).state is State.OK
+    assert only(openvswitch.check_bridge, GOOD).state is State.OK
 
 
 def test_a_missing_bridge_is_wrong_and_the_others_are_named() -> None:
-    row = only(bridge.check_bridge, with_wanted(bridge="ovsbr9"))
+    row = only(openvswitch.check_bridge, with_wanted(bridge="ovsbr9"))
     assert (row.state, row.seen) == (State.WRONG, "does not exist; bridges here: ovsbr1")
     assert str(row.fix) == "ovs-vsctl add-br ovsbr9"
 
@@ -52,7 +51,7 @@ def test_a_missing_bridge_is_wrong_and_the_others_are_named() -> None:
     ids=["kernel", "dummy", "userspace without DPDK", "DPDK"],
 )
 def test_datapath_type(case: Case, state: State) -> None:
-    assert only(bridge.check_datapath_type, case).state is state
+    assert only(openvswitch.check_datapath_type, case).state is state
 
 
 SLAVE = Controller("tcp:192.0.2.2:6653", is_connected=True, role="slave")
@@ -71,7 +70,7 @@ EQUAL = Controller("tcp:192.0.2.4:6653", is_connected=True, role="other")
     ],
 )
 def test_two_controllers_that_may_write_are_wrong(controllers: tuple[Controller, ...], state: State) -> None:
-    assert only(bridge.check_controllers, with_bridge(controllers=controllers)).state is state
+    assert only(openvswitch.check_controllers, with_bridge(controllers=controllers)).state is state
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def test_two_controllers_that_may_write_are_wrong(controllers: tuple[Controller,
     ],
 )
 def test_fail_mode(fail_mode: str, controllers: tuple[Controller, ...], state: State) -> None:
-    row = only(bridge.check_fail_mode, with_bridge(fail_mode=fail_mode, controllers=controllers))
+    row = only(openvswitch.check_fail_mode, with_bridge(fail_mode=fail_mode, controllers=controllers))
     assert row.state is state
     assert not row.is_safely_mended
 
@@ -103,12 +102,12 @@ def test_fail_mode(fail_mode: str, controllers: tuple[Controller, ...], state: S
     ids=["none", "harmless", "widens", "takes packets", "not simulated", "differs between clients", "not read"],
 )
 def test_foreign_flows(foreign: ForeignFlows | Unknown, state: State) -> None:
-    assert only(bridge.check_foreign_flows, with_wanted(foreign=foreign)).state is state
+    assert only(openvswitch.check_foreign_flows, with_wanted(foreign=foreign)).state is state
 
 
 def test_the_cost_of_foreign_flows_is_told_in_entries_and_packets() -> None:
     cost = replace(COST, beside=46, taken=2)
-    row = only(bridge.check_foreign_flows, with_wanted(foreign=ForeignFlows((PIN,), cost=cost)))
+    row = only(openvswitch.check_foreign_flows, with_wanted(foreign=ForeignFlows((PIN,), cost=cost)))
     assert row.seen.endswith("46 hardware entries instead of 9, 2 of 100 packets go elsewhere")
     assert not row.is_safely_mended
 
@@ -116,10 +115,15 @@ def test_the_cost_of_foreign_flows_is_told_in_entries_and_packets() -> None:
 def test_without_a_config_every_bridge_is_looked_at() -> None:
     other = replace(BRIDGE, name="ovsbr2", datapath_type="netdev")
     case = replace(with_database(bridges=(BRIDGE, other)), wanted=None)
-    assert [row.subject for row in bridge.check_datapath_type(case)] == ["ovsbr1", "ovsbr2"]
+    assert [row.subject for row in openvswitch.check_datapath_type(case)] == ["ovsbr1", "ovsbr2"]
 
 
 def test_no_database_no_rows() -> None:
     case = with_host(database=Unknown("refused"))
-    checks = (bridge.check_bridge, bridge.check_datapath_type, bridge.check_foreign_flows, bridge.check_controllers)
+    checks = (
+        openvswitch.check_bridge,
+        openvswitch.check_datapath_type,
+        openvswitch.check_foreign_flows,
+        openvswitch.check_controllers,
+    )
     assert [row for check in checks for row in check(case)] == []

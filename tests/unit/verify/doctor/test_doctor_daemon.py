@@ -19,9 +19,8 @@ from tests.unit.verify.doctor.facts import (
     with_wanted,
 )
 from xenoovs.datapath.host import OffloadState, Unknown
-from xenoovs.verify.doctor import daemon
-from xenoovs.verify.doctor.case import Case
-from xenoovs.verify.doctor.check import State
+from xenoovs.verify.doctor import openvswitch
+from xenoovs.verify.doctor.check import Case, State
 
 OFF = OffloadState(is_on=False, evidence="refused")
 
@@ -36,13 +35,18 @@ OFF = OffloadState(is_on=False, evidence="refused")
     ],
 )
 def test_running(case: Case, state: State, seen: str) -> None:
-    row = only(daemon.check_running, case)
+    row = only(openvswitch.check_running, case)
     assert (row.state, row.seen) == (state, seen)
 
 
 def test_a_dead_daemon_gives_no_rows_that_need_it() -> None:
     case = with_host(database=Unknown("refused"), daemon=Unknown("refused"))
-    later = (daemon.check_fork, daemon.check_hw_offload, daemon.check_offload_in_effect, daemon.check_tc_policy)
+    later = (
+        openvswitch.check_fork,
+        openvswitch.check_hw_offload,
+        openvswitch.check_offload_in_effect,
+        openvswitch.check_tc_policy,
+    )
     assert [row for check in later for row in check(case)] == []
 
 
@@ -65,7 +69,7 @@ def test_a_dead_daemon_gives_no_rows_that_need_it() -> None:
     ],
 )
 def test_flavour(case: Case, state: State, seen: str) -> None:
-    row = only(daemon.check_fork, case)
+    row = only(openvswitch.check_fork, case)
     assert (row.state, row.seen) == (state, seen)
 
 
@@ -74,7 +78,7 @@ def test_flavour(case: Case, state: State, seen: str) -> None:
     [({"hw-offload": "true"}, State.OK), ({"hw-offload": "false"}, State.WRONG), ({}, State.WRONG)],
 )
 def test_hw_offload(config: dict[str, str], state: State) -> None:
-    row = only(daemon.check_hw_offload, with_database(config=config))
+    row = only(openvswitch.check_hw_offload, with_database(config=config))
     assert row.state is state
     assert str(row.fix) == "ovs-vsctl set Open_vSwitch . other_config:hw-offload=true && ovs-appctl revalidator/purge"
 
@@ -97,11 +101,11 @@ def test_hw_offload(config: dict[str, str], state: State) -> None:
     ids=["on", "waits for a restart", "not told", "on until the restart", "off as set"],
 )
 def test_offload_in_effect(case: Case, state: State) -> None:
-    assert only(daemon.check_offload_in_effect, case).state is state
+    assert only(openvswitch.check_offload_in_effect, case).state is state
 
 
 def test_offload_that_waits_for_a_restart_asks_for_it() -> None:
-    row = only(daemon.check_offload_in_effect, with_daemon(offload=OFF))
+    row = only(openvswitch.check_offload_in_effect, with_daemon(offload=OFF))
     assert row.needs_restart
     assert not row.is_safely_mended
     assert str(row.fix) == "xenoovs doctor --fix --restart-ovs"
@@ -123,13 +127,15 @@ def test_offload_that_waits_for_a_restart_asks_for_it() -> None:
 def test_tc_policy(setting: str, used: str | None, state: State, needs_restart: bool) -> None:
     case = with_config(tc_policy=setting)
     history = replace(HISTORY, tc_policy=used)
-    row = only(daemon.check_tc_policy, replace(case, host=replace(case.host, daemon=replace(DAEMON, history=history))))
+    row = only(
+        openvswitch.check_tc_policy, replace(case, host=replace(case.host, daemon=replace(DAEMON, history=history)))
+    )
     assert (row.state, row.needs_restart) == (state, needs_restart)
 
 
 def test_tc_policy_is_not_for_the_userspace_datapath() -> None:
     database = replace(DATABASE, bridges=(replace(DATABASE.bridges[0], datapath_type="netdev"),))
-    assert list(daemon.check_tc_policy(with_host(database=database))) == []
+    assert list(openvswitch.check_tc_policy(with_host(database=database))) == []
 
 
 @pytest.mark.parametrize(
@@ -144,12 +150,12 @@ def test_tc_policy_is_not_for_the_userspace_datapath() -> None:
     ],
 )
 def test_max_idle_is_longer_than_counters_are_late(settings: dict[str, str], state: State) -> None:
-    assert only(daemon.check_max_idle, with_config(**settings)).state is state
+    assert only(openvswitch.check_max_idle, with_config(**settings)).state is state
 
 
 @pytest.mark.parametrize(("value", "state"), [("500", State.OK), ("9999", State.OK), ("10000", State.WRONG)])
 def test_max_revalidator(value: str, state: State) -> None:
-    assert only(daemon.check_max_revalidator, with_config(max_revalidator=value)).state is state
+    assert only(openvswitch.check_max_revalidator, with_config(max_revalidator=value)).state is state
 
 
 @pytest.mark.parametrize(
@@ -167,27 +173,27 @@ def test_max_revalidator(value: str, state: State) -> None:
     ],
 )
 def test_flow_limit(case: Case, state: State, seen: str) -> None:
-    row = only(daemon.check_flow_limit, case)
+    row = only(openvswitch.check_flow_limit, case)
     assert (row.state, row.seen) == (state, seen)
 
 
 def test_a_policy_that_is_set_before_offload_begins_needs_no_restart() -> None:
     case = with_config(tc_policy="skip_hw")
     daemon_now = replace(DAEMON, offload=OFF, history=replace(HISTORY, tc_policy=None))
-    row = only(daemon.check_tc_policy, replace(case, host=replace(case.host, daemon=daemon_now)))
+    row = only(openvswitch.check_tc_policy, replace(case, host=replace(case.host, daemon=daemon_now)))
     assert (row.state, row.needs_restart) == (State.WRONG, False)
     assert str(row.fix) == "ovs-vsctl remove Open_vSwitch . other_config tc-policy"
 
 
 def test_a_policy_left_over_from_the_start_needs_a_restart_alone() -> None:
-    row = only(daemon.check_tc_policy, with_daemon(history=replace(HISTORY, tc_policy="skip_hw")))
+    row = only(openvswitch.check_tc_policy, with_daemon(history=replace(HISTORY, tc_policy="skip_hw")))
     assert str(row.fix) == "xenoovs doctor --fix --restart-ovs"
     assert not row.is_safely_mended
 
 
 def test_offload_that_began_late_leaves_older_megaflows_unknown() -> None:
     """With OVS up to 3.6, hw-offload that was set on a running ovs-vswitchd was told to be all right."""
-    row = only(daemon.check_offload_in_effect, with_daemon(history=replace(HISTORY, is_late=True)))
+    row = only(openvswitch.check_offload_in_effect, with_daemon(history=replace(HISTORY, is_late=True)))
     assert row.state is State.UNKNOWN
     assert str(row.fix) == "ovs-appctl revalidator/purge"
 
@@ -196,13 +202,13 @@ def test_offload_that_began_late_leaves_older_megaflows_unknown() -> None:
     ("leftovers", "state"), [((), State.OK), (("log levels",), State.WRONG)], ids=["nothing", "raised levels"]
 )
 def test_what_a_killed_run_left(leftovers: tuple[str, ...], state: State) -> None:
-    row = only(daemon.check_leftovers, with_host(leftovers=leftovers))
+    row = only(openvswitch.check_leftovers, with_host(leftovers=leftovers))
     assert (row.state, row.is_safely_mended) == (state, state is State.WRONG)
 
 
 def test_a_restart_that_was_cut_off() -> None:
-    assert list(daemon.check_restore_wait(GOOD)) == []
-    row = only(daemon.check_restore_wait, with_config(flow_restore_wait="true"))
+    assert list(openvswitch.check_restore_wait(GOOD)) == []
+    row = only(openvswitch.check_restore_wait, with_config(flow_restore_wait="true"))
     assert row.state is State.WRONG
     assert row.fix is not None
     assert row.fix.commands == (("ovs-vsctl", "remove", "Open_vSwitch", ".", "other_config", "flow-restore-wait"),)

@@ -7,8 +7,7 @@ from dataclasses import replace
 from tests.unit.verify.doctor.facts import DEVICES, GOOD, HOST, with_config, with_device, with_host
 from xenoovs.datapath.host import Feature, HostFacts, Unknown
 from xenoovs.verify.commands import HERE
-from xenoovs.verify.doctor.case import Case
-from xenoovs.verify.doctor.check import State
+from xenoovs.verify.doctor.check import Case, State
 from xenoovs.verify.doctor.examine import examine, has_wrong, safe_fixes, to_json
 
 

@@ -9,10 +9,9 @@ import pytest
 
 from tests.unit.verify.doctor.facts import BRIDGE, GOOD, HOST, interface, only, with_bridge, with_host
 from xenoovs.datapath.host import Database, Kernel, Unknown
-from xenoovs.verify.doctor import kernel
-from xenoovs.verify.doctor.case import Case
-from xenoovs.verify.doctor.check import State
-from xenoovs.verify.doctor.kernel import TC_MODULES
+from xenoovs.verify.doctor import nic
+from xenoovs.verify.doctor.check import Case, State
+from xenoovs.verify.doctor.nic import TC_MODULES
 
 ALL = dict.fromkeys(TC_MODULES, True)
 
@@ -31,12 +30,12 @@ ALL = dict.fromkeys(TC_MODULES, True)
     ],
 )
 def test_modules(modules: Any, state: State, seen: str) -> None:
-    row = only(kernel.check_modules, with_host(kernel=Kernel("6.1", modules, 0)))
+    row = only(nic.check_modules, with_host(kernel=Kernel("6.1", modules, 0)))
     assert (row.state, row.seen) == (state, seen)
 
 
 def test_modules_are_not_for_the_userspace_datapath() -> None:
-    assert list(kernel.check_modules(with_bridge(datapath_type="netdev"))) == []
+    assert list(nic.check_modules(with_bridge(datapath_type="netdev"))) == []
 
 
 def _doca(hugepages: Any, *, config: dict[str, str] | None = None, fork: bool = True) -> Case:
@@ -58,20 +57,20 @@ def _doca(hugepages: Any, *, config: dict[str, str] | None = None, fork: bool = 
     ids=["doca 4096", "doca 3072", "doca too few", "dpdk some", "dpdk none", "unknown"],
 )
 def test_hugepages(case: Case, state: State) -> None:
-    assert only(kernel.check_hugepages, case).state is state
+    assert only(nic.check_hugepages, case).state is state
 
 
 def test_hugepages_do_not_matter_to_the_kernel_datapath() -> None:
-    assert list(kernel.check_hugepages(GOOD)) == []
+    assert list(nic.check_hugepages(GOOD)) == []
 
 
 @pytest.mark.parametrize(("config", "state"), [({"doca-init": "true"}, State.OK), ({}, State.WRONG)])
 def test_doca_init(config: dict[str, str], state: State) -> None:
-    row = only(kernel.check_doca_init, _doca(0, config=config))
+    row = only(nic.check_doca_init, _doca(0, config=config))
     assert row.state is state
     # Not by --fix: with it set and DOCA not working, ovs-vswitchd does not start its ports.
     assert not row.is_safely_mended
 
 
 def test_doca_init_is_not_for_upstream() -> None:
-    assert list(kernel.check_doca_init(_doca(0, fork=False))) == []
+    assert list(nic.check_doca_init(_doca(0, fork=False))) == []

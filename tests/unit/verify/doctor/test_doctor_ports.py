@@ -22,9 +22,8 @@ from tests.unit.verify.doctor.facts import (
     with_host,
 )
 from xenoovs.datapath.host import Bridge, Feature, OffloadState, TcRules, Unknown
-from xenoovs.verify.doctor import ports
-from xenoovs.verify.doctor.case import Case
-from xenoovs.verify.doctor.check import Check, State
+from xenoovs.verify.doctor import nic
+from xenoovs.verify.doctor.check import Case, Check, State
 
 TWO_BRIDGES = with_database(
     bridges=(replace(BRIDGE, interfaces=(interface("p0", 1),)), Bridge("ovsbr2", interfaces=(interface("p1", 1),)))
@@ -33,17 +32,17 @@ TWO_BRIDGES = with_database(
 
 
 def test_ports_on_the_bridge() -> None:
-    assert states(ports.check_on_bridge, GOOD) == {"p0": State.OK, "p1": State.OK}
+    assert states(nic.check_on_bridge, GOOD) == {"p0": State.OK, "p1": State.OK}
 
 
-@pytest.mark.parametrize("check", [ports.check_works, ports.check_up])
+@pytest.mark.parametrize("check", [nic.check_works, nic.check_up])
 def test_what_a_dead_daemon_last_wrote_is_not_ok(check: Callable[[Case], Iterator[Check]]) -> None:
     row = only(check, with_host(daemon=Unknown("nobody listens there")), "p0")
     assert (row.state, row.seen.endswith(", as ovs-vswitchd last wrote")) == (State.UNKNOWN, True)
 
 
 def test_a_port_on_another_bridge_is_moved() -> None:
-    row = only(ports.check_on_bridge, TWO_BRIDGES, "p1")
+    row = only(nic.check_on_bridge, TWO_BRIDGES, "p1")
     assert (row.state, row.seen) == (State.WRONG, "on bridge ovsbr2, not on ovsbr1")
     assert str(row.fix) == "ovs-vsctl del-port ovsbr2 p1 -- add-port ovsbr1 p1"
     assert not row.is_safely_mended
@@ -51,12 +50,12 @@ def test_a_port_on_another_bridge_is_moved() -> None:
 
 def test_a_moved_port_keeps_its_type() -> None:
     far = Bridge("ovsbr2", interfaces=(interface("p1", 1, type="dpdk"),))
-    row = only(ports.check_on_bridge, with_database(bridges=(replace(BRIDGE, interfaces=()), far)), "p1")
+    row = only(nic.check_on_bridge, with_database(bridges=(replace(BRIDGE, interfaces=()), far)), "p1")
     assert str(row.fix) == "ovs-vsctl del-port ovsbr2 p1 -- add-port ovsbr1 p1 -- set Interface p1 type=dpdk"
 
 
 def test_a_port_on_no_bridge_is_added() -> None:
-    row = only(ports.check_on_bridge, with_bridge(interfaces=()), "p0")
+    row = only(nic.check_on_bridge, with_bridge(interfaces=()), "p0")
     assert (row.seen, str(row.fix)) == ("on no bridge", "ovs-vsctl add-port ovsbr1 p0")
 
 
@@ -73,7 +72,7 @@ def test_a_port_on_no_bridge_is_added() -> None:
     ],
 )
 def test_works(broken: object, state: State, seen: str) -> None:
-    row = only(ports.check_works, with_bridge(interfaces=(broken,)), "p0")
+    row = only(nic.check_works, with_bridge(interfaces=(broken,)), "p0")
     assert (row.state, row.seen) == (state, seen)
 
 
@@ -88,7 +87,7 @@ def test_works(broken: object, state: State, seen: str) -> None:
     ids=["up", "set down", "no cable", "not told"],
 )
 def test_up(case: Case, state: State) -> None:
-    assert only(ports.check_up, case, "p0").state is state
+    assert only(nic.check_up, case, "p0").state is state
 
 
 DUMMY = "dummy: it pretends, for tests; there is no hardware behind it"
@@ -96,7 +95,7 @@ DUMMY = "dummy: it pretends, for tests; there is no hardware behind it"
 
 def test_traffic_control_is_no_provider_of_a_userspace_bridge() -> None:
     """A veth of a userspace bridge was told to be ok: it has the provider, which gets none of its flows."""
-    row = only(ports.check_provider, with_bridge(datapath_type="netdev"), "p0")
+    row = only(nic.check_provider, with_bridge(datapath_type="netdev"), "p0")
     assert (row.state, row.seen) == (State.WRONG, "tc, which gets no flow of a bridge of datapath netdev")
 
 
@@ -116,13 +115,13 @@ def test_traffic_control_is_no_provider_of_a_userspace_bridge() -> None:
     ],
 )
 def test_provider(history: object, state: State, seen: str) -> None:
-    row = only(ports.check_provider, with_daemon(history=history), "p0")
+    row = only(nic.check_provider, with_daemon(history=history), "p0")
     assert (row.state, row.seen) == (state, seen)
 
 
 def test_no_provider_is_missed_while_offload_is_off() -> None:
     off = OffloadState(is_on=False, evidence="-")
-    assert list(ports.check_provider(with_daemon(offload=off, history=replace(HISTORY, providers={})))) == []
+    assert list(nic.check_provider(with_daemon(offload=off, history=replace(HISTORY, providers={})))) == []
 
 
 @pytest.mark.parametrize(
@@ -135,13 +134,13 @@ def test_no_provider_is_missed_while_offload_is_off() -> None:
     ],
 )
 def test_hw_tc_offload(feature: object, state: State, fix: str) -> None:
-    row = only(ports.check_hw_tc_offload, with_device("p0", hw_tc_offload=feature), "p0")
+    row = only(nic.check_hw_tc_offload, with_device("p0", hw_tc_offload=feature), "p0")
     assert (row.state, str(row.fix)) == (state, fix)
 
 
 def test_a_device_that_cannot_be_seen_is_unknown() -> None:
     case = with_host(devices=Unknown("the Open vSwitch is on another host"))
-    for check in (ports.check_hw_tc_offload, ports.check_ingress_qdisc):
+    for check in (nic.check_hw_tc_offload, nic.check_ingress_qdisc):
         assert set(states(check, case).values()) == {State.UNKNOWN}
 
 
@@ -154,41 +153,41 @@ def test_a_device_that_cannot_be_seen_is_unknown() -> None:
     ],
 )
 def test_ingress_qdisc(case: Case, state: State) -> None:
-    assert only(ports.check_ingress_qdisc, case, "p0").state is state
+    assert only(nic.check_ingress_qdisc, case, "p0").state is state
 
 
 def test_a_qdisc_that_is_missing_before_offload_begins_is_no_mistake() -> None:
     case = with_device("p0", ingress=False)
     daemon = replace(DAEMON, offload=OffloadState(is_on=False, evidence="-"))
-    row = only(ports.check_ingress_qdisc, replace(case, host=replace(case.host, daemon=daemon)), "p0")
+    row = only(nic.check_ingress_qdisc, replace(case, host=replace(case.host, daemon=daemon)), "p0")
     assert (row.state, row.fix) == (State.UNKNOWN, None)
 
 
 def test_a_lost_qdisc_is_made_again_and_the_rules_with_it() -> None:
-    row = only(ports.check_ingress_qdisc, with_device("p0", ingress=False), "p0")
+    row = only(nic.check_ingress_qdisc, with_device("p0", ingress=False), "p0")
     assert row.is_safely_mended
     assert str(row.fix) == "tc qdisc add dev p0 ingress && ovs-appctl revalidator/purge"
 
 
 def test_the_shared_block_of_a_bond_needs_a_restart() -> None:
-    row = only(ports.check_ingress_qdisc, with_device("p0", ingress=False, master="bond0"), "p0")
+    row = only(nic.check_ingress_qdisc, with_device("p0", ingress=False, master="bond0"), "p0")
     assert (row.is_safely_mended, row.needs_restart) == (False, True)
 
 
 def test_ports_of_the_kernel_datapath_have_ovs_system_as_master() -> None:
-    row = only(ports.check_ingress_qdisc, with_device("p0", ingress=False, master="ovs-system"), "p0")
+    row = only(nic.check_ingress_qdisc, with_device("p0", ingress=False, master="ovs-system"), "p0")
     assert row.is_safely_mended
 
 
 def test_userspace_ports_are_not_asked_for_tc() -> None:
     case = with_bridge(datapath_type="netdev")
-    assert [*ports.check_hw_tc_offload(case), *ports.check_ingress_qdisc(case)] == []
+    assert [*nic.check_hw_tc_offload(case), *nic.check_ingress_qdisc(case)] == []
 
 
 def test_without_a_config_internal_ports_are_left_out() -> None:
     interfaces = (*BRIDGE.interfaces, interface("ovsbr1", 65534, type="internal"))
     case = replace(with_bridge(interfaces=interfaces), wanted=None)
-    assert list(states(ports.check_works, case)) == ["p0", "p1", "pf0hpf"]
+    assert list(states(nic.check_works, case)) == ["p0", "p1", "pf0hpf"]
 
 
 @pytest.mark.parametrize(
@@ -201,9 +200,9 @@ def test_without_a_config_internal_ports_are_left_out() -> None:
     ],
 )
 def test_tc_rules(rules: object, state: State, seen: str) -> None:
-    row = only(ports.check_tc_rules, with_device("p0", rules=rules), "p0")
+    row = only(nic.check_tc_rules, with_device("p0", rules=rules), "p0")
     assert (row.state, row.seen) == (state, seen)
 
 
 def test_a_port_without_the_qdisc_has_no_rules_to_judge() -> None:
-    assert list(states(ports.check_tc_rules, with_device("p0", ingress=False))) == ["p1"]
+    assert list(states(nic.check_tc_rules, with_device("p0", ingress=False))) == ["p1"]

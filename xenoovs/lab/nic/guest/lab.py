@@ -14,15 +14,18 @@ from dataclasses import dataclass
 from xenoovs.config.emit import render_config
 from xenoovs.config.load import parse_config
 from xenoovs.errors import XenoovsError
-from xenoovs.lab.configure import configure_clients, configure_machine, prepare_namespace, start_responder
+from xenoovs.lab.host import Netns, Progress
 from xenoovs.lab.lab import CONFIG, Lab, State, directory_of, write_state
-from xenoovs.lab.netns import Netns
-from xenoovs.lab.nic.guest.prepare import wait_for_cores
-from xenoovs.lab.nic.guest.switch import start_kernel_ovs
-from xenoovs.lab.progress import Progress
-from xenoovs.lab.topology import plan_topology
-from xenoovs.lab.up import link_line, port_words
-from xenoovs.lab.wiring import Link
+from xenoovs.lab.lifecycle import (
+    configure_clients,
+    configure_machine,
+    link_line,
+    port_words,
+    prepare_namespace,
+    start_responder,
+)
+from xenoovs.lab.nic.guest.prepare import start_kernel_ovs, wait_for_cores
+from xenoovs.lab.topology import Link, plan_topology
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.process import run
 

@@ -1,10 +1,12 @@
-"""Makes a fresh guest fit for Open vSwitch with the kernel's datapath."""
+"""Prepares a fresh guest for Open vSwitch with the kernel's datapath, and starts it."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_database, start_vswitchd
 from xenoovs.switch.process import run
 
 _MODULES = (
@@ -37,3 +39,15 @@ def wait_for_cores() -> None:
 def _made(directory: str) -> str:
     Path(directory).mkdir(exist_ok=True)
     return directory
+
+
+# A real Open vSwitch with the kernel's datapath, in the guest's first namespace.
+
+
+def start_kernel_ovs(ovs: PrivateOvs, *, settings: Sequence[str]) -> PrivateOvs:
+    """Start `ovs`. `settings`: other_config of Open_vSwitch from the first moment, as `key=value`."""
+    ovs.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    start_database(ovs)
+    ovs.vsctl("--no-wait", "set", "Open_vSwitch", ".", *(f"other_config:{setting}" for setting in settings))
+    start_vswitchd(ovs, datapath=Datapath.KERNEL)
+    return ovs

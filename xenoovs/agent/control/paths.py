@@ -1,0 +1,186 @@
+"""Where an agent has its socket, its lock and its run-time state, and the socket and the lock themselves."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from xenoovs.errors import AgentRuns, ListenError
+from xenoovs.switch.endpoint import Endpoint, find_endpoint
+
+# Where an agent has its socket, its lock and its run-time state: one set for each bridge of each Open vSwitch.
+
+
+_SYSTEM_RUN, _SYSTEM_STATE = Path("/run/xenoovs"), Path("/var/lib/xenoovs")
+_DIGITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Files of the agents of one Open vSwitch.
+
+    run:   directory of sockets and locks, gone after a reboot. state: directory of what outlives one.
+    """
+
+    run: Path
+    state: Path
+
+    def socket(self, bridge: str) -> Path:
+        return self.run / f"{bridge}.sock"
+
+    def lock(self, bridge: str) -> Path:
+        return self.run / f"{bridge}.lock"
+
+    def waiting(self, bridge: str) -> Path:
+        """The socket of an `apply --confirm` that waits."""
+        return self.run / f"{bridge}.apply"
+
+    def runtime(self, bridge: str) -> Path:
+        return self.state / f"{bridge}.json"
+
+    def sockets(self) -> tuple[Path, ...]:
+        """Of all agents, also of those that were killed."""
+        return tuple(sorted(self.run.glob("*.sock")))
+
+
+def places_of(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) -> Places:
+    """For root below /run and /var/lib (file-hierarchy(7)), else where the XDG base directories say.
+
+    An Open vSwitch that is not the one of the host, as in a lab, has all of it in its own run directory; one whose run
+    directory is not known has a directory of its own below ours. Raises ListenError where there is none.
+    """
+    is_system = _resolved(endpoint.db) == _resolved(find_endpoint(db=None, env={}).db)
+    if not is_system and endpoint.rundir is not None:
+        return Places(endpoint.rundir / "xenoovs", endpoint.rundir / "xenoovs")
+    if is_root:
+        run, state = _SYSTEM_RUN, _SYSTEM_STATE
+    elif runtime := env.get("XDG_RUNTIME_DIR"):
+        home = env.get("XDG_STATE_HOME") or f"{env.get('HOME', '')}/.local/state"
+        run, state = Path(runtime) / "xenoovs", Path(home) / "xenoovs"
+    else:
+        raise ListenError("there is no directory for sockets: set XDG_RUNTIME_DIR, run as root, or use --control PATH")
+    # What systemd made for the unit (RuntimeDirectory=, StateDirectory= of systemd.exec(5)).
+    run, state = Path(env.get("RUNTIME_DIRECTORY") or run), Path(env.get("STATE_DIRECTORY") or state)
+    if is_system:
+        return Places(run, state)
+    own = run / f"ovs-{sha256(endpoint.db.encode()).hexdigest()[:_DIGITS]}"
+    return Places(own, own)
+
+
+def _resolved(db: str) -> str:
+    """One name for one socket: /var/run is a link to /run, and two agents of one bridge must find one lock."""
+    kind, _, path = db.partition(":")
+    return f"{kind}:{Path(path).resolve()}" if kind == "unix" else db
+
+
+# The agent's unix socket, and the lock that lets only one agent keep a bridge.
+
+
+_BACKLOG = 64
+_MAX_PATH_BYTES = 107
+"""sun_path of unix(7), less its final zero."""
+
+
+@contextmanager
+def lock_bridge(path: Path, *, bridge: str) -> Iterator[None]:
+    """Be the only agent of a bridge for the time of a `with`. The kernel drops the lock whatever ends the process.
+
+    Raises AgentRuns, ListenError.
+    """
+    with _directory(path.parent):
+        descriptor = _locked(path, bridge)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+
+
+@contextmanager
+def bound_socket(path: Path) -> Iterator[socket.socket]:
+    """A listening socket of mode 0600 for the time of a `with`. A stale one, left by a kill, is taken over.
+
+    Raises ListenError, also where somebody listens there.
+    """
+    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
+        raise ListenError(f"{path} is longer than the {_MAX_PATH_BYTES} bytes that a socket's name may have")
+    with _directory(path.parent), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        try:
+            _bind(sock, path)
+        except OSError as error:
+            raise ListenError(f"cannot listen at {path}: {error.strerror or error}") from None
+        made = path.stat().st_ino
+        try:
+            yield sock
+        finally:
+            with suppress(OSError):
+                # Not that of another process which took this name over.
+                if path.stat().st_ino == made:
+                    path.unlink()
+
+
+def answers(path: Path) -> bool:
+    """Whether somebody listens at a unix socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(1.0)
+        try:
+            sock.connect(os.fspath(path))
+        except OSError:
+            return False
+        return True
+
+
+def _bind(sock: socket.socket, path: Path) -> None:
+    if path.is_socket() and not answers(path):
+        path.unlink()
+    # Before bind(2), so that it never has another mode: a new socket file takes that of its descriptor (unix(7)).
+    os.fchmod(sock.fileno(), 0o600)
+    sock.bind(os.fspath(path))
+    sock.listen(_BACKLOG)
+    sock.settimeout(0)
+
+
+def _locked(path: Path, bridge: str) -> int:
+    try:
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                raise AgentRuns(bridge=bridge, holder=str(path)) from None
+            if _is_there(path, descriptor):
+                return descriptor
+            # Its holder ended, and took the file away, between our open and our lock.
+            os.close(descriptor)
+    except OSError as error:
+        raise ListenError(f"cannot lock {path}: {error.strerror or error}") from None
+
+
+def _is_there(path: Path, descriptor: int) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def _directory(path: Path) -> Iterator[None]:
+    """A directory that is there for the time of a `with`; one that was made for it goes again. Raises ListenError."""
+    was_there = path.exists()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ListenError(f"cannot make the directory {path}: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        if not was_there:
+            with suppress(OSError):
+                path.rmdir()

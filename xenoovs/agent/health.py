@@ -1,0 +1,609 @@
+"""The health of backends: checks, results of probes, ejection under `max_down`, slow start. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from ipaddress import IPv4Address
+from typing import assert_never
+from zlib import crc32
+
+from immutables import Map
+
+from xenoovs.agent.probe.target import (
+    ArpTarget,
+    DnsTarget,
+    ExecTarget,
+    HttpTarget,
+    IcmpTarget,
+    ProbeResult,
+    Target,
+    TcpTarget,
+    Tls,
+    UdpTarget,
+    Via,
+)
+from xenoovs.agent.snapshot import Override
+from xenoovs.decision.decision import BackendName
+from xenoovs.model.address import IPAddress
+from xenoovs.model.balancer import AllDown, Backend, Balancer, DrainMode, Health, Initial, ProbeKind, Service
+from xenoovs.model.next_hop import mac_of
+from xenoovs.partition.change import STEPS
+
+# The health of one backend, from the results of its probes. Pure: the time is an argument.
+
+
+SMOOTHING = 1 / 8
+"""How much a new latency counts in the smoothed one, as in the round-trip time of TCP (RFC 6298, alpha)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One backend that is probed.
+
+    Attributes:
+        target: What is asked.
+        health: How results are judged, without what concerns several backends.
+        seed: Differs from target to target, and is the same in every run.
+    """
+
+    target: Target
+    health: Health
+    seed: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", crc32(repr(self.target).encode()))
+
+    def __hash__(self) -> int:
+        # Each result looks its check up several times; to hash all that is in it takes longer than the rest.
+        return self.seed
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What probes measure of a backend: the input of a weight policy.
+
+    Attributes:
+        latency_s: Latency of the last probe that succeeded.
+        smoothed_s: Exponentially weighted moving average of these latencies. A new one counts `SMOOTHING`, the average
+            before it the rest; the first one is the average.
+    """
+
+    latency_s: float
+    smoothed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BackendHealth:
+    """What the results of one check say.
+
+    Attributes:
+        is_up: Whether the backend may have clients.
+        is_known: False until the first result, where that decides alone.
+        against: Results in a row that contradict `is_up`.
+        since_s: When `is_up` became what it is.
+        due_s: When the next probe is due.
+        results: Number of results so far.
+        failed_s: When each of the last failed probes in a row was sent; at most `fall` of them.
+        transitions: How often `is_up` has changed.
+        last: The last result; None before the first one.
+        signal: What the probes measured; None until one succeeded.
+    """
+
+    is_up: bool
+    is_known: bool
+    since_s: float
+    due_s: float
+    against: int = 0
+    results: int = 0
+    failed_s: tuple[float, ...] = ()
+    transitions: int = 0
+    last: ProbeResult | None = None
+    signal: Signal | None = None
+
+    def failing_s(self, fall: int) -> float | None:
+        """Return when the first of the last `fall` probes was sent, if all of them failed."""
+        return self.failed_s[0] if len(self.failed_s) >= fall else None
+
+
+def begin(health: Health, *, known_up: bool | None, due_s: float, now_s: float) -> BackendHealth:
+    """Return the health before any result. `known_up`: as the switch remembers it; None: the backend is new to it.
+
+    A backend that the switch knows keeps its state, so that a restart of the agent ejects nobody and returns nobody.
+    """
+    is_known = known_up is not None or health.initial is Initial.CLOSED
+    is_up = health.initial is not Initial.CLOSED if known_up is None else known_up
+    return BackendHealth(is_up, is_known, since_s=now_s, due_s=due_s)
+
+
+def observe(before: BackendHealth, check: Check, result: ProbeResult, *, asked_s: float, now_s: float) -> BackendHealth:
+    """Return the health after one more result. Only results in a row count: a success cancels all failures before."""
+    health, is_up, against = check.health, before.is_up, 0
+    if not before.is_known:
+        is_up = result.ok
+    elif result.ok != before.is_up:
+        against = before.against + 1
+        if against >= (health.rise if result.ok else health.fall):
+            is_up, against = result.ok, 0
+    is_changed = is_up != before.is_up
+    return BackendHealth(
+        is_up,
+        is_known=True,
+        since_s=now_s if is_changed or not before.is_known else before.since_s,
+        # A clock that jumps ahead, as after a suspend, must not make up for all probes that were missed.
+        due_s=max(asked_s + _pause_s(check, before.results, is_contradicted=against > 0), now_s),
+        against=against,
+        results=before.results + 1,
+        failed_s=() if result.ok else (*before.failed_s, asked_s)[-health.fall :],
+        transitions=before.transitions + is_changed,
+        last=result,
+        signal=_signal(before.signal, result.latency_s) if result.ok else before.signal,
+    )
+
+
+def _pause_s(check: Check, results: int, *, is_contradicted: bool) -> float:
+    """Return the seconds from the start of a probe, after so many results, to the start of the next one.
+
+    Jitter shortens either by a part that differs from result to result, and is the same in every run. After the
+    first probe it may be any part, so that backends that came together are probed at different times from then on.
+    """
+    health = check.health
+    interval_ms = health.fast_interval_ms if is_contradicted else health.interval_ms
+    most = 1.0 if health.jitter and not results and not is_contradicted else float(health.jitter)
+    chance = crc32(results.to_bytes(8, "big"), check.seed) / (1 << 32) if most else 0.0
+    return interval_ms / 1000 * (1 - most * chance)
+
+
+def _signal(before: Signal | None, latency_s: float) -> Signal:
+    smoothed_s = latency_s if before is None else before.smoothed_s + SMOOTHING * (latency_s - before.smoothed_s)
+    return Signal(latency_s, smoothed_s)
+
+
+# Which backends are probed, and how: one check for one backend, however many services use it. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """The checks of a config.
+
+    Attributes:
+        backends: The backends that depend on each check.
+        by_backend: The check of each backend.
+    """
+
+    backends: Mapping[Check, tuple[BackendName, ...]] = field(default_factory=dict)
+    by_backend: Mapping[BackendName, Check] = field(default_factory=dict)
+
+
+def checks_of(balancer: Balancer, overrides: Iterable[Override]) -> Checks:
+    """Return the checks of all backends that have a weight, by config or operator, or may still have clients.
+
+    A backend that an operator drained is probed as before, so that it is known whether it may come back.
+    """
+    by_operator, by_backend, backends = raised(overrides), dict[BackendName, Check](), dict[Check, list[BackendName]]()
+    for service in balancer.services:
+        if service.health is None:
+            continue
+        # A check is shared by services that differ in these.
+        health = replace(service.health, max_down=Fraction(1), on_all_down=AllDown.KEEP, ramp_ms=None)
+        for backend in service.backends:
+            name = (service.name, backend.name)
+            if backend.weight or name in by_operator or service.drain.mode is DrainMode.PIN:
+                by_backend[name] = check = _check(service, backend, health)
+                backends.setdefault(check, []).append(name)
+    return Checks({check: tuple(names) for check, names in backends.items()}, by_backend)
+
+
+def raised(overrides: Iterable[Override]) -> frozenset[BackendName]:
+    """Return the backends to which operators gave a weight above 0: they are probed whatever the config says."""
+    return frozenset((override.service, override.backend) for override in overrides if override.weight)
+
+
+def _check(service: Service, backend: Backend, health: Health) -> Check:
+    # ARP can ask for the VIP, and a program asks as it likes.
+    vips = (vip for vip in service.claim.vips if vip.version == 4)
+    address = backend.address or next(vips, IPv4Address(0))
+    return Check(_target(backend, address, health), health)
+
+
+def _target(backend: Backend, address: IPAddress, health: Health) -> Target:
+    """What the config has checked: ports, the device and the IP version for ARP."""
+    via, port = Via(health.interface, health.netns), health.port or 0
+    match health.probe:
+        case ProbeKind.ICMP:
+            return IcmpTarget(address, via)
+        case ProbeKind.ARP:
+            return ArpTarget(mac_of(backend.next_hop), health.interface or "", IPv4Address(str(address)), health.netns)
+        case ProbeKind.TCP:
+            return TcpTarget(address, port, via=via)
+        case ProbeKind.HTTP:
+            return _http(address, port, health, via=via)
+        case ProbeKind.HTTPS:
+            tls = Tls(not health.insecure, health.ca_file, health.server_name)
+            return replace(_http(address, port, health, via=via), tls=tls)
+        case ProbeKind.EXEC:
+            return ExecTarget(health.command, health.netns, _facts_of(backend, health))
+        case ProbeKind.DNS:
+            return DnsTarget(address, health.query, port=port, via=via)
+        case ProbeKind.UDP:
+            return UdpTarget(address, port, health.send.encode(), health.expect.encode(), via)
+        case ProbeKind.NONE:
+            raise ValueError("a service without a probe has no health check")
+        case _:
+            assert_never(health.probe)
+
+
+def _http(address: IPAddress, port: int, health: Health, *, via: Via) -> HttpTarget:
+    return HttpTarget(
+        address, port, path=health.path, host=health.host, status=health.status, body=health.body.encode(), via=via
+    )
+
+
+def _facts_of(backend: Backend, health: Health) -> tuple[tuple[str, str], ...]:
+    """What a program is told of the backend that it asks."""
+    mac = None if backend.follows else mac_of(backend.next_hop)
+    known = {"XENOOVS_ADDRESS": backend.address, "XENOOVS_MAC": mac, "XENOOVS_PORT": health.port}
+    return tuple((name, str(value)) for name, value in known.items() if value is not None)
+
+
+# Which backends that are down get no clients: `max_down` limits how many. Pure: the time is an argument.
+#
+# Probes that all fail say more about the probing than about the servers. A backend that goes down while the limit is
+# reached is held: it keeps its clients. When the limit later allows one more, what is known of a held backend is old:
+# it failed long ago, and may be about to answer, as after an outage of all. So it is ejected only after `fall` more
+# failures in a row, of probes that were sent since.
+
+
+Ejected = Mapping[str, frozenset[str]]
+"""Names of the backends that get no clients, by the name of their service. Services without any are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A backend that is down and keeps its clients.
+
+    Attributes:
+        since_s: When it went down.
+        free_s: Since when the limit allows one more ejection; None: it does not.
+    """
+
+    since_s: float
+    free_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ejection:
+    """The backends of one service that are down.
+
+    Attributes:
+        down: When each of them went down.
+        ejected: Those that get no clients, as decided last.
+        held: Those that keep their clients, as decided last.
+    """
+
+    down: Map[str, float] = field(default_factory=Map)
+    ejected: frozenset[str] = frozenset()
+    held: Mapping[str, Held] = field(default_factory=dict)
+
+
+def decide(before: Ejection, service: Service, failing: Mapping[str, float], *, now_s: float) -> Ejection:
+    """Decide which backends of a service, with the weights in use, get no clients.
+
+    Args:
+        before: The backends that are down now, and what was decided last.
+        service: Of its backends, those without a weight count neither as up nor as down.
+        failing: For each held backend whose last `fall` probes failed: when the first of these was sent.
+        now_s: The time.
+    """
+    if service.health is None or not before.down:
+        return Ejection(before.down)
+    down = sorted((b for b in service.backends if b.name in before.down), key=lambda b: before.down[b.name])
+    fallen = [backend.name for backend in down if backend.weight]
+    of = sum(1 for backend in service.backends if backend.weight)
+    stale = {name for name in fallen if _held(before, name) and not may_be_ejected(before, name, failing.get(name))}
+    ejected = select(fallen, of=of, health=service.health, before=before.ejected, stale=stale)
+    free_s = now_s if len(ejected) < max_ejected(of, service.health) else None
+    held = {name: Held(before.down[name], free_s) for name in fallen if name not in ejected}
+    if free_s is not None:
+        held |= {name: was for name in held if (was := _held(before, name)) and was.free_s is not None}
+    return Ejection(before.down, ejected.union(b.name for b in down if not b.weight), held)
+
+
+def select(
+    fallen: Sequence[str], *, of: int, health: Health, before: Collection[str] = (), stale: Collection[str] = ()
+) -> frozenset[str]:
+    """Select whom to eject of `fallen`, the first to go down first: at most `max_down` of `of`, and never all.
+
+    Those that were ejected `before` stay so; then come the others, without those that are `stale`. If all are down
+    `on_all_down` may say to drop their packets: then all are ejected.
+    """
+    if len(fallen) >= of and health.on_all_down is AllDown.DROP:
+        return frozenset(fallen)
+    most = max_ejected(of, health)
+    stay = [name for name in fallen if name in before][:most]
+    others = [name for name in fallen if name not in before and name not in stale]
+    return frozenset([*stay, *others[: most - len(stay)]])
+
+
+def max_ejected(of: int, health: Health) -> int:
+    """Return how many of `of` backends may be ejected at once, unless all are down and dropped."""
+    return max(min(int(health.max_down * of), of - 1), 0)
+
+
+def may_be_ejected(before: Ejection, name: str, failing_s: float | None) -> bool:
+    """Return whether a held backend has failed `fall` probes, sent from `failing_s` on, since the limit allows it."""
+    held = _held(before, name)
+    return held is not None and held.free_s is not None and failing_s is not None and failing_s > held.free_s
+
+
+def will_be_held(before: Ejection, service: Service, name: str) -> bool:
+    """Return whether a backend that went down just now will keep its clients, unless others come up before a decision.
+
+    By counting alone: where thousands go down at once, this is asked thousands of times.
+    """
+    if service.health is None:
+        return False
+    weightless = [backend.name for backend in service.backends if not backend.weight]
+    of = len(service.backends) - len(weightless)
+    fallen = len(before.down) - sum(1 for each in weightless if each in before.down)
+    if name in weightless or (fallen == of and service.health.on_all_down is AllDown.DROP):
+        return False
+    return fallen - sum(1 for each in before.held if each in before.down) > max_ejected(of, service.health)
+
+
+def with_ports(ejected: Ejected, balancer: Balancer, ports_down: Collection[str]) -> Ejected:
+    """Return `ejected`, and the backends whose egress is one of the ports without link.
+
+    `max_down` does not limit these: a port without link is no mistake of a probe. A service of which no backend would
+    be left stays as it is: its packets cannot leave either way, and when the link is back all is in place.
+    """
+    down = frozenset(ports_down)
+    if not down:
+        return ejected
+    found = {}
+    for service in balancer.services:
+        weighted = {backend.name for backend in service.backends if backend.weight}
+        behind = {backend.name for backend in service.backends if backend.weight and set(backend.next_hop.ports) & down}
+        fallen = ejected.get(service.name, frozenset())
+        found[service.name] = fallen if weighted <= fallen | behind else fallen | behind
+    return {name: names for name, names in found.items() if names}
+
+
+def _held(before: Ejection, name: str) -> Held | None:
+    """Return what was decided of a backend; None if it was not held, or has come up since."""
+    held = before.held.get(name)
+    return held if held is not None and held.since_s == before.down[name] else None
+
+
+# Slow start: a backend that comes, or comes back, gets its clients in steps. Pure: the time is an argument.
+
+
+Known = Mapping[BackendName, Fraction]
+"""What the bridge remembers of an earlier agent: the part (0..1) of its clients that each backend has. 0: the backend
+is ejected; below 1: it starts slowly. Backends that the bridge does not know are left out."""
+
+Ramps = Mapping[BackendName, Fraction]
+"""Part of its clients (0 < part < 1) that each backend in a slow start has by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowStarts:
+    """The slow starts of all services.
+
+    Attributes:
+        balancer: The balancer that was observed last; None: none was yet.
+        ejected: The backends that had no clients then.
+        begun: When each start began that is not over.
+    """
+
+    balancer: Balancer | None = None
+    ejected: Ejected = field(default_factory=dict)
+    begun: Mapping[BackendName, float] = field(default_factory=dict)
+
+
+def update_slow_starts(
+    before: SlowStarts, balancer: Balancer, ejected: Ejected, *, known: Known, now_s: float
+) -> SlowStarts:
+    """Return the slow starts after a change of who may have clients. `known`: what the bridge remembers, at first.
+
+    Starts begin for backends that had no clients or are new. At the first call those go on that had begun before a
+    restart. If all backends of a service would start slowly none does: no other could have their clients meanwhile.
+    """
+    if not before.begun and (before.balancer, before.ejected) == (balancer, ejected):
+        return before
+    serving = _serving(balancer, ejected)
+    served = known if before.balancer is None else _serving(before.balancer, before.ejected)
+    begun = _begun_before(serving, known, now_s) if before.balancer is None else before.begun
+    starts = {name: begun.get(name, now_s) for name in serving if name in begun or name not in served}
+    running = {name: since_s for name, since_s in starts.items() if _part(serving[name], now_s - since_s) < 1}
+    settled = {service for service, backend in serving if (service, backend) not in running}
+    return SlowStarts(balancer, ejected, {name: since_s for name, since_s in running.items() if name[0] in settled})
+
+
+def ramps(starts: SlowStarts, balancer: Balancer, *, now_s: float) -> Ramps:
+    """Return how far each start has come, in steps of one part of `STEPS`. Those that are over are left out."""
+    if not starts.begun:
+        return {}
+    services = {service.name: service for service in balancer.services}
+    begun = ((name, services[name[0]], since_s) for name, since_s in starts.begun.items() if name[0] in services)
+    parts = {name: _part(service, now_s - since_s) for name, service, since_s in begun}
+    return {name: part for name, part in parts.items() if part < 1}
+
+
+def _serving(balancer: Balancer, ejected: Ejected) -> dict[BackendName, Service]:
+    """Return the backends that may have clients, each with its service."""
+    return {
+        (service.name, backend.name): service
+        for service in balancer.services
+        for backend in service.backends
+        if backend.weight and backend.name not in ejected.get(service.name, ())
+    }
+
+
+def _begun_before(serving: Mapping[BackendName, Service], known: Known, now_s: float) -> dict[BackendName, float]:
+    """Return when the starts began that the bridge shows under way: as if half of the time of their step were over.
+
+    Those that the bridge shows ejected, and that answer by now, begin.
+    """
+    midway = {name: part for name, part in known.items() if part < 1 and name in serving}
+    return {
+        name: now_s - max(0.0, float(part) * STEPS - 0.5) / (STEPS - 1) * _ramp_s(serving[name])
+        for name, part in midway.items()
+    }
+
+
+def _part(service: Service, elapsed_s: float) -> Fraction:
+    """Return the part that a start has after so long: its first step at once, its last when the time is over."""
+    ramp_s = _ramp_s(service)
+    if elapsed_s >= ramp_s:
+        return Fraction(1)
+    return Fraction(1 + int(max(0.0, elapsed_s) * (STEPS - 1) / ramp_s), STEPS)
+
+
+def _ramp_s(service: Service) -> float:
+    return (service.health.ramp_ms or 0) / 1000 if service.health is not None else 0.0
+
+
+# The health of all backends of a config, and which of them are ejected. Pure: the time is an argument.
+
+
+_BATCH, _BATCH_S = 100, 0.1
+"""So many new checks are due at once, and as many so much later: a burst of probes would be answered late."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthChange:
+    """Backends that share a check came up or went down: a reason to log, and for a round.
+
+    Attributes:
+        backends: Their names.
+        is_up: Whether they are up now.
+        reason: That of the last result.
+        held: Those of them that keep their clients although they are down.
+        is_late: They went down before and were held; now they are ejected.
+    """
+
+    backends: tuple[BackendName, ...]
+    is_up: bool
+    reason: str
+    held: tuple[BackendName, ...] = ()
+    is_late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HealthTracker:
+    """What the probes say.
+
+    Attributes:
+        checks: The checks of the config.
+        health: The health by each of them.
+        ejections: The backends that are down, by the name of their service; services without any are left out.
+    """
+
+    checks: Checks = field(default_factory=Checks)
+    health: Map[Check, BackendHealth] = field(default_factory=Map)
+    ejections: Map[str, Ejection] = field(default_factory=Map)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every check has a result."""
+        return all(health.results for health in self.health.values())
+
+    @property
+    def ejected(self) -> Ejected:
+        """The backends that get no clients, as decided last."""
+        return {name: each.ejected for name, each in self.ejections.items() if each.ejected}
+
+    def signals(self, service: Service) -> dict[str, Signal]:
+        """Return what probes measured of the backends of a service."""
+        checks = ((b.name, self.checks.by_backend.get((service.name, b.name))) for b in service.backends)
+        found = ((name, self.health[check].signal) for name, check in checks if check is not None)
+        return {name: signal for name, signal in found if signal is not None}
+
+    def followed(self, checks: Checks, known: Known, now_s: float) -> HealthTracker:
+        """Return the tracker for the checks of another config. Checks that stay keep their health."""
+        health, new = dict[Check, BackendHealth](), 0
+        for check, names in checks.backends.items():
+            if (old := self.health.get(check)) is not None:
+                health[check] = old
+                continue
+            parts, due_s = [known[name] for name in names if name in known], now_s + new // _BATCH * _BATCH_S
+            health[check] = begin(check.health, known_up=all(parts) if parts else None, due_s=due_s, now_s=now_s)
+            new += 1
+        return HealthTracker(checks, Map(health), self._ejections(checks, health))
+
+    def probed(
+        self, check: Check, result: ProbeResult, services: Iterable[Service], *, asked_s: float, now_s: float
+    ) -> tuple[HealthTracker, HealthChange | None]:
+        """Return the tracker after a result, and what changed. `services`: all of them, with the weights in use."""
+        before, names = self.health[check], self.checks.backends[check]
+        health = observe(before, check, result, asked_s=asked_s, now_s=now_s)
+        tracker = HealthTracker(self.checks, self.health.set(check, health), self.ejections)
+        if health.is_up != before.is_up:
+            tracker = replace(tracker, ejections=tracker._with_down(names, None if health.is_up else now_s))
+            held = () if health.is_up else tuple(tracker._to_be_held(names, services))
+            return tracker, HealthChange(names, health.is_up, result.reason, held)
+        if health.is_up:
+            return tracker, None
+        tracker, late = tracker._eject_late(check, services, now_s)
+        return tracker, HealthChange(late, is_up=False, reason=result.reason, is_late=True) if late else None
+
+    def decided(self, services: Iterable[Service], now_s: float) -> HealthTracker:
+        """Return the tracker after it was decided which backends are ejected."""
+        if not self.ejections:
+            return self
+        named = {service.name: service for service in services if service.name in self.ejections}
+        pairs = ((name, self._decide(named[name], now_s)) for name, each in self.ejections.items() if each.down)
+        return replace(self, ejections=Map(pairs))
+
+    def _decide(self, service: Service, now_s: float) -> Ejection:
+        before = self.ejections[service.name]
+        checks = ((name, self.checks.by_backend[service.name, name]) for name in before.held if name in before.down)
+        failing = ((name, self.health[check].failing_s(check.health.fall)) for name, check in checks)
+        return decide(before, service, {name: since_s for name, since_s in failing if since_s is not None}, now_s=now_s)
+
+    def _ejections(self, checks: Checks, health: Mapping[Check, BackendHealth]) -> Map[str, Ejection]:
+        """Return who is down by other checks. What was decided holds for backends whose check stays."""
+        down = defaultdict[str, dict[str, float]](dict)
+        for check, names in checks.backends.items():
+            if not health[check].is_up:
+                for service, backend in names:
+                    down[service][backend] = health[check].since_s
+        found = {}
+        for service in down.keys() | self.ejections.keys():
+            before = self.ejections.get(service, Ejection())
+            decided = ((service, name) for name in before.ejected | before.held.keys())
+            same = {n[1] for n in decided if checks.by_backend.get(n) == self.checks.by_backend.get(n)}
+            held = {name: each for name, each in before.held.items() if name in same}
+            found[service] = Ejection(Map(down.get(service, {})), before.ejected & same, held)
+        return Map(found)
+
+    def _with_down(self, names: Iterable[BackendName], since_s: float | None) -> Map[str, Ejection]:
+        """Return who is down after backends went down, or came up (None)."""
+        found = self.ejections
+        for service, backend in names:
+            before = found.get(service, Ejection())
+            down = before.down.delete(backend) if since_s is None else before.down.set(backend, since_s)
+            found = found.set(service, Ejection(down, before.ejected, before.held))
+        return found
+
+    def _to_be_held(self, names: tuple[BackendName, ...], services: Iterable[Service]) -> Iterator[BackendName]:
+        own = {service for service, _ in names}
+        named = {service.name: service for service in services if service.name in own}
+        return (each for each in names if will_be_held(self.ejections[each[0]], named[each[0]], each[1]))
+
+    def _eject_late(
+        self, check: Check, services: Iterable[Service], now_s: float
+    ) -> tuple[HealthTracker, tuple[BackendName, ...]]:
+        """Eject those of the backends of a check that were held and may be ejected now; also return their names."""
+        tracker, late = self, list[BackendName]()
+        failing_s = self.health[check].failing_s(check.health.fall)
+        for service, backend in () if failing_s is None else self.checks.backends[check]:
+            if may_be_ejected(tracker.ejections[service], backend, failing_s):
+                ejection = tracker._decide(next(one for one in services if one.name == service), now_s)
+                tracker = replace(tracker, ejections=tracker.ejections.set(service, ejection))
+                if backend in ejection.ejected:
+                    late.append((service, backend))
+        return tracker, tuple(late)

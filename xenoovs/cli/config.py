@@ -1,0 +1,145 @@
+"""Commands about a config alone: new, validate, compile, schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from xenoovs.cli.options import (
+    Output,
+    config_argument,
+    load,
+    load_resolved,
+    output_option,
+    percent,
+    print_json,
+    print_table,
+    say,
+)
+from xenoovs.errors import counted
+
+if TYPE_CHECKING:
+    from xenoovs.compile.program import Program, ServiceProgram
+
+
+@click.command("new")
+@click.argument("template", required=False, metavar="[TEMPLATE]")
+def new_command(template: str | None) -> None:
+    """Print the config TEMPLATE; without a name, list the templates.
+
+    \b
+    Example:
+      xenoovs new quickstart > my.yaml
+    """
+    from xenoovs.config.templates import read_template, template_names
+
+    names = template_names()
+    if template is None:
+        click.echo("\n".join(names))
+        return
+    if template not in names:
+        raise click.UsageError(f"There is no template {template!r}; there are: {', '.join(names)}.")
+    click.echo(read_template(template), nl=False)
+
+
+@click.command("validate")
+@config_argument
+@output_option
+def validate_command(config: Path, output: Output) -> None:
+    """Check the config FILE; every mistake is reported at once with file, line and column.
+
+    A good config is answered with what it compiles to: blocks and hardware entries for each service, and whether a NIC
+    behind the kernel's traffic control can take the flows (`xenoovs lint` says more). A note says what the clients of
+    a service lose by how it is balanced.
+    """
+    from xenoovs.compile.offloadable.check import check_program, describe
+    from xenoovs.compile.offloadable.cost import check_clients
+    from xenoovs.compile.offloadable.row import DEFAULT_VERSION, Profile, render_version
+    from xenoovs.compile.program import compile_config
+
+    program = compile_config(load(config))
+    services, notes = [_facts(service) for service in program.services], check_clients(program)
+    profile, version = Profile.TC, render_version(DEFAULT_VERSION)
+    offload = describe(check_program(program, profile=profile, version=DEFAULT_VERSION))
+    if output is Output.JSON:
+        lint = {"profile": profile.value, "ovs": version, "summary": offload}
+        told = [{"service": note.service, "note": note.cost.value, "text": note.text} for note in notes]
+        print_json({"valid": True, "flows": len(program.flows), "services": services, "notes": told, "lint": lint})
+        return
+    rows = [
+        [percent(value) if name == "tolerance" else str(value) for name, value in facts.items()] for facts in services
+    ]
+    headers = ["SERVICE", "BACKENDS", "SOURCE BITS", "TOLERANCE", "BLOCKS", "HARDWARE ENTRIES"]
+    print_table(headers, rows, right=range(1, 6))
+    for note in notes:
+        say(f"\nnote: {note.service}: {note.text}", fg="yellow")
+    click.echo(f"\n{config}: good, {counted(len(program.flows), 'flow')}")
+    click.echo(f"offload ({profile.value}, Open vSwitch {version}): {offload}")
+
+
+def _facts(compiled: ServiceProgram) -> dict[str, Any]:
+    """In the order of the columns."""
+    from xenoovs.compile.plan import hardware_entries
+    from xenoovs.decision.decide import tolerance_of
+
+    return {
+        "service": compiled.service.name,
+        "backends": len(compiled.service.backends),
+        "source_bits": compiled.decision.active.depth,
+        "tolerance": float(tolerance_of(compiled.service)),
+        "blocks": len(compiled.blocks),
+        "hardware_entries": hardware_entries(compiled),
+    }
+
+
+@click.command("compile")
+@config_argument
+@output_option
+def compile_command(config: Path, output: Output) -> None:
+    """Print the flows of the config FILE, as `ovs-ofctl --names --no-stats dump-flows` would.
+
+    The text is what `ovs-ofctl -O OpenFlow14 --bundle add-flows` takes. No switch is needed or asked.
+    """
+    from xenoovs.compile.program import compile_config, sorted_flows
+    from xenoovs.openflow.text import render_flow_to_send
+
+    program = compile_config(load_resolved(config))
+    if output is Output.JSON:
+        print_json(_document(program))
+    else:
+        click.echo("".join(f"{render_flow_to_send(flow)}\n" for flow in sorted_flows(program.flows)), nl=False)
+
+
+def _document(program: Program) -> dict[str, object]:
+    from xenoovs.openflow.text import render_flow
+
+    return {
+        "flows": [render_flow(flow) for flow in program.flows],
+        "services": [
+            {
+                "name": service.service.name,
+                "id": service.service_id,
+                "source_bits": service.decision.active.depth,
+                "blocks": [
+                    {"backend": block.backend.name, "depth": block.rule.depth, "flow": render_flow(block.flow)}
+                    for block in service.blocks
+                ],
+            }
+            for service in program.services
+        ],
+    }
+
+
+@click.command("schema")
+def schema_command() -> None:
+    """Print the JSON Schema (draft 2020-12) of the config, for editors that check and complete as you type.
+
+    \b
+    Example, first line of a config in an editor with a YAML language server:
+      # yaml-language-server: $schema=xenoovs.schema.json
+    """
+    from xenoovs.config.schema import json_schema
+
+    print_json(json_schema())

@@ -1,0 +1,219 @@
+"""Commands to a running agent: drain, undrain, weight, pause, resume, confirm, logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from xenoovs.cli.agent_client import Where, agent_options, ask, change, find_client, find_places
+from xenoovs.cli.options import Output, output_option, percent, print_json
+from xenoovs.errors import AgentMissing, RequestRefused
+
+if TYPE_CHECKING:
+    from xenoovs.agent.control.client import Client
+    from xenoovs.agent.control.paths import Places
+
+
+@click.command("drain")
+@click.argument("service")
+@click.argument("backend")
+@agent_options
+@output_option
+@click.pass_context
+def drain_command(context: click.Context, /, service: str, backend: str, output: Output, **where: str | None) -> None:
+    """Give BACKEND of SERVICE no clients: its blocks go to the others, by weight.
+
+    The running agent does it, and keeps it over reloads and restarts until `xenoovs undrain`, or until the config
+    gives this backend another weight. Health checks go on.
+    """
+    context.exit(change(Where(**where), output, "drain", {"service": service, "backend": backend}))  # type: ignore[arg-type]
+
+
+@click.command("undrain")
+@click.argument("service")
+@click.argument("backend")
+@agent_options
+@output_option
+@click.pass_context
+def undrain_command(context: click.Context, /, service: str, backend: str, output: Output, **where: str | None) -> None:
+    """Give BACKEND of SERVICE the weight of the config again, after `xenoovs drain` or `xenoovs weight`."""
+    context.exit(change(Where(**where), output, "undrain", {"service": service, "backend": backend}))  # type: ignore[arg-type]
+
+
+@click.command("weight")
+@click.argument("service")
+@click.argument("backend")
+@click.argument("weight", required=False)
+@agent_options
+@output_option
+@click.pass_context
+def weight_command(
+    context: click.Context, /, service: str, backend: str, weight: str | None, output: Output, **given: str | None
+) -> None:
+    """Give BACKEND of SERVICE another WEIGHT than the config, relative to the others; or, without WEIGHT, show it.
+
+    The running agent does it, and keeps it over reloads and restarts until `xenoovs undrain`, or until the config
+    gives this backend another weight. Weight 0 is the same as `xenoovs drain`.
+    """
+    where = Where(**given)  # type: ignore[arg-type]
+    if weight is None:
+        _show_weight(where, service, backend, output=output)
+    else:
+        request = {"service": service, "backend": backend, "weight": _parse(weight)}
+        context.exit(change(where, output, "weight", request))
+
+
+def _parse(text: str) -> Fraction:
+    from xenoovs.config import values
+    from xenoovs.config.values import parse_plain_scalar
+
+    try:
+        return values.weight(parse_plain_scalar(text))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="WEIGHT") from None
+
+
+def _show_weight(where: Where, service: str, backend: str, *, output: Output) -> None:
+    services = {one["name"]: one for one in ask(where, "status")["snapshot"]["services"]}
+    if service not in services:
+        raise click.BadParameter(f"{service} is not one of: {', '.join(services)}.", param_hint="SERVICE")
+    backends = {one["name"]: one for one in services[service]["backends"]}
+    if backend not in backends:
+        raise click.BadParameter(f"{backend} is not one of: {', '.join(backends)}.", param_hint="BACKEND")
+    found = backends[backend]
+    shown = {key: found[key] for key in ("weight", "weight_in_use", "share_wanted", "share_installed")}
+    if output is Output.JSON:
+        print_json(shown)
+    else:
+        click.echo(
+            f"{service}/{backend}: weight {found['weight_in_use']:g} (the config says {found['weight']:g}), "
+            f"{percent(found['share_installed'])} of the address space"
+        )
+
+
+@click.command("pause")
+@agent_options
+@output_option
+@click.pass_context
+def pause_command(context: click.Context, /, output: Output, **where: str | None) -> None:
+    """Let the agent look on and tell, but change nothing on the bridge, until `xenoovs resume`.
+
+    Health checks go on, and the config is still read. Also after a restart of the agent.
+    """
+    context.exit(change(Where(**where), output, "pause"))  # type: ignore[arg-type]
+
+
+@click.command("resume")
+@agent_options
+@output_option
+@click.pass_context
+def resume_command(context: click.Context, /, output: Output, **where: str | None) -> None:
+    """End a pause: the agent makes the bridge right at once."""
+    context.exit(change(Where(**where), output, "resume"))  # type: ignore[arg-type]
+
+
+@click.command("confirm")
+@agent_options
+@output_option
+@click.pass_context
+def confirm_command(context: click.Context, /, output: Output, **given: str | None) -> None:
+    """Keep a change that would be taken back: of `xenoovs apply --confirm`, or of an agent with --confirm."""
+    where = Where(**given)  # type: ignore[arg-type]
+    if where.control is None:
+        places = find_places(where)
+        if (waiting := _waiting(places, where.bridge)) is not None:
+            where = replace(where, control=waiting)
+        elif not any(map(_may_answer, _agents(places, where.bridge))):
+            raise RequestRefused(
+                "nothing waits to be confirmed: neither an `xenoovs apply` nor an agent answers at a socket in "
+                f"{places.run}; a change that was not confirmed in time has been taken back",
+                status=409,
+                code="nothing_waits",
+            )
+    context.exit(change(where, output, "confirm"))
+
+
+def _agents(places: Places, bridge: str | None) -> Iterable[Path]:
+    return places.sockets() if bridge is None else (places.socket(bridge),)
+
+
+def _may_answer(path: Path) -> bool:
+    """Whether somebody listens there, or whether that is not for us to know."""
+    from xenoovs.agent.control.paths import answers
+
+    return path.exists() and (answers(path) or not os.access(path, os.W_OK))
+
+
+def _waiting(places: Places, bridge: str | None) -> Path | None:
+    """The socket of an `apply` that waits."""
+    from xenoovs.agent.control.paths import answers
+
+    pattern = "*" if bridge is None else bridge
+    found = [path for path in sorted(places.run.glob(places.waiting(pattern).name)) if answers(path)]
+    if len(found) > 1:
+        raise click.UsageError(
+            f"Several changes wait ({', '.join(path.stem for path in found)}): choose one with --bridge NAME."
+        )
+    return found[0] if found else None
+
+
+_RETRY_S = 0.5
+
+
+@click.command("logs")
+@click.option("-f", "--follow", is_flag=True, help="Go on until interrupted, also over a restart of the agent.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N events so far.")
+@agent_options
+@output_option
+def logs_command(*, follow: bool, lines: int | None, output: Output, **given: str | None) -> None:
+    """Show the last events of the running agent, at most 1,000, oldest first.
+
+    With -o json one JSON object a line.
+    """
+    client = find_client(Where(**given))  # type: ignore[arg-type]
+    found = client.ask("events")
+    events = found["events"]
+    for event in events if lines is None else events[max(0, len(events) - lines) :]:
+        _show_event(event, output)
+    place = found["started_s"], found["last"]
+    while follow:
+        place = _follow(client, place, output)
+        time.sleep(_RETRY_S)
+
+
+def _follow(client: Client, place: tuple[float, int], output: Output) -> tuple[float, int]:
+    """Show what is new until the agent ends. `place`: when it started, and the last event of it that was shown."""
+    started_s, last = place
+    try:
+        now_s = client.ask("events", query={"since": last})["started_s"]
+        if now_s != started_s:
+            # Another agent, which counts from 1 again.
+            started_s, last = now_s, 0
+        for event in client.events(last):
+            _show_event(event, output)
+            last = event["number"]
+    except AgentMissing:
+        pass
+    return started_s, last
+
+
+def _show_event(event: dict[str, Any], output: Output) -> None:
+    if output is Output.JSON:
+        click.echo(json.dumps(event))
+        return
+    from xenoovs.agent.log import render_facts
+
+    moment = datetime.fromtimestamp(event["time_s"]).astimezone().isoformat(sep=" ", timespec="milliseconds")[:23]
+    facts = render_facts(event["facts"])
+    level = event["level"]
+    shown = click.style(level, fg="yellow") if level == "warning" else level
+    click.echo(f"{moment} {shown} {event['text']} {facts}".rstrip())

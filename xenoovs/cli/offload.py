@@ -1,0 +1,235 @@
+"""What `xenoovs verify-offload` reads for one look at the hardware, and from where."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xenoovs.cli.recorded import open_dump, read_text
+from xenoovs.compile.program import Program, compile_onto
+from xenoovs.datapath.megaflow import MAX_IDLE_S, match_of
+from xenoovs.datapath.parse import Hints, scan_dump
+from xenoovs.errors import SwitchError, counted
+from xenoovs.openflow.flow import Field, is_foreign, is_ours
+from xenoovs.openflow.text import parse_dump
+from xenoovs.verify.bridge import BridgeFindings, BridgePorts, check_bridge
+from xenoovs.verify.check import Surroundings, check_dump
+from xenoovs.verify.expected import expected_services
+from xenoovs.verify.findings import Oddity, OffloadFindings
+from xenoovs.verify.foreign import OwnMask, name_foreign, name_takers
+from xenoovs.verify.trace import parse_detrace
+from xenoovs.verify.traffic import missing_flows
+
+if TYPE_CHECKING:
+    from xenoovs.datapath.megaflow import Megaflow
+    from xenoovs.datapath.tc import TcFilter
+    from xenoovs.model.balancer import Balancer
+    from xenoovs.openflow.flow import ObservedFlow
+    from xenoovs.switch.api import BridgeState
+    from xenoovs.switch.live import LiveSwitch
+
+
+_TC_PORT = re.compile(r"in_port\(([^)]+)\).*, dp:tc")
+_IN_PORT = re.compile(r"in_port\(([^)]+)\)")
+_TRACED = (Oddity.MISDELIVERED, Oddity.WIDENED)
+
+_TUNNEL_PREFIXES = {
+    "vxlan": "vxlan_sys_",
+    "geneve": "genev_sys_",
+    "gre": "gre_sys",
+    "erspan": "erspan_sys",
+    "ip6gre": "ip6gre_sys",
+    "bareudp": "bareudp_sys_",
+    "gtpu": "gtpu_sys_",
+    "srv6": "srv6_sys",
+}
+"""Type of a tunnel's interface -> what the name of its datapath port starts with (lib/netdev-vport.c)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was found, remarks on what could not be read, and the flows behind odd megaflows by ufid."""
+
+    findings: OffloadFindings
+    remarks: tuple[str, ...] = ()
+    origins: Mapping[str, tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Looker:
+    """Looks at one switch again and again, for one program. `remarks`: on its flows there."""
+
+    switch: LiveSwitch
+    bridge: str
+    program: Program
+    states: tuple[BridgeState, ...]
+    remarks: tuple[str, ...] = ()
+
+    def look(self) -> Look:
+        """Raises SwitchError."""
+        dump = self.switch.dump_megaflows()
+        filters, remarks = _filters(dump)
+        around = self._around(filters)
+        hints = Hints()
+        with uncollected():
+            lines = hints.watch(lines_of_bridge(dump, self.bridge, self.states))
+            findings = check_dump(expected_services(self.program), lines, surroundings=around)
+        if findings.widenings or findings.taken:
+            # Only now the flows of others matter, of which there may be many.
+            foreign = tuple(seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
+            findings = name_takers(name_foreign(findings, foreign), foreign)
+        told = (*hints.reasons_told(), *hints.remarks(is_filtered=False))
+        remarks = (*self.remarks, *remarks)
+        return Look(findings, (*remarks, *self._settings(findings), *told), self._origins(findings, hints.cores))
+
+    def _around(self, filters: Mapping[str, TcFilter] | None) -> Surroundings:
+        idle_ms = next((state.max_idle_ms for state in self.states if state.max_idle_ms), None)
+        return Surroundings(
+            filters=filters,
+            own_mask=own_mask_of(self.program),
+            internal_ports=internal_ports(self.states),
+            max_idle_s=idle_ms / 1000 if idle_ms else MAX_IDLE_S,
+        )
+
+    def _settings(self, findings: OffloadFindings) -> Iterator[str]:
+        if any(block.megaflows and block.verdict.badness > 1 for block in findings.blocks):
+            state = next((state for state in self.states if state.name == self.bridge), None)
+            if state is not None and not state.hw_offload:
+                yield "other_config:hw-offload is not set in Open vSwitch, so it offloads nothing; see `xenoovs doctor`"
+
+    def _origins(self, findings: OffloadFindings, cores: Iterable[int]) -> dict[str, tuple[str, ...]]:
+        from xenoovs.switch.appctl import detrace
+
+        ufids = dict.fromkeys(found.ufid for found in findings.instances if found.ufid and found.oddity in _TRACED)
+        answers = detrace(self.switch.endpoint, ufids, cores=cores)
+        return {ufid: tuple(map(str, parse_detrace(text))) for ufid, text in answers.items()}
+
+
+def lines_of_bridge(dump: str, bridge: str, states: Iterable[BridgeState]) -> Iterator[str]:
+    """One datapath serves all bridges; what enters by a port of another one is not this config's business."""
+    others = {port.name for state in states if state.name != bridge for port in state.ports}
+    for line in dump.splitlines():
+        found = _IN_PORT.search(line)
+        if found is None or found[1] not in others:
+            yield line
+
+
+def looker_of(balancer: Balancer, switch: LiveSwitch) -> Looker:
+    """Reads the flows and compiles. Raises SwitchError, CompileError."""
+    bridge = balancer.uplinks.bridge
+    observed = switch.dump_flows(bridge)
+    program = compile_onto(balancer, observed)
+    return Looker(switch, bridge, program, switch.bridges(), missing_remarks(program, observed))
+
+
+def missing_remarks(program: Program, observed: Iterable[ObservedFlow]) -> tuple[str, ...]:
+    """What to tell where the bridge is not as the config says: traffic alone will not bring its megaflows then."""
+    missing = missing_flows(program, observed)
+    if not missing:
+        return ()
+    told = f"{missing} of {counted(len(program.flows), 'flow')} of the config not on the bridge as the config says"
+    return (f"{told}; see `xenoovs plan`",)
+
+
+def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
+    """Judge a dump in a file, `-` for standard input; `flows`: one of `ovs-ofctl dump-flows`, which has the layout.
+
+    Raises OSError, ParseError for `flows`, CompileError.
+    """
+    observed = read_flows(flows) if flows is not None else ()
+    program = compile_onto(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
+    around = Surroundings(own_mask=own_mask_of(program))
+    hints = Hints()
+    with open_dump(dump) as lines, uncollected():
+        joined = hints.watch(lines)
+        findings = check_dump(expected_services(program), joined, surroundings=around)
+    foreign = tuple(seen.flow for seen in observed if is_foreign(seen.flow.cookie))
+    findings = name_takers(name_foreign(findings, foreign), foreign)
+    findings = replace(findings, is_filtered=hints.all_offloaded and bool(findings.absent))
+    told = (*hints.reasons_told(), *hints.remarks(is_filtered=findings.is_filtered))
+    return Look(findings, (*(missing_remarks(program, observed) if flows is not None else ()), *told))
+
+
+def look_at_bridge(bridge: str, switch: LiveSwitch) -> BridgeFindings:
+    """Any bridge. Raises SwitchError."""
+    state, states = switch.describe(bridge), switch.bridges()
+    kinds = {port.type for port in state.ports}
+    prefixes = tuple(prefix for kind, prefix in _TUNNEL_PREFIXES.items() if kind in kinds)
+    ports = BridgePorts(frozenset(port.name for port in state.ports), prefixes)
+    dump = switch.dump_megaflows()
+    hints = Hints()
+    with uncollected():
+        lines = hints.watch(dump.splitlines())
+        findings = check_bridge(scan_dump(lines), ports=ports, internal_ports=internal_ports(states))
+    return replace(findings, remarks=tuple(hints.remarks(is_filtered=False)))
+
+
+def look_at_bridge_dump(bridge: str, dump: Path) -> BridgeFindings:
+    """All megaflows of a dump: it does not say which bridge has which port. Raises OSError."""
+    hints = Hints()
+    with open_dump(dump) as lines, uncollected():
+        joined = hints.watch(lines)
+        findings = check_bridge(scan_dump(joined), internal_ports=frozenset((bridge,)))
+    told = tuple(hints.remarks(is_filtered=hints.all_offloaded))
+    return replace(findings, is_filtered=hints.all_offloaded, remarks=told)
+
+
+def own_mask_of(program: Program) -> OwnMask:
+    """What megaflows match when no flow but ours is there, by simulation of their own key."""
+    from xenoovs.errors import SimulateError
+    from xenoovs.simulate.headers import Headers, slot_of
+    from xenoovs.simulate.megaflows import Pipeline, pipeline_of
+
+    built: list[Pipeline] = []
+
+    def own_mask(megaflow: Megaflow) -> Mapping[str, int] | None:
+        if not built:
+            built.append(pipeline_of(program.flows))
+        fields = match_of(megaflow)
+        values = {slot_of(field): found.value for field in Field if (found := fields.get(field.ovs_name))}
+        try:
+            predicted, _ = built[0].predict(Headers(megaflow.in_port or "", values))
+        except SimulateError:
+            return None
+        return {masked.field.ovs_name: masked.mask for masked in predicted.match}
+
+    return own_mask
+
+
+def internal_ports(states: Iterable[BridgeState]) -> frozenset[str]:
+    """Bridges and their ports of type internal: packets for the host itself, which no NIC forwards."""
+    return frozenset(port.name for state in states for port in state.ports if port.type == "internal")
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without the garbage collector: a large dump makes many values and no cycles, and looking for some takes long."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def read_flows(path: Path) -> tuple[ObservedFlow, ...]:
+    """The flows of a recorded dump. Raises OSError, ParseError, FileUnusable."""
+    return tuple(parse_dump(read_text(path)))
+
+
+def _filters(dump: str) -> tuple[dict[str, TcFilter] | None, tuple[str, ...]]:
+    """The filters of traffic control by cookie, where there may be any, and what could not be read."""
+    devices = dict.fromkeys(found[1] for found in _TC_PORT.finditer(dump))
+    if not devices:
+        return None, ()
+    from xenoovs.switch.tc import dump_filters
+
+    try:
+        found = dump_filters(devices)
+    except SwitchError as error:
+        return None, (f"traffic control was not asked: {error}",)
+    return found.by_cookie, tuple(f"traffic control of {device} was not read: {why}" for device, why in found.unread)

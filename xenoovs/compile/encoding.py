@@ -1,0 +1,220 @@
+"""The model in terms of OpenFlow: keys, addresses and ports as conditions, next hops as actions, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from xenoovs.errors import CompileError
+from xenoovs.model.address import Family, IPAddress, Mac
+from xenoovs.model.balancer import BlockKey, KeyField, PortRange, Service, merge_ports
+from xenoovs.model.next_hop import Direct, NextHop
+from xenoovs.openflow.flow import ETH_IPV4, ETH_IPV6, Action, Field, Flow, Masked, Output, SetField, exact
+from xenoovs.partition.block import Block, spread, unspread
+
+# The conditions that stages share: an IP family, a protocol, an address, in OpenFlow's fields.
+
+
+_DESTINATION = {Family.IPV4: Field.NW_DST, Family.IPV6: Field.IPV6_DST}
+_ETHER_TYPE = {Family.IPV4: ETH_IPV4, Family.IPV6: ETH_IPV6}
+
+
+def family_is(family: Family) -> Masked:
+    return exact(Field.DL_TYPE, _ETHER_TYPE[family])
+
+
+def destination_is(vip: IPAddress, family: Family) -> Masked:
+    return exact(_DESTINATION[family], int(vip))
+
+
+# Ranges of ports as masked values, since a flow matches a port under a mask and not between bounds.
+
+
+PORT_BITS = 16
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PortMask:
+    """All ports whose first `bits` bits (0..16) are those of `value`."""
+
+    value: int
+    bits: int
+
+    @property
+    def mask(self) -> int:
+        return 0xFFFF & ~((1 << (PORT_BITS - self.bits)) - 1)
+
+
+def port_masks(ranges: Iterable[PortRange]) -> tuple[PortMask, ...]:
+    """The fewest prefixes that cover the ranges exactly, none of them twice; none for no range."""
+    return tuple(sorted(mask for ports in merge_ports(ranges) for mask in _cover(ports.first, ports.last)))
+
+
+def _cover(first: int, last: int) -> Iterator[PortMask]:
+    while first <= last:
+        aligned = (first & -first).bit_length() - 1 if first else PORT_BITS
+        size_bits = min(aligned, (last - first + 1).bit_length() - 1)
+        yield PortMask(first, PORT_BITS - size_bits)
+        first += 1 << size_bits
+
+
+# The balancing key in OpenFlow's fields. No other module knows by which field of a flow a service splits its clients.
+#
+# Blocks are written as a value and a mask over *key bits*: each key field has its own range of them, so that blocks of
+# different fields are never taken for each other, and a flow that matches several fields says something of each. A new
+# key field is a row in `_COLUMNS`.
+
+
+class _Column(NamedTuple):
+    """`bits`: the key bits of the field, its lowest bit first. `fields`: the OpenFlow field, by IP version."""
+
+    bits: range
+    fields: Mapping[Family, Field]
+
+
+_COLUMNS = {
+    KeyField.SOURCE_ADDRESS: _Column(range(128), {Family.IPV4: Field.NW_SRC, Family.IPV6: Field.IPV6_SRC}),
+    KeyField.SOURCE_PORT: _Column(range(128, 144), {Family.IPV4: Field.TP_SRC, Family.IPV6: Field.TP_SRC}),
+}
+
+_FIRST_BITS = {field: column.bits.start for column in _COLUMNS.values() for field in column.fields.values()}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BlockRule:
+    """Packets whose key bits under `mask` equal `value`. `depth`: how many bits that are."""
+
+    depth: int
+    value: int
+    mask: int
+
+
+def rule_of(block: Block, key: BlockKey) -> BlockRule:
+    """Return the masked match of a block."""
+    return BlockRule(block.depth, *bits_of(block, key))
+
+
+def infer_key(masks: Iterable[int]) -> BlockKey:
+    """Return a key that nested masks of key bits fit, for a service that no config describes."""
+    positions = dict[int, None]()
+    for mask in sorted(set(masks), key=lambda mask: (mask.bit_count(), mask)):
+        positions |= dict.fromkeys(bit for bit in range(mask.bit_length()) if mask >> bit & 1)
+    found = (field for field, column in _COLUMNS.items() if any(bit in column.bits for bit in positions))
+    field = next(found, KeyField.SOURCE_ADDRESS)
+    bits = _COLUMNS[field].bits
+    return BlockKey(field, tuple(bit - bits.start for bit in positions if bit in bits))
+
+
+def block_conditions(service: Service, family: Family, rule: BlockRule) -> tuple[Masked, ...]:
+    """Return what the flows of a block match besides the id of the service.
+
+    Raises:
+        CompileError: The key is a part of packets that those of the service need not have.
+    """
+    key, protocol = service.key.field, service.claim.protocol
+    bits = key_match(key, family, rule.value, rule.mask)
+    if not key.needs_ports:
+        return family_is(family), bits
+    if protocol is None or not protocol.has_ports:
+        raise CompileError(service=service.name, reason=f"a {key.label} needs a protocol with ports; name one")
+    return family_is(family), exact(Field.NW_PROTO, protocol.number(family)), bits
+
+
+def key_field(key: KeyField, family: Family) -> Field:
+    """Return the OpenFlow field of a key."""
+    return _COLUMNS[key].fields[family]
+
+
+def key_match(key: KeyField, family: Family, value: int, mask: int) -> Masked:
+    """Return the condition that a block's flow has for these key bits."""
+    bits, fields = _COLUMNS[key]
+    return Masked(fields[family], value >> bits.start, mask >> bits.start)
+
+
+def key_of(flow: Flow, key: KeyField) -> Masked:
+    """Return what a flow of one IP version asks of the key; mask 0: nothing."""
+    dl_type = flow.match.get(Field.DL_TYPE)
+    field = key_field(key, Family.IPV6 if dl_type is not None and dl_type.value == ETH_IPV6 else Family.IPV4)
+    return flow.match.get(field) or Masked(field, 0, 0)
+
+
+def key_bits(flow: Flow) -> tuple[int, int]:
+    """Return the value and the mask of the key bits that a flow matches."""
+    value = mask = 0
+    for found in flow.match.masked:
+        if (first := _FIRST_BITS.get(found.field)) is not None:
+            value, mask = value | found.value << first, mask | found.mask << first
+    return value, mask
+
+
+def bits_of(block: Block, key: BlockKey) -> tuple[int, int]:
+    """Return the value and the mask of a block in key bits."""
+    value, mask = spread(block, key.positions)
+    first = _COLUMNS[key.field].bits.start
+    return value << first, mask << first
+
+
+def block_of(value: int, mask: int, key: BlockKey) -> Block:
+    """Return the block behind key bits: the inverse of `bits_of`.
+
+    Raises:
+        ValueError: They are not a block of this key.
+    """
+    first = _COLUMNS[key.field].bits.start
+    if mask & (1 << first) - 1:
+        raise ValueError(f"{value:#x}/{mask:#x} is not a block of {key.field.value}")
+    return unspread(value >> first, mask >> first, key.positions)
+
+
+# Next hops in OpenFlow's actions: the only translation, both ways.
+
+
+def rewrites(hop: NextHop, source_mac: Mac | None) -> tuple[SetField, ...]:
+    """Return what is written into packets on their way to `hop`."""
+    target = SetField(Field.DL_DST, hop.mac.value)
+    return (target,) if source_mac is None else (SetField(Field.DL_SRC, source_mac.value), target)
+
+
+def output_port(hop: NextHop) -> str:
+    """Return the port that packets to `hop` leave by."""
+    return hop.port
+
+
+def deliver(hop: NextHop, source_mac: Mac | None) -> tuple[Action, ...]:
+    """Return the actions that send a packet to `hop`."""
+    return (*rewrites(hop, source_mac), Output(output_port(hop)))
+
+
+def hop_of(actions: Iterable[Action]) -> NextHop | None:
+    """Return where actions send packets; None: to no next hop, or to none that is known."""
+    mac = port = None
+    for action in actions:
+        match action:
+            case SetField(Field.DL_DST, value):
+                mac = value
+            case Output(name):
+                port = name
+            case _:
+                pass
+    return None if mac is None or port is None else Direct(Mac(mac), port)
+
+
+def redirect(actions: Iterable[Action], hop: NextHop) -> tuple[Action, ...]:
+    """Return the actions with `hop` in place of where they send packets."""
+    return tuple(_redirect(action, hop) for action in actions)
+
+
+def arrives(hop: NextHop, *, dl_dst: int, port: str | None) -> bool:
+    """Whether a packet that leaves with this MAC by this port goes to `hop`."""
+    return (hop.mac.value, hop.port) == (dl_dst, port)
+
+
+def _redirect(action: Action, hop: NextHop) -> Action:
+    match action:
+        case SetField(Field.DL_DST):
+            return SetField(Field.DL_DST, hop.mac.value)
+        case Output():
+            return Output(hop.port)
+        case _:
+            return action

@@ -1,0 +1,550 @@
+"""Plain values of a config, each with its place in the file, and the single ones: what is accepted and what is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from enum import Enum
+from fractions import Fraction
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import Protocol, TypeGuard, TypeVar
+
+from xenoovs.model.address import IPAddress, Mac, parse_mac
+from xenoovs.model.balancer import MAX_KEY_BITS, KeyField, PortRange
+
+# The tree of plain values a YAML text says, and where each of them stands.
+
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A YAML number that is not a short integer, kept as it was written: 0.5, 1e30, .inf, .nan."""
+
+    text: str
+
+
+Value = None | bool | int | Number | str | list["Value"] | dict[str, "Value"]
+
+_SHOWN_CHARACTERS = 60
+
+
+def render_path(path: KeyPath) -> str:
+    """`services[0].backends[1].weight`."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return _shorten(text.removeprefix("."))
+
+
+def show(value: object) -> str:
+    """A value for a message, shortened: text in quotes, numbers as they were written."""
+    match value:
+        case None:
+            return "an empty value"
+        case bool():
+            return str(value).lower()
+        case int():
+            return str(value)
+        case Number():
+            return _shorten(value.text)
+        case list():
+            return f"a list of {len(value)} {'item' if len(value) == 1 else 'items'}"
+        case dict():
+            return f"a mapping of {len(value)} {'key' if len(value) == 1 else 'keys'}"
+        case _:
+            return repr(_shorten(str(value)))
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a file; line and column count from 1."""
+
+    line: int
+    column: int
+
+
+class Mark(Protocol):
+    """A place as libyaml tells it; line and column count from 0."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the value, and the key before it, of each path stand."""
+
+    values: Mapping[KeyPath, Mark]
+    keys: Mapping[KeyPath, Mark]
+
+    def nearest(self, path: KeyPath) -> KeyPath:
+        """`path`, or without an index that only our own reading added (`vip: x` is read as `vip: [x]`)."""
+        return path[:-1] if path and isinstance(path[-1], int) and path not in self.values else path
+
+    def of_value(self, path: KeyPath) -> Place:
+        """Of the value; of the nearest thing around it that is there, when it is missing."""
+        while path and path not in self.values:
+            path = path[:-1]
+        return place_of(self.values[path]) if path in self.values else Place(1, 1)
+
+    def of_key(self, path: KeyPath) -> Place:
+        return place_of(self.keys[path]) if path in self.keys else self.of_value(path)
+
+
+def place_of(mark: Mark) -> Place:
+    return Place(mark.line + 1, mark.column + 1)
+
+
+# Plain YAML scalars by the core schema of YAML 1.2.2, section 10.3.2.
+#
+# YAML 1.1, which PyYAML's own resolver follows, reads the MAC 10:20:30:40:50:51 as an integer in base 60, and `on` as
+# true.
+
+
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_MAY_BE_NUMBER = frozenset("0123456789+-.")
+_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
+_DECIMAL = re.compile(
+    r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", re.ASCII
+)
+# Longer integers stay text: nothing here is that large, and converting millions of digits takes quadratic time.
+_INTEGER_CHARACTERS = 20
+
+
+def parse_plain_scalar(text: str) -> str | int | bool | Number | None:
+    """What an unquoted scalar means. Text that is nothing else is text."""
+    if text[:1] not in _MAY_BE_NUMBER:
+        return _WORDS.get(text, text)
+    if text == "":
+        return None
+    if _INTEGER.fullmatch(text):
+        return _integer(text) if len(text) <= _INTEGER_CHARACTERS else Number(text)
+    return Number(text) if _DECIMAL.fullmatch(text) else text
+
+
+def _integer(text: str) -> int:
+    """`010` is ten here; only 0o and 0x change the base."""
+    match text[:2]:
+        case "0o":
+            return int(text[2:], 8)
+        case "0x":
+            return int(text[2:], 16)
+        case _:
+            return int(text)
+
+
+# A mistake before its place in the file is looked up.
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """`at_key`: the mistake is the key, not its value."""
+
+    path: KeyPath
+    message: str
+    at_key: bool = False
+
+
+# Single values of the config: what is accepted, and what is said about the rest.
+#
+# Every parser takes a value of the tree and raises ValueError with "what it is, what to write instead".
+
+
+MAX_WEIGHT = 10**9
+MAX_DECIMALS = 9
+_MAX_DIGITS = 40
+HIGHEST_BIT = 111
+"""Of an IPv6 address: ovs-ofctl takes a mask that starts with a digit for a prefix length (ipv6_parse_masked_len() in
+lib/packets.c of Open vSwitch), so that it cannot match under masks of the first 16 bits."""
+MAX_PORT = 65_535
+MAX_FLOWS = 2**MAX_KEY_BITS
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+# Names ovs-ofctl can read back in a flow: no separators of its grammar (ovs-ofctl(8), "Flow Syntax").
+PORT_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@+~%^-]{0,254}$"
+PORT_RANGE_PATTERN = r"^([0-9]{1,9}) ?- ?([0-9]{1,9})$"
+DATAPATH_ID_PATTERN = r"^[0-9A-Fa-f]{16}$"
+PERCENT_PATTERN = r"^[0-9]+(\.[0-9]+)? ?%$"
+
+# Words that ovs-ofctl takes for an OpenFlow reserved port, in any case (ovs-ofctl(8), "Port"; OpenFlow 1.4, 7.2.1).
+_RESERVED_PORTS = frozenset(
+    ("in_port", "table", "normal", "flood", "all", "controller", "local", "any", "none", "unset")
+)
+
+E = TypeVar("E", bound=Enum)
+
+
+class MatchField(Enum):
+    """What of a packet splits clients: a key, or the source address of one IP version."""
+
+    SOURCE_ADDRESS = "source_address"
+    IPV4_SOURCE = "ipv4_source"
+    IPV6_SOURCE = "ipv6_source"
+    SOURCE_PORT = "source_port"
+
+    @property
+    def key(self) -> KeyField:
+        of_one_version = self in (MatchField.IPV4_SOURCE, MatchField.IPV6_SOURCE)
+        return KeyField.SOURCE_ADDRESS if of_one_version else KeyField(self.value)
+
+
+def choice(value: object, kinds: type[E]) -> E:
+    """One of the words of an enumeration."""
+    for member in kinds:
+        if member.value == value:
+            return member
+    raise ValueError(f"{show(value)} is not one of: {', '.join(str(member.value) for member in kinds)}")
+
+
+def name(value: object) -> str:
+    """Of a service or backend: a label that is safe in tables, file names and metrics."""
+    text = _text(value)
+    if not re.fullmatch(NAME_PATTERN, text):
+        raise ValueError(
+            f"{show(value)} is not a name; write 1 to 63 letters, digits, dots, dashes or underscores, "
+            "a letter or digit first"
+        )
+    return text
+
+
+def port_name(value: object) -> str:
+    """Of an OVS port or bridge."""
+    text = _text(value)
+    if not re.fullmatch(PORT_NAME_PATTERN, text):
+        raise ValueError(
+            f"{show(value)} is not a port name; write 1 to 255 letters, digits or _ . @ + ~ % ^ -, "
+            "a letter, a digit or _ first"
+        )
+    if text.isdigit() or text.lower() in _RESERVED_PORTS:
+        raise ValueError(f"{show(value)} means a port of its own in OpenFlow; give the port another name")
+    return text
+
+
+def datapath_id(value: object) -> int:
+    """Of a bridge, as ovs-vswitchd.conf.db(5) writes it: 16 hexadecimal digits, not all of them 0."""
+    if is_int(value) or isinstance(value, Number):
+        raise ValueError(f"{show(value)} is a number to YAML; write the 16 digits in quotes")
+    if not isinstance(value, str) or not re.fullmatch(DATAPATH_ID_PATTERN, value) or not int(value, 16):
+        raise ValueError(f'{show(value)} is not a datapath id; write 16 hexadecimal digits such as "0000c470bda056ac"')
+    return int(value, 16)
+
+
+def mac(value: object) -> Mac:
+    """A unicast MAC address."""
+    try:
+        parsed = parse_mac(value) if isinstance(value, str) else None
+    except ValueError:
+        parsed = None
+    if parsed is None:
+        raise ValueError(f"{show(value)} is not a MAC address; write one such as 02:00:5e:10:00:01")
+    if parsed.value == 0:
+        raise ValueError(f"{parsed} is no station's address; write the MAC of the interface")
+    if parsed.is_multicast:
+        raise ValueError(f"{parsed} is a multicast address (its first octet is odd); write the MAC of one interface")
+    return parsed
+
+
+def source_mac(value: object) -> Mac | bool:
+    """false: keep the client side's; true: the VIP's; or a MAC."""
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"{show(value)} is not true, false or a MAC address")
+    return mac(value)
+
+
+def vip(value: object) -> IPAddress:
+    """A unicast address that a client can send to."""
+    return address(value, purpose="write the address that clients connect to")
+
+
+def address(value: object, *, purpose: str) -> IPAddress:
+    """A unicast address; `purpose`: what to write instead of another one."""
+    parsed = _address(value)
+    problem = _unusable(parsed)
+    if problem is not None:
+        raise ValueError(f"{parsed} is {problem}; {purpose}")
+    return parsed
+
+
+def ports(value: object) -> PortRange:
+    """A port, or a range such as 8000-8003."""
+    if is_int(value):
+        first = last = value
+    elif isinstance(value, str) and (match := re.fullmatch(PORT_RANGE_PATTERN, value, re.ASCII)):
+        first, last = int(match[1]), int(match[2])
+    else:
+        raise ValueError(f"{show(value)} is not a port; write one such as 53 or a range such as 8000-8003")
+    if not 0 <= min(first, last) <= max(first, last) <= MAX_PORT:
+        raise ValueError(f"{show(value)} is outside 0 to {MAX_PORT}")
+    if first > last:
+        raise ValueError(f"{show(value)} ends before it starts; write {last}-{first}")
+    return PortRange(first, last)
+
+
+def weight(value: object) -> Fraction:
+    """0 to 10^9, at most 9 decimals, exactly."""
+    quoted = isinstance(value, str) and not isinstance(parse_plain_scalar(value), str)
+    number = _number(value, "write it without quotes" if quoted else f"write one from 0 to {MAX_WEIGHT}")
+    if number < 0:
+        raise ValueError(f"{show(value)} is below 0; write 0 for a backend that gets nothing")
+    if number > MAX_WEIGHT:
+        raise ValueError(f"{show(value)} is above {MAX_WEIGHT}; only ratios of weights count, so write smaller ones")
+    return Fraction(value) if isinstance(value, int) else _exact(number, value)
+
+
+def tolerance(value: object) -> Fraction:
+    """`5%` or 0.05; above 0, at most 1."""
+    form = "write a percentage such as 5%, above 0% and at most 100%"
+    if isinstance(value, str):
+        if not re.fullmatch(PERCENT_PATTERN, value, re.ASCII):
+            raise ValueError(f"{show(value)} is not a tolerance; {form}")
+        number = _decimal(value.rstrip(" %"), form)
+        if not 0 < number <= 100:
+            raise ValueError(f"{show(value)} is outside the range; {form}")
+        return _exact(number, value) / 100
+    number = _number(value, form)
+    if 1 < number <= 100:
+        raise ValueError(f"{show(value)} without a percent sign is more than 100%; did you mean {show(value)}%?")
+    if not 0 < number <= 1:
+        raise ValueError(f"{show(value)} is outside the range; {form}")
+    return _exact(number, value)
+
+
+def max_flows(value: object) -> int:
+    """A budget of flows."""
+    if not is_int(value) or not 1 <= value <= MAX_FLOWS:
+        raise ValueError(f"{show(value)} is not a whole number from 1 to {MAX_FLOWS}; leave the key out for no budget")
+    return value
+
+
+def bits(value: object) -> str | int | tuple[int, ...]:
+    """`auto`, a number of bits, or a list of bit positions (their range depends on the family: checked later)."""
+    most = MAX_KEY_BITS
+    form = f"write auto, a number from 0 to {most}, or a list of 1 to {most} bit positions such as [0, 1, 2]"
+    if value == "auto":
+        return "auto"
+    if is_int(value) and 0 <= value <= most:
+        return value
+    if not isinstance(value, list) or not 1 <= len(value) <= most:
+        raise ValueError(f"{show(value)} is not a choice of bits; {form}")
+    wrong = [item for item in value if not is_int(item) or item < 0]
+    if wrong:
+        raise ValueError(f"{show(wrong[0])} is not a bit position; {form}")
+    repeated = next((item for item in value if value.count(item) > 1), None)
+    if repeated is not None:
+        raise ValueError(f"bit {repeated} is listed twice; list each bit once")
+    return tuple(value)
+
+
+def version(value: object) -> int:
+    """The version of the config's form; there is one."""
+    if not is_int(value) or value != 1:
+        raise ValueError(f"{show(value)} is not a version this xenoovs reads; write 1")
+    return 1
+
+
+def one_or_many(value: object) -> list[object]:
+    """A single value stands for a list of one."""
+    if value is None or value == []:
+        empty = show(value) if value is None else "an empty list"
+        raise ValueError(f"{empty} says nothing; write a value or, where the key is optional, leave it out")
+    return value if isinstance(value, list) else [value]
+
+
+def is_int(value: object) -> TypeGuard[int]:
+    """A whole number, and not true or false, which Python counts among them."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | Number):
+        raise ValueError(f'{show(value)} is not text; put it in quotes: "{show(value)}"')
+    raise ValueError(f"{show(value)} is not text; write a name")
+
+
+def _address(value: object) -> IPAddress:
+    try:
+        if isinstance(value, str):
+            return IPv6Address(value) if ":" in value else IPv4Address(value)
+    except AddressValueError:
+        pass
+    hint = ", without a mask" if isinstance(value, str) and "/" in value else ""
+    raise ValueError(f"{show(value)} is not an IP address; write one such as 192.0.2.10 or 2001:db8::10{hint}")
+
+
+def _unusable(address: IPAddress) -> str | None:
+    if isinstance(address, IPv6Address) and address.scope_id is not None:
+        return "an address with an interface name"
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return "an IPv4-mapped address (RFC 4291, 2.5.5.2), which no packet carries"
+    facts = {
+        "a multicast address": address.is_multicast,
+        "the unspecified address": address.is_unspecified,
+        "a loopback address": address.is_loopback,
+        "the broadcast address": address == IPv4Address("255.255.255.255"),
+    }
+    return next((text for text, true in facts.items() if true), None)
+
+
+def _number(value: object, hint: str) -> Decimal:
+    if is_int(value):
+        return Decimal(value)
+    if isinstance(value, Number):
+        return _decimal(value.text, hint)
+    raise ValueError(f"{show(value)} is not a number; {hint}")
+
+
+def _decimal(text: str, hint: str) -> Decimal:
+    """Decimal keeps 1e999999 small; a Fraction of it would not be."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if not number.is_finite():
+        raise ValueError(f"{show(Number(text))} is not a finite number; {hint}")
+    return number
+
+
+def _exact(number: Decimal, value: object) -> Fraction:
+    """Looks at the size of the number before a Fraction is made, because that of 1e-999999 takes megabytes."""
+    if not number:
+        return Fraction(0)
+    fits = number.adjusted() >= -MAX_DECIMALS and len(number.as_tuple().digits) <= _MAX_DIGITS
+    if not fits or (Fraction(number) * 10**MAX_DECIMALS).denominator != 1:
+        raise ValueError(f"{show(value)} has more than {MAX_DECIMALS} decimals; round it")
+    return Fraction(number)
+
+
+# Single values of a health check: what is accepted, and what is said about the rest.
+
+
+DURATION_PATTERN = r"^([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h)$"
+PATH_PATTERN = r"^/[!-~]{0,1023}$"
+# Labels of letters, digits, hyphens and underscores (RFC 1035, 2.3.1; RFC 2782 for underscores), or the root.
+QUERY_PATTERN = r"^(\.|([A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?)$"
+TEXT_PATTERN = r"^[\t\n\r -~]{0,1000}$"
+STATUS_PATTERN = r"^([1-5][0-9]{2})(?: ?- ?([1-5][0-9]{2}))?$"
+# A name or an address, with a port where it is not the usual one (RFC 9110, 7.2).
+HOST_PATTERN = r"^[A-Za-z0-9._:\[\]-]{1,253}$"
+FILE_PATTERN = r"^/[^\x00-\x1f\x7f]{1,4095}$"
+MAX_COUNT = 100
+MAX_WORDS = 100
+_MAX_QUERY = 253
+
+_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+LONGEST_MS = 3_600_000
+
+
+def duration_ms(value: object) -> int:
+    """`500ms`, `1.5s`, `2m`; whole milliseconds, 1 ms to 1 h."""
+    found = re.fullmatch(DURATION_PATTERN, value, re.ASCII) if isinstance(value, str) else None
+    milliseconds = Decimal(found[1]) * _MILLISECONDS[found[2]] if found else Decimal(0)
+    if milliseconds != int(milliseconds) or not 1 <= milliseconds <= LONGEST_MS:
+        raise ValueError(f"{show(value)} is not a time from 1ms to 1h; write one such as 500ms, 1s or 2m")
+    return int(milliseconds)
+
+
+def count(value: object) -> int:
+    """Of results in a row."""
+    if not is_int(value) or not 1 <= value <= MAX_COUNT:
+        raise ValueError(f"{show(value)} is not a whole number from 1 to {MAX_COUNT}")
+    return value
+
+
+def port(value: object) -> int:
+    """One to which something can be sent."""
+    if not is_int(value) or not 1 <= value <= MAX_PORT:
+        raise ValueError(f"{show(value)} is not a port; write one from 1 to {MAX_PORT}")
+    return value
+
+
+def part(value: object) -> Fraction:
+    """`0%` to `100%`."""
+    number = Decimal(value.rstrip(" %")) if isinstance(value, str) and _is_percentage(value) else None
+    if number is None or number > 100:
+        raise ValueError(f"{show(value)} is not a part of the backends; write a percentage from 0% to 100%")
+    return Fraction(number) / 100
+
+
+def path(value: object) -> str:
+    """Of an HTTP request (RFC 9110, 4.2.3): printable ASCII, a slash first."""
+    if not isinstance(value, str) or not re.fullmatch(PATH_PATTERN, value, re.ASCII):
+        raise ValueError(f"{show(value)} is not a path; write one such as /health")
+    return value
+
+
+def host(value: object) -> str:
+    """Of a Host header, or in a certificate."""
+    if not isinstance(value, str) or not re.fullmatch(HOST_PATTERN, value, re.ASCII):
+        raise ValueError(f"{show(value)} is not the name of a host; write one such as www.example.org")
+    return value
+
+
+def status(value: object) -> tuple[int, int]:
+    """`200` or `200-299`: HTTP statuses (RFC 9110, 15)."""
+    text = str(value) if is_int(value) else value
+    found = re.fullmatch(STATUS_PATTERN, text, re.ASCII) if isinstance(text, str) else None
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    if first > last:
+        raise ValueError(f"{show(value)} is not an HTTP status or a range of them; write one such as 200 or 200-299")
+    return first, last
+
+
+def file(value: object) -> str:
+    """The whole path of a file."""
+    if not isinstance(value, str) or not re.fullmatch(FILE_PATTERN, value):
+        raise ValueError(f"{show(value)} is not the whole path of a file; write one such as /etc/ssl/ca.pem")
+    return value
+
+
+def flag(value: object) -> bool:
+    """Yes or no."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{show(value)} is neither true nor false")
+    return value
+
+
+def command(value: object) -> tuple[str, ...]:
+    """A program by its whole path, and its arguments: no shell reads them."""
+    words = value if isinstance(value, list) else []
+    if not words or len(words) > MAX_WORDS or not all(isinstance(word, str) and "\0" not in word for word in words):
+        raise ValueError(f"{show(value)} is not a list of a program and its arguments; write [/usr/bin/check, -v]")
+    if not words[0].startswith("/"):
+        raise ValueError(f"{show(words[0])} is not the whole path of a program; write one such as /usr/bin/check")
+    return tuple(words)
+
+
+def query(value: object) -> str:
+    """A domain name."""
+    if not isinstance(value, str) or len(value) > _MAX_QUERY or not re.fullmatch(QUERY_PATTERN, value, re.ASCII):
+        raise ValueError(f"{show(value)} is not a domain name; write one such as example.org")
+    return value
+
+
+def text(value: object) -> str:
+    """What a UDP probe sends or expects."""
+    if not isinstance(value, str) or not re.fullmatch(TEXT_PATTERN, value, re.ASCII):
+        raise ValueError(f"{show(value)} is not text of at most 1000 ASCII characters; write it in quotes")
+    return value
+
+
+def server_address(value: object) -> IPAddress:
+    """The unicast address of a server."""
+    return address(value, purpose="write the server's own address")
+
+
+def _is_percentage(value: str) -> bool:
+    return len(value) <= 20 and re.fullmatch(PERCENT_PATTERN, value, re.ASCII) is not None

@@ -1,0 +1,218 @@
+"""The connection to one bridge: requests with their answers, and the flows of the bridge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Lock, RLock
+from typing import Protocol
+
+from xenoovs.errors import MalformedOpenFlow, NotEncodable, StandingBy, SwitchUnreachable, WireError
+from xenoovs.openflow.flow import Bundle, Cookies, ObservedFlow, Output
+from xenoovs.openflow.text import render_name
+from xenoovs.openflow.wire.frame import HEADER, port_number
+from xenoovs.openflow.wire.message import Port, names_of, numbers_of
+from xenoovs.switch import openflow
+from xenoovs.switch.api import BridgeState
+from xenoovs.switch.openflow import ANSWER_TIMEOUT_S
+from xenoovs.switch.stderr import rejected
+
+# The connection to one bridge: questions with their answers, one question at a time.
+
+
+_FIRST_XID = 0x1000
+_LAST_XID = 0x7FFFFFFF
+
+
+class Carrier(Protocol):
+    """What a session is to a line."""
+
+    @property
+    def peer(self) -> str: ...
+
+    def send(self, buf: bytes) -> bool: ...
+
+    def abandon(self, reason: str) -> None: ...
+
+
+class Exchange:
+    """Implements `Exchange` of switch/openflow. Messages whose transaction ids it took come here and nowhere else."""
+
+    def __init__(self, line: Line, first_xid: int) -> None:
+        self._line, self._first, self._next = line, first_xid, first_xid
+        self._answers: SimpleQueue[bytes | None] = SimpleQueue()
+
+    @property
+    def bridge(self) -> str:
+        return self._line.bridge
+
+    def take_xids(self, number: int) -> int:
+        self._next += number
+        return self._next - number
+
+    def send(self, data: bytes) -> None:
+        if not self._line.carrier.send(data):
+            raise self._line.lost()
+
+    def receive(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
+        try:
+            answer = self._answers.get(timeout=timeout_s)
+        except Empty:
+            raise self._line.unreachable(f"no answer within {timeout_s:g} s; is ovs-vswitchd busy or hung?") from None
+        if answer is None:
+            raise self._line.lost()
+        return answer
+
+    def offer(self, frame: bytes | None) -> bool:
+        """Whether the message belongs here; None: the connection is lost."""
+        if frame is not None and not self._first <= HEADER.unpack_from(frame)[3] < self._next:
+            return False
+        self._answers.put(frame)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """What the database of the host said when the connected bridges and their ports were `key`."""
+
+    key: tuple[object, ...]
+    states: tuple[BridgeState, ...]
+
+
+class Line:
+    """One connected bridge.
+
+    label:      what tells it from all others, for messages (`Place.label`).
+    generation: another after the bridge had lost its flows; None until that is known.
+    is_standby: another controller is master.
+    is_here:    it is of this host; None: nobody has looked.
+    host_view:  the host's bridges, as `ControllerSwitch` saw them last.
+    """
+
+    def __init__(self, carrier: Carrier, *, bridge: str, label: str, datapath_id: int, ports: tuple[Port, ...]) -> None:
+        self.carrier, self.bridge, self.label = carrier, bridge, label
+        self.datapath_id, self.ports = datapath_id, ports
+        self.generation: int | None = None
+        self.is_standby = False
+        self.is_here: bool | None = None
+        self.host_view: HostView | None = None
+        self._turn = RLock()
+        self._state = Lock()
+        self._next_xid = _FIRST_XID
+        self._exchange: Exchange | None = None
+        self._end: str | None = None
+
+    @contextmanager
+    def exchange(self) -> Iterator[Exchange]:
+        """Ask something; others wait. Raises SwitchUnreachable."""
+        with self._turn:
+            exchange = Exchange(self, self._next_xid)
+            with self._state:
+                if self._end is not None:
+                    raise self.lost()
+                self._exchange = exchange
+            try:
+                yield exchange
+            finally:
+                with self._state:
+                    self._exchange = None
+                    self._next_xid = exchange.take_xids(1)
+                    if self._next_xid > _LAST_XID:
+                        self._next_xid = _FIRST_XID
+
+    @contextmanager
+    def well_formed(self) -> Iterator[None]:
+        """End the connection where its answers are no OpenFlow. Raises MalformedOpenFlow."""
+        try:
+            yield
+        except WireError as error:
+            self.carrier.abandon(f"malformed OpenFlow: {error}")
+            raise MalformedOpenFlow(f"bridge {self.bridge}: {error}") from None
+
+    def hear(self, frame: bytes) -> bool:
+        """A message came. Whether somebody waited for it."""
+        with self._state:
+            return self._exchange is not None and self._exchange.offer(frame)
+
+    def hang_up(self, reason: str) -> None:
+        """The connection is lost."""
+        with self._state:
+            self._end = reason
+            if self._exchange is not None:
+                self._exchange.offer(None)
+
+    def lost(self) -> SwitchUnreachable:
+        """The error for a connection that is lost. The tables may have changed meanwhile, or not: as a whole."""
+        return self.unreachable(f"the connection is lost ({self._end or 'it takes nothing any more'}); it comes back")
+
+    def unreachable(self, reason: str) -> SwitchUnreachable:
+        return SwitchUnreachable(target=f"bridge {self.label} ({self.carrier.peer})", reason=reason)
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Names of ports by their numbers."""
+        return names_of(self.ports)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Port numbers by the names that flows use."""
+        return numbers_of(self.ports)
+
+
+# Dumps and counts of the flows of a bridge that is connected to the controller.
+
+
+def dump(line: Line, only: Cookies) -> tuple[ObservedFlow, ...]:
+    """Return the flows with these cookies and their counters. Raises SwitchUnreachable, MalformedOpenFlow."""
+    with line.well_formed():
+        with line.exchange() as exchange:
+            frames = openflow.request_flows(exchange, only)
+        # Decoding thousands of flows takes long; other threads may use the connection meanwhile.
+        return openflow.decode_flows(frames, line.names)
+
+
+def count(line: Line, only: Cookies) -> int:
+    """Return how many flows have these cookies, likewise."""
+    with line.well_formed(), line.exchange() as exchange:
+        return sum(openflow.count_flows(exchange, only))
+
+
+# Bundles for a bridge that is connected to the controller.
+
+
+def send_bundle(line: Line, bundle: Bundle) -> None:
+    """Apply all flow-mods or none. Raises BundleRejected, StandingBy, SwitchUnreachable, MalformedOpenFlow.
+
+    After SwitchUnreachable the change may or may not have happened, as a whole: read the tables again.
+    """
+    numbers = line.numbers
+    try:
+        with line.well_formed(), line.exchange() as exchange:
+            openflow.send_bundle(exchange, bundle, ofports=numbers)
+    except StandingBy:
+        line.is_standby = True
+        raise
+    except NotEncodable as unknown:
+        raise rejected(line.bridge, None, _explain(bundle, numbers) or str(unknown)) from None
+
+
+def _explain(bundle: Bundle, numbers: Mapping[str, int]) -> str | None:
+    """Return which port is unknown, in the words of ovs-ofctl."""
+    for mod in bundle.mods:
+        port = mod.flow.match.in_port
+        if port is not None and not _is_known(port, numbers):
+            return f"{openflow.describe_mod(mod)} ({render_name(port)}: invalid or unknown port for in_port)"
+        for action in mod.flow.actions:
+            if isinstance(action, Output) and not _is_known(action.port, numbers):
+                return f"{openflow.describe_mod(mod)} ({render_name(action.port)}: output to unknown port)"
+    return None
+
+
+def _is_known(port: str, numbers: Mapping[str, int]) -> bool:
+    try:
+        port_number(port, numbers)
+    except NotEncodable:
+        return False
+    return True

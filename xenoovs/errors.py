@@ -1,0 +1,578 @@
+"""Every deliberate exception of xenoovs. Facts are attributes; the text is made from them, never parsed back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+
+
+def worded(number: int, one: str, many: str) -> str:
+    """The word that a number asks for: `is` or `are`, `entry` or `entries`."""
+    return one if number == 1 else many
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """`1 block`, `0 blocks`, `2 entries`. `many`: where an s behind `one` is not it."""
+    return f"{number} {worded(number, one, many or f'{one}s')}"
+
+
+class XenoovsError(Exception):
+    """Base of all errors that a user is meant to read.
+
+    retryable: the same call may succeed later.
+    hint:      what else can be done, a sentence that the command line adds.
+    commands:  those that the message tells in backquotes, as they are typed for the Open vSwitch of the host itself;
+               the command line leads them to the one that was asked.
+    """
+
+    retryable: bool = False
+    hint: str = ""
+    commands: tuple[str, ...] = ()
+
+
+class ParseError(XenoovsError):
+    """Text from a tool that does not have the form it should; `offset` counts characters into `text`."""
+
+    def __init__(self, *, text: str, offset: int, expected: str, line: int | None = None) -> None:
+        self.text, self.offset, self.expected, self.line = text, offset, expected, line
+        at = f"line {line}, column {offset + 1}" if line is not None else f"column {offset + 1}"
+        seen = text[offset : offset + 40] or "end of line"
+        super().__init__(f"{at}: expected {expected}, found {seen!r} in: {text[:200]!r}")
+
+
+class FileUnusable(XenoovsError):
+    """A recorded file that is not read, or not to its end."""
+
+    def __init__(self, *, file: str, reason: str) -> None:
+        self.file, self.reason = file, reason
+        super().__init__(f"{file}: {reason}")
+
+
+class UnknownTableName(ParseError):
+    """A dump calls a table by a name (Flow_Table of ovs-vswitchd.conf.db(5)) whose number the reader was not told."""
+
+
+class WireError(ParseError):
+    """Bytes of a peer that are no OpenFlow message as it should be; `offset` counts bytes into `data`."""
+
+    def __init__(self, *, data: bytes, offset: int, expected: str) -> None:
+        self.data = data
+        XenoovsError.__init__(
+            self, f"byte {offset}: expected {expected}, found {data[offset : offset + 16].hex(' ') or 'the end'}"
+        )
+        self.text, self.offset, self.expected, self.line = data.hex(), offset, expected, None
+
+
+class NotEncodable(XenoovsError):
+    """A value that has no bytes in OpenFlow 1.4. `part`: what cannot be written; `reason`: why."""
+
+    def __init__(self, *, part: str, reason: str) -> None:
+        self.part, self.reason = part, reason
+        super().__init__(f"{part[:200]} cannot be sent by OpenFlow 1.4: {reason}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """One mistake in a config: where and what. Line and column count from 1; path: `services[0].backends[1].weight`."""
+
+    file: str
+    line: int
+    column: int
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}:{self.column}: "
+        return f"{where}{self.path}: {self.message}" if self.path else f"{where}{self.message}"
+
+
+class ConfigError(XenoovsError):
+    """A config that cannot be used; carries all findings at once, sorted by place, those of one place as they come."""
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        self.findings = tuple(sorted(findings, key=lambda finding: (finding.file, finding.line, finding.column)))
+        super().__init__("\n".join(map(str, self.findings)))
+
+
+class ConfigUnreadable(XenoovsError):
+    """The config file cannot be opened or read. `reason`: as the operating system says it."""
+
+    def __init__(self, *, file: str, reason: str) -> None:
+        self.file, self.reason = file, reason
+        super().__init__(
+            f"cannot read the config {file}: {reason}; name a readable YAML file, or make one: `xenoovs new`"
+        )
+
+
+class ToleranceUnreachable(XenoovsError):
+    """Weights that no split over the given number of bits meets. `least`: the least tolerance that can be met, or None.
+
+    `smallest`: index of the smallest positive weight, which decides.
+    """
+
+    def __init__(self, *, tolerance: Fraction, least: Fraction | None, smallest: int, max_width: int) -> None:
+        self.tolerance, self.least, self.smallest, self.max_width = tolerance, least, smallest, max_width
+        wanted = f"a tolerance of {_percent(tolerance)} cannot be met with {counted(max_width, 'bit')}"
+        super().__init__(
+            f"{wanted}, which make {1 << max_width} classes of addresses, fewer than the backends; allow more bits"
+            if least is None
+            else f"{wanted}; the least that can is {_percent(least)}: raise the tolerance "
+            f"or the smallest weight (backend {smallest}), or allow more bits where they are limited"
+        )
+
+
+def _percent(share: Fraction) -> str:
+    """Rounded up at the fourth digit, so that a tolerance typed from the text is large enough."""
+    context = Context(prec=4, rounding=ROUND_CEILING)
+    return f"{context.divide(Decimal(100 * share.numerator), Decimal(share.denominator)):g}%"
+
+
+class BudgetUnreachable(XenoovsError):
+    """A budget of flows that no split fits. `least`: the least number of flows possible."""
+
+    def __init__(self, *, max_flows: int, least: int) -> None:
+        self.max_flows, self.least = max_flows, least
+        super().__init__(
+            f"{counted(max_flows, 'flow')} cannot serve {least} backends with a weight, which need at least {least}"
+        )
+
+
+class CompileError(XenoovsError):
+    """A valid config that no program can serve."""
+
+    def __init__(self, *, service: str, reason: str) -> None:
+        self.service, self.reason = service, reason
+        super().__init__(f"service {service}: {reason}")
+
+
+class FlowTaken(XenoovsError):
+    """A flow of somebody else has the table, priority and match of one that is wanted. `flow`: theirs, as text."""
+
+    def __init__(self, *, flow: str) -> None:
+        self.flow = flow
+        super().__init__(
+            f"a flow that is not of xenoovs stands where one of xenoovs has to be: {flow}; "
+            "remove it or give it another priority; nothing was changed"
+        )
+
+
+class SimulateError(XenoovsError):
+    """A flow that cannot be simulated: it matches or does something that xenoovs never writes. `unknown`: its text."""
+
+    def __init__(self, *, flow: str, unknown: str) -> None:
+        self.flow, self.unknown, self.commands = flow, unknown, ("ovs-appctl ofproto/trace",)
+        super().__init__(f"{flow}: {unknown} cannot be simulated; ask the switch with `{self.commands[0]}`")
+
+
+class DecisionMalformed(XenoovsError):
+    """A document that is no decision. `path`: the key that is wrong."""
+
+    def __init__(self, *, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"not a decision: {path or 'document'}: {reason}; write one with `xenoovs decision -o json`")
+
+
+def _quoted(command: str) -> str:
+    return f"`{command}`"
+
+
+class SwitchError(XenoovsError):
+    """Open vSwitch could not do or tell what it was asked."""
+
+
+class SwitchUnreachable(SwitchError):
+    """Nobody answers at the socket of Open vSwitch. `commands`: those in the reason."""
+
+    retryable = True
+
+    def __init__(self, *, target: str, reason: str, commands: tuple[str, ...] = ()) -> None:
+        self.target, self.reason, self.commands = target, reason, commands
+        super().__init__(f"cannot reach Open vSwitch at {target}: {reason}")
+
+
+class SwitchSilent(SwitchUnreachable):
+    """A process of Open vSwitch takes questions and answers none."""
+
+    def __init__(self, *, target: str, reason: str, commands: tuple[str, ...]) -> None:
+        told = f"{reason}; to mend it, {' and '.join(map(_quoted, commands))}"
+        super().__init__(target=target, reason=told, commands=commands)
+
+
+class MacUnknown(SwitchError):
+    """Backends given by their address alone, for which no machine answers. `unknown`: address -> service/backend.
+
+    is_recorded: nobody was asked, as what is judged was recorded, and maybe on another network.
+    """
+
+    retryable = True
+
+    def __init__(self, *, unknown: Mapping[str, tuple[str, ...]], is_recorded: bool = False) -> None:
+        self.unknown = dict(unknown)
+        listed = ", ".join(f"{address} ({', '.join(names)})" for address, names in list(self.unknown.items())[:5])
+        more = f" and {len(self.unknown) - 5} more" if len(self.unknown) > 5 else ""
+        if is_recorded:
+            why = (
+                "no network is asked about a recorded dump; add the `mac:` that `xenoovs plan` shows where it was made"
+            )
+        else:
+            why = (
+                "nobody on the networks of this host answers for that address; add `mac:`, or name by "
+                "health.interface or health.netns from where it can be reached"
+            )
+        super().__init__(f"no MAC is known for {listed}{more}: {why}")
+
+
+class NotTold(SwitchError):
+    """By this way to the switch something cannot be had. `wanted`: what."""
+
+    def __init__(self, *, wanted: str) -> None:
+        self.wanted = wanted
+        super().__init__(
+            f"OpenFlow cannot tell {wanted}: ask on the host of the switch, where xenoovs finds ovs-vswitchd"
+        )
+
+
+class BridgeMissing(SwitchError):
+    """The bridge of the config is not there."""
+
+    def __init__(self, *, bridge: str, present: Iterable[str]) -> None:
+        self.bridge, self.present = bridge, tuple(sorted(present))
+        there = f"bridges here: {', '.join(self.present)}" if self.present else "there is no bridge at all"
+        self.commands = (f"ovs-vsctl add-br {bridge}",)
+        super().__init__(
+            f"bridge {bridge} does not exist ({there}); "
+            f"create it with {_quoted(*self.commands)} or name another in switch.bridge"
+        )
+
+
+class OtherDatapath(SwitchError):
+    """The bridge has another datapath id than the config says; both as 16 hexadecimal digits."""
+
+    def __init__(self, *, bridge: str, wanted: str, found: str | None) -> None:
+        self.bridge, self.wanted, self.found = bridge, wanted, found
+        super().__init__(
+            f"bridge {bridge} here has the datapath id {found or '(none)'}, but the config is for {wanted}: "
+            "is this the right host? Nothing was changed"
+        )
+
+
+class PortsMissing(SwitchError):
+    """Ports of the config that are not on its bridge; `elsewhere` maps a port to the bridge where it is, or None."""
+
+    def __init__(self, *, bridge: str, elsewhere: dict[str, str | None]) -> None:
+        self.bridge, self.elsewhere = bridge, dict(sorted(elsewhere.items()))
+        self.commands = tuple(self._command(port, other) for port, other in self.elsewhere.items())
+        told = map(self._explain, self.elsewhere.items(), self.commands)
+        super().__init__(f"{'; '.join(told)}; nothing was changed")
+
+    def _command(self, port: str, other: str | None) -> str:
+        leave = "" if other is None else f"del-port {other} {port} -- "
+        return f"ovs-vsctl {leave}add-port {self.bridge} {port}"
+
+    def _explain(self, missing: tuple[str, str | None], command: str) -> str:
+        port, other = missing
+        if other is None:
+            return f"port {port} is on no bridge; add it with {_quoted(command)}"
+        return f"port {port} is on bridge {other}, not on {self.bridge}; move it with {_quoted(command)}"
+
+
+class CommandFailed(SwitchError):
+    """A tool ended with a status other than 0. stdout and stderr are kept apart."""
+
+    def __init__(self, *, argv: Iterable[str], exit_code: int, stdout: str, stderr: str) -> None:
+        self.argv, self.exit_code, self.stdout, self.stderr = tuple(argv), exit_code, stdout, stderr
+        said = stderr.strip() or stdout.strip() or "it said nothing"
+        super().__init__(f"`{' '.join(self.argv)}` failed with status {exit_code}: {said}")
+
+
+class CommandMissing(SwitchError):
+    """A tool is not installed."""
+
+    def __init__(self, *, program: str, package: str) -> None:
+        self.program, self.package = program, package
+        super().__init__(f"{program} is not installed; on Debian: `apt-get install {package}`")
+
+
+class CommandTimeout(SwitchError):
+    """A tool did not end in time and was killed."""
+
+    retryable = True
+
+    def __init__(self, *, argv: Iterable[str], timeout_s: float) -> None:
+        self.argv, self.timeout_s = tuple(argv), timeout_s
+        super().__init__(
+            f"`{' '.join(self.argv)}` did not end within {timeout_s:g} s and was stopped; is ovs-vswitchd busy or hung?"
+        )
+
+
+class UnusablePorts(SwitchError):
+    """Ports that are on the bridge but that no flow can name; `reasons` maps a port to what is wrong with it.
+
+    commands: those in the reasons.
+    """
+
+    def __init__(self, *, bridge: str, reasons: dict[str, str], commands: tuple[str, ...] = ()) -> None:
+        self.bridge, self.reasons, self.commands = bridge, dict(sorted(reasons.items())), commands
+        told = "; ".join(f"port {port} of bridge {bridge} {reason}" for port, reason in self.reasons.items())
+        super().__init__(f"{told}; nothing was changed")
+
+
+class OpenFlowVersionDisabled(SwitchError):
+    """The bridge does not speak the OpenFlow version that has bundles. `spoken`: the versions that it speaks."""
+
+    def __init__(self, *, bridge: str, version: str, spoken: Iterable[str]) -> None:
+        self.bridge, self.version, self.spoken = bridge, version, tuple(spoken)
+        self.commands = (f"ovs-vsctl add bridge {bridge} protocols {version}",)
+        super().__init__(
+            f"bridge {bridge} speaks {', '.join(self.spoken) or 'other versions'} but not {version}; "
+            f"allow it with {_quoted(*self.commands)}"
+        )
+
+
+class BundleRejected(SwitchError):
+    """A bundle was refused; the table is as it was.
+
+    error:   OpenFlow error name, e.g. OFPFMFC_TABLE_FULL; None where the change could not be sent.
+    message: the flow-mod that it is about, with the reason where there is one.
+    advice:  what to do; `commands` that it tells.
+    """
+
+    def __init__(
+        self, *, bridge: str, error: str | None, message: str, advice: str, commands: tuple[str, ...] = ()
+    ) -> None:
+        self.bridge, self.error, self.message, self.advice = bridge, error, message, advice
+        self.commands = commands
+        super().__init__(
+            f"bridge {bridge} refused the change{f' with {error}' if error else ''} on: {message}; "
+            f"no flow was changed; {advice}"
+        )
+
+
+class ReadBackDiffers(SwitchError):
+    """After a change the switch does not hold what was sent: somebody else changed our flows at the same time."""
+
+    retryable = True
+    commands = ("xenoovs plan FILE",)
+
+    def __init__(self, *, bridge: str, flows: int) -> None:
+        self.bridge, self.flows = bridge, flows
+        super().__init__(
+            f"bridge {bridge} took the change, but {flows} of our flows read back differently: does another controller "
+            f"or a second xenoovs change this bridge? Look at {_quoted(*self.commands)}, then apply again"
+        )
+
+
+class FlowsNotBack(SwitchError):
+    """After a restart of Open vSwitch flows could not be put back. By bridge: `reasons`; `files`, as bundles."""
+
+    def __init__(self, *, reasons: dict[str, str], files: dict[str, str]) -> None:
+        self.reasons, self.files = dict(sorted(reasons.items())), dict(sorted(files.items()))
+        back = {bridge: f"ovs-ofctl -O OpenFlow14 bundle {bridge} {self.files[bridge]}" for bridge in self.reasons}
+        self.commands = (*back.values(), "xenoovs apply FILE")
+        told = "; ".join(
+            f"bridge {bridge} is without its flows ({reason}): mend that, then run {_quoted(back[bridge])}; "
+            f"{_quoted(self.commands[-1])} brings ours alone"
+            for bridge, reason in self.reasons.items()
+        )
+        super().__init__(f"Open vSwitch was restarted, but {told}")
+
+
+class FrameworkMissing(XenoovsError):
+    """Neither os-ken nor ryu can be imported."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the controller needs os-ken, which is not installed: `pip install 'xenoovs[controller]'`; "
+            "all other commands work without it"
+        )
+
+
+class FrameworkUnusable(XenoovsError):
+    """A framework is installed and does not start on this Python. `name`: with its version."""
+
+    def __init__(self, *, name: str, reason: str) -> None:
+        self.name, self.reason = name, reason
+        super().__init__(
+            f"{name} does not work on this Python ({reason}); install os-ken 4.2.2 or newer: "
+            "`pip install --upgrade 'xenoovs[controller]'`"
+        )
+
+
+class MalformedOpenFlow(SwitchError):
+    """A peer sent what is no OpenFlow; its connection is closed. `reason`: what it sent."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"malformed OpenFlow: {reason}")
+
+
+class StandingBy(SwitchError):
+    """Another controller is the master of the bridge; this one changes nothing until that one is gone."""
+
+    retryable = True
+
+    def __init__(self, *, bridge: str) -> None:
+        self.bridge = bridge
+        super().__init__(f"another controller is master of bridge {bridge}; this one stands by")
+
+
+class OtherBridge(SwitchError):
+    """A config names another bridge than it did when the controller started. `mine`: the one that is kept."""
+
+    def __init__(self, *, mine: str, wanted: str) -> None:
+        self.mine, self.wanted = mine, wanted
+        super().__init__(
+            f"this controller keeps bridge {mine} and lets in no {wanted}; start it anew with the config of that bridge"
+        )
+
+
+class SameBridge(XenoovsError):
+    """Two configs are of one bridge, or cannot be told apart. `files`: both."""
+
+    def __init__(self, *, files: tuple[str, str], bridge: str) -> None:
+        self.files, self.bridge = files, bridge
+        super().__init__(
+            f"{files[0]} and {files[1]} are both of bridge {bridge}: a bridge has one config. If two hosts have a "
+            "bridge of that name, say in both which one: `datapath_id:` under `switch:`"
+        )
+
+
+class ControllerTaken(SwitchError):
+    """A bridge has controllers that are not ours; `present`: their targets."""
+
+    def __init__(self, *, bridge: str, present: Iterable[str]) -> None:
+        self.bridge, self.present = bridge, tuple(present)
+        self.commands = (f"ovs-vsctl del-controller {bridge}",)
+        super().__init__(
+            f"bridge {bridge} has another controller ({', '.join(self.present)}) and was not changed; stand "
+            f"beside it with --redundant, or remove it with `{self.commands[0]}`"
+        )
+
+
+class CertificateUnusable(XenoovsError):
+    """A file for TLS that cannot be used. `file`: which; `reason`: as the system or OpenSSL says it."""
+
+    def __init__(self, *, file: str, reason: str) -> None:
+        self.file, self.reason = file, reason
+        super().__init__(f"cannot use {file} for TLS: {reason}; PEM files are needed, the key without a password")
+
+
+class CannotListen(XenoovsError):
+    """The controller cannot listen. `reason`: as the operating system says it."""
+
+    def __init__(self, *, address: str, reason: str) -> None:
+        self.address, self.reason = address, reason
+        super().__init__(f"cannot listen at {address}: {reason}; name another with --listen ADDRESS:PORT")
+
+
+class ChangesHeld(XenoovsError):
+    """The agent is paused, and the bridge would have to change. `flow_mods`: how many it would take."""
+
+    retryable = True
+
+    def __init__(self, *, flow_mods: int) -> None:
+        self.flow_mods = flow_mods
+        super().__init__(f"paused: {counted(flow_mods, 'flow-mod')} held back until `xenoovs resume`")
+
+
+class RoundLate(XenoovsError):
+    """A round of the agent that goes on and on. `after_s`: how long it has taken by now."""
+
+    retryable = True
+
+    def __init__(self, *, bridge: str, after_s: float) -> None:
+        self.bridge, self.after_s = bridge, after_s
+        super().__init__(
+            f"the look at bridge {bridge} is not over after {after_s:g} s: Open vSwitch is stopped or very busy, and "
+            "until it answers nobody knows whether a change was made"
+        )
+
+
+class NotConfirmed(XenoovsError):
+    """A change that nobody confirmed in time, and that was taken back. `after_s`: seconds that were waited."""
+
+    def __init__(self, *, after_s: float) -> None:
+        self.after_s = after_s
+        super().__init__(
+            f"nobody confirmed the change within {after_s:g} s (`xenoovs confirm`), so it was taken back; "
+            "the flows are those of before"
+        )
+
+
+class TakenBack(XenoovsError):
+    """A change that was taken back before anybody confirmed it."""
+
+    def __init__(self, *, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason}: the change was taken back; the flows are those of before")
+
+
+class NotOffloaded(XenoovsError):
+    """A change that was taken back because the NIC does not forward what it should."""
+
+    def __init__(self, *, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"{reason}, so the change was taken back; the flows are those of before. `xenoovs lint` and "
+            "`xenoovs doctor` tell what hardware offload needs"
+        )
+
+
+class StateUnusable(XenoovsError):
+    """The file of run-time overrides cannot be used. `kept`: where it was moved to; None: it could not be read."""
+
+    def __init__(self, *, path: str, reason: str, kept: str | None) -> None:
+        self.path, self.reason, self.kept = path, reason, kept
+        moved = "" if kept is None else f"; it is kept as {kept}"
+        super().__init__(
+            f"the overrides in {path} cannot be used: {reason}{moved}; weights and drains are those of the config now: "
+            "set them again with `xenoovs drain` and `xenoovs weight`"
+        )
+
+
+class RequestRefused(XenoovsError):
+    """An operator asked the agent for what cannot be. `status`: of HTTP (RFC 9110); `code`: the same for programs."""
+
+    def __init__(self, message: str, *, status: int, code: str) -> None:
+        self.status, self.code = status, code
+        super().__init__(message)
+
+
+class ListenError(XenoovsError):
+    """The agent cannot listen where or as it was told."""
+
+
+class AgentMissing(XenoovsError):
+    """No agent answers at its socket."""
+
+    def __init__(self, *, where: str, reason: str) -> None:
+        self.where, self.reason = where, reason
+        super().__init__(
+            f"no agent answers at {where}: {reason}; start one with `xenoovs agent FILE` (or `systemctl start "
+            "xenoovs-agent`), or name its socket with --control PATH"
+        )
+
+
+class AgentRefused(XenoovsError):
+    """What an agent answered instead of doing what it was asked."""
+
+    def __init__(self, message: str, *, status: int, code: str) -> None:
+        self.status, self.code = status, code
+        super().__init__(message)
+
+
+class AgentRuns(XenoovsError):
+    """Another agent keeps the bridge already. `holder`: the file that it holds locked."""
+
+    def __init__(self, *, bridge: str, holder: str) -> None:
+        self.bridge, self.holder = bridge, holder
+        super().__init__(
+            f"another agent keeps bridge {bridge} already (it holds {holder}); "
+            "see `xenoovs status`, and end that one first: `systemctl stop xenoovs-agent`"
+        )
+
+
+class LabError(XenoovsError):
+    """The lab could not be built, used or taken down."""

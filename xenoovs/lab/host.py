@@ -1,0 +1,183 @@
+"""What a lab uses of its host: network namespaces, processes, programs that must be there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xenoovs.errors import LabError
+from xenoovs.lab.topology import is_namespace_of
+from xenoovs.switch.process import Completed, run, try_run
+
+# How long work of the lab tells how far it is.
+
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, steps done, steps in all."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Tells nobody."""
+
+
+# What a lab needs of the machine it runs on, found out before anything is made.
+
+
+TOOLS: Mapping[str, str] = {
+    "ip": "iproute2",
+    "ethtool": "ethtool",
+    "tee": "coreutils",
+    "ovs-vswitchd": "openvswitch-switch",
+    "ovsdb-server": "openvswitch-switch",
+    "ovsdb-tool": "openvswitch-common",
+    "ovs-vsctl": "openvswitch-switch",
+}
+"""Program -> Debian package."""
+
+_TUN = Path("/dev/net/tun")
+_IPV6 = Path("/proc/sys/net/ipv6")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Facts of a machine. `missing`: tools that are not installed. `ipv6`: whether the kernel has it switched on."""
+
+    is_root: bool
+    missing: tuple[str, ...]
+    has_tun: bool
+    has_ipv6: bool
+
+
+def probe_host() -> Host:
+    """Look at this machine; changes nothing."""
+    return Host(
+        is_root=os.geteuid() == 0,
+        missing=tuple(tool for tool in TOOLS if shutil.which(tool) is None),
+        has_tun=_TUN.exists() and os.access(_TUN, os.R_OK | os.W_OK),
+        has_ipv6=_IPV6.exists(),
+    )
+
+
+def check_root(host: Host) -> None:
+    """Raises LabError for anybody but root."""
+    if not host.is_root:
+        raise LabError("a lab is made of network namespaces, which takes root: run the same command with `sudo`")
+
+
+def check_host(host: Host, *, needs_ipv6: bool) -> None:
+    """Raises LabError with the first thing that is missing and what to do."""
+    check_root(host)
+    if host.missing:
+        packages = " ".join(sorted({TOOLS[tool] for tool in host.missing}))
+        raise LabError(f"{', '.join(host.missing)} not found; on Debian: `apt-get install {packages}`")
+    if not host.has_tun:
+        raise LabError(
+            f"{_TUN} cannot be opened, which Open vSwitch needs for its userspace datapath: `modprobe tun`, "
+            f"or give the container that device (`--device {_TUN}`)"
+        )
+    if needs_ipv6 and not host.has_ipv6:
+        raise LabError("the config has IPv6 services and the kernel's IPv6 is off: boot without `ipv6.disable=1`")
+
+
+# Processes of a lab: found by a mark in their environment, ended for good. Reads /proc (proc(5)).
+
+
+_STOP_TIMEOUT_S = 5.0
+_STEP_S = 0.005
+
+_PROC = Path("/proc")
+
+
+def environment_of(pid: int) -> Mapping[str, str]:
+    """The environment with which a process was started; empty when it has ended or is not ours to read."""
+    with suppress(OSError):
+        pairs = (_PROC / str(pid) / "environ").read_bytes().decode(errors="surrogateescape").split("\0")
+        return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    return {}
+
+
+def marked_processes(name: str, value: str) -> tuple[int, ...]:
+    """Every other process whose environment has `name=value`, in order of process id."""
+    pids = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
+    return tuple(pid for pid in pids if pid != os.getpid() and environment_of(pid).get(name) == value)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is at work. A zombie is not: its parent merely has not read its status yet."""
+    with suppress(OSError):
+        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def stop_and_wait(pids: Iterable[int]) -> bool:
+    """SIGTERM; False when some live on after a few seconds."""
+    return _signal_and_wait(pids, signal.SIGTERM)
+
+
+def kill_and_wait(pids: Iterable[int]) -> bool:
+    """SIGKILL; False when some hang in the kernel."""
+    return _signal_and_wait(pids, signal.SIGKILL)
+
+
+def _signal_and_wait(pids: Iterable[int], number: signal.Signals) -> bool:
+    left = list(pids)
+    for pid in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    while (left := [pid for pid in left if is_alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(_STEP_S)
+    return not left
+
+
+# Network namespaces and what is in them, by ip(8) and ip-netns(8).
+
+
+@dataclass(frozen=True, slots=True)
+class Netns:
+    """Runs ip(8) with the marks of a lab in the environment, so that a crash leaves no unknown process."""
+
+    marks: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def batch(self, lines: Iterable[str], *, namespace: str | None = None) -> None:
+        """Several commands of ip(8) in one process. Raises CommandFailed at the first that fails."""
+        text = "".join(f"{line}\n" for line in lines)
+        if text:
+            run(["ip", *_inside(namespace), "-batch", "-"], stdin=text, env=self.marks)
+
+    def execute(
+        self, namespace: str, argv: Iterable[str], *, stdin: str | None = None, timeout_s: float = 30.0
+    ) -> Completed:
+        """Run a program inside a namespace."""
+        return run(["ip", "netns", "exec", namespace, *argv], stdin=stdin, timeout_s=timeout_s, env=self.marks)
+
+    def write_sysctls(self, namespace: str, paths: Iterable[str], *, value: int) -> None:
+        """Set kernel parameters below /proc/sys/net of a namespace, without needing sysctl(8)."""
+        self.execute(namespace, ["tee", *(f"/proc/sys/net/{path}" for path in paths)], stdin=f"{value}\n")
+
+
+def namespaces_of(name: str) -> tuple[str, ...]:
+    """The namespaces of lab `name` that exist, complete or not, sorted."""
+    listed = run(["ip", "netns", "list"]).stdout.splitlines()
+    names = (line.split()[0] for line in listed if line.split())
+    return tuple(sorted(namespace for namespace in names if is_namespace_of(namespace, name)))
+
+
+def processes_in(namespace: str) -> tuple[int, ...]:
+    """Processes in a namespace; none when it is gone or half made."""
+    return tuple(int(word) for word in try_run(["ip", "netns", "pids", namespace]).stdout.split())
+
+
+def delete_namespace(namespace: str) -> None:
+    """Remove a namespace and with it every device inside; nothing when it is gone."""
+    try_run(["ip", "netns", "del", namespace])
+
+
+def _inside(namespace: str | None) -> list[str]:
+    return ["-n", namespace] if namespace else []

@@ -1,0 +1,583 @@
+"""Flows as bytes: actions, instructions, flow-mods, flow statistics and flow-removed messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from itertools import groupby
+from struct import Struct, error
+from typing import assert_never
+
+from xenoovs.errors import NotEncodable
+from xenoovs.openflow.flow import (
+    MAX_TABLE,
+    Action,
+    Command,
+    Field,
+    Flow,
+    FlowKey,
+    FlowMod,
+    Foreign,
+    Learn,
+    Match,
+    Move,
+    Normal,
+    ObservedFlow,
+    Output,
+    OutputInPort,
+    Resubmit,
+    SetField,
+)
+from xenoovs.openflow.text import render_flow
+from xenoovs.openflow.wire import frame
+from xenoovs.openflow.wire.frame import (
+    ANY,
+    FLOW_MOD,
+    HEADER,
+    LARGEST,
+    NICIRA,
+    VERSION,
+    Reader,
+    padded,
+    port_name,
+    port_number,
+)
+from xenoovs.openflow.wire.learn import LEARN, decode_learn, encode_learn
+from xenoovs.openflow.wire.match import (
+    ACTION_FIELD_OF,
+    ACTION_HEADERS,
+    HAS_MASK,
+    HEADERS,
+    decode_conditions,
+    decode_match,
+    encode_match,
+    size_of,
+    whole_field,
+)
+
+# Actions as bytes (OpenFlow 1.4.0, 7.2.5; the extensions of Nicira: lib/ofp-actions.c of Open vSwitch).
+#
+# What xenoovs never writes comes back as text: `group:5`, `CONTROLLER:128`, `FLOOD`; all else as `wire:` and hex.
+
+
+_ACTION = Struct("!HH")
+_OUTPUT = Struct("!HHIH6x")
+_GROUP = Struct("!HHI")
+_SET_FIELD_HEAD = Struct("!HHI")
+_VENDOR = Struct("!HHIH")
+_RESUBMIT_TABLE = Struct("!HHIHHB3x")
+_LOAD = Struct("!HHIHHIQ")
+_MOVE = Struct("!HHIHHHHII")
+
+_TYPE_OUTPUT, _TYPE_GROUP, _TYPE_SET_FIELD, _TYPE_EXPERIMENTER = 0, 22, 25, 0xFFFF
+"""enum ofp_action_type."""
+_NX_MOVE, _NX_LOAD, _NX_RESUBMIT_TABLE = 6, 7, 14
+"""NXAST_REG_MOVE, NXAST_REG_LOAD, NXAST_RESUBMIT_TABLE."""
+_SAME_PORT = 0xFFF8
+"""OFPP_IN_PORT in 16 bits: the look-up of NXAST_RESUBMIT_TABLE sees the packet's own ingress port."""
+
+_SET_BY_FIELD = frozenset((Field.DL_SRC, Field.DL_DST))
+"""Set by OFPAT_SET_FIELD, as ovs-ofctl sends `mod_dl_dst`; all others as it sends `load`: dumps show what was sent."""
+
+_RAW_ACTION = "wire:"
+_GROUP_TEXT = re.compile(r"group:([0-9]{1,10})", re.ASCII)
+_CONTROLLER_TEXT = re.compile(r"CONTROLLER:([0-9]{1,5})", re.ASCII)
+_PORT_WORDS = {"FLOOD": frame.FLOOD, "ALL": frame.ALL, "TABLE": frame.TABLE}
+
+
+def encode_actions(actions: Iterable[Action], ofports: Mapping[str, int]) -> bytes:
+    """Raises NotEncodable."""
+    return b"".join(_encode_action(action, ofports) for action in actions)
+
+
+def decode_actions(body: Reader, names: Mapping[int, str]) -> tuple[Action, ...]:
+    """All actions up to the end of `body`. Raises WireError."""
+    return tuple(_decode_actions(body, names))
+
+
+def _encode_action(action: Action, ofports: Mapping[str, int]) -> bytes:
+    match action:
+        case Output(port):
+            return _output(frame.port_number(port, ofports))
+        case OutputInPort():
+            return _output(frame.IN_PORT)
+        case Normal():
+            return _output(frame.NORMAL)
+        case SetField(field, value):
+            return _encode_set(field, value)
+        case Move(source, target):
+            heads = ACTION_HEADERS[source], ACTION_HEADERS[target]
+            return _MOVE.pack(_TYPE_EXPERIMENTER, _MOVE.size, NICIRA, _NX_MOVE, target.width, 0, 0, *heads)
+        case Resubmit(table):
+            size = _RESUBMIT_TABLE.size
+            return _RESUBMIT_TABLE.pack(_TYPE_EXPERIMENTER, size, NICIRA, _NX_RESUBMIT_TABLE, _SAME_PORT, table)
+        case Learn():
+            return encode_learn(action)
+        case Foreign(text):
+            return _encode_foreign(text)
+        case _:
+            assert_never(action)
+
+
+def _output(port: int, *, max_len: int = 0) -> bytes:
+    return _OUTPUT.pack(_TYPE_OUTPUT, _OUTPUT.size, port, max_len)
+
+
+def _encode_set(field: Field, value: int) -> bytes:
+    if value > field.all_ones:
+        raise NotEncodable(part=f"{value:#x}", reason=f"{field.ovs_name} has {field.width} bits")
+    if field in _SET_BY_FIELD:
+        size = size_of(field)
+        length = (_SET_FIELD_HEAD.size + size + 7) // 8 * 8
+        return padded(_SET_FIELD_HEAD.pack(_TYPE_SET_FIELD, length, HEADERS[field]) + value.to_bytes(size))
+    head = ACTION_HEADERS[field]
+    return _LOAD.pack(_TYPE_EXPERIMENTER, _LOAD.size, NICIRA, _NX_LOAD, field.width - 1, head, value)
+
+
+def _encode_foreign(text: str) -> bytes:
+    if found := _GROUP_TEXT.fullmatch(text):
+        return _GROUP.pack(_TYPE_GROUP, _GROUP.size, int(found[1]))
+    if found := _CONTROLLER_TEXT.fullmatch(text):
+        return _output(frame.CONTROLLER, max_len=int(found[1]))
+    if text in _PORT_WORDS:
+        return _output(_PORT_WORDS[text])
+    if not text.startswith(_RAW_ACTION):
+        raise NotEncodable(part=text, reason="xenoovs does not know its bytes")
+    return unhex(text, behind=_RAW_ACTION)
+
+
+def unhex(text: str, *, behind: str) -> bytes:
+    """The bytes that stand behind a word, a multiple of 8 of them. Raises NotEncodable."""
+    try:
+        packed = bytes.fromhex(text.removeprefix(behind))
+    except ValueError:
+        packed = b""
+    if not packed or len(packed) % 8:
+        raise NotEncodable(part=text, reason="it is no multiple of 8 bytes in hexadecimal")
+    return packed
+
+
+def _decode_actions(body: Reader, names: Mapping[int, str]) -> Iterator[Action]:
+    while body.left:
+        start = body.offset
+        kind, length = body.unpack(_ACTION, "an action")
+        if length < 8 or length % 8 or length > body.end - start:
+            body.offset = start + 2
+            raise body.error("the length of an action, a multiple of 8")
+        body.offset = start + length
+        yield _decode(kind, body.data[start : start + length], names) or Foreign(
+            f"{_RAW_ACTION}{body.data[start : start + length].hex()}"
+        )
+
+
+def _decode(kind: int, action: bytes, names: Mapping[int, str]) -> Action | None:
+    """None for an action that only its bytes describe."""
+    decoded: Action | None = None
+    match kind, len(action):
+        case 0, _OUTPUT.size:
+            decoded = _decode_output(action, names)
+        case 22, _GROUP.size:
+            decoded = Foreign(f"group:{_GROUP.unpack(action)[2]}")
+        case 25, _:
+            decoded = _decode_set_field(action)
+        case 0xFFFF, size if size >= _VENDOR.size and _VENDOR.unpack_from(action)[2] == NICIRA:
+            decoded = _decode_nicira(_VENDOR.unpack_from(action)[3], action)
+    return decoded
+
+
+def _decode_output(action: bytes, names: Mapping[int, str]) -> Action:
+    _, _, port, max_len = _OUTPUT.unpack(action)
+    match port:
+        case frame.IN_PORT:
+            return OutputInPort()
+        case frame.NORMAL:
+            return Normal()
+        case frame.CONTROLLER:
+            return Foreign(f"CONTROLLER:{max_len}")
+        case frame.FLOOD | frame.ALL | frame.TABLE:
+            return Foreign(frame.RESERVED[port])
+        case _:
+            return Output(frame.port_name(port, names))
+
+
+def _decode_set_field(action: bytes) -> Action | None:
+    head = int.from_bytes(action[4:8])
+    field = ACTION_FIELD_OF.get(head >> 9)
+    if field is None or field.width > 64 or head & HAS_MASK or head & 0xFF != size_of(field):
+        return None
+    return SetField(field, int.from_bytes(action[8 : 8 + size_of(field)]))
+
+
+def _decode_nicira(subtype: int, action: bytes) -> Action | None:
+    match subtype, len(action):
+        case 14, _RESUBMIT_TABLE.size:
+            *_, port, table = _RESUBMIT_TABLE.unpack(action)
+            return Resubmit(table) if port == _SAME_PORT and table <= 254 else None
+        case 7, _LOAD.size:
+            *_, place, head, value = _LOAD.unpack(action)
+            return _load(place, head, value)
+        case 45, size:
+            return decode_learn(action) if size > LEARN.size else None
+        case 6, _MOVE.size:
+            *_, bits, source_offset, target_offset, source, target = _MOVE.unpack(action)
+            fields = whole_field(source), whole_field(target)
+            if fields[0] is None or fields[1] is None or source_offset or target_offset:
+                return None
+            return Move(fields[0], fields[1]) if bits == fields[0].width == fields[1].width else None
+    return None
+
+
+def _load(place: int, head: int, value: int) -> Action | None:
+    field = whole_field(head)
+    if field is None or place != field.width - 1 or value > field.all_ones:
+        return None
+    return SetField(field, value)
+
+
+# Instructions of a flow (OpenFlow 1.4.0, 7.2.4). xenoovs writes one, Apply-Actions, or none to drop.
+
+
+_INSTRUCTION = Struct("!HH")
+_GOTO = Struct("!HHB3x")
+_APPLY = Struct("!HH4x")
+_GOTO_TABLE, _APPLY_ACTIONS = 1, 4
+"""enum ofp_instruction_type."""
+
+_RAW_INSTRUCTION = "instruction:"
+"""In front of the hexadecimal bytes of an instruction that xenoovs does not know, as an action of its own."""
+
+
+def encode_instructions(actions: tuple[Action, ...], ofports: Mapping[str, int]) -> bytes:
+    """Raises NotEncodable."""
+    return b"".join(_encode_run(kept, run, ofports) for kept, run in groupby(actions, _is_instruction))
+
+
+def decode_instructions(body: Reader, names: Mapping[int, str]) -> tuple[Action, ...]:
+    """The actions up to the end of `body`, in the order in which a switch runs them. Raises WireError."""
+    return tuple(_decode_instructions(body, names))
+
+
+def _decode_instructions(body: Reader, names: Mapping[int, str]) -> Iterator[Action]:
+    only_applied = True
+    while body.left:
+        start = body.offset
+        kind, length = body.unpack(_INSTRUCTION, "an instruction")
+        if length < 8 or length % 8 or length > body.end - start:
+            body.offset = start + 2
+            raise body.error("the length of an instruction, a multiple of 8")
+        body.offset = start + length
+        if kind == _APPLY_ACTIONS:
+            yield from decode_actions(Reader(body.data, offset=start + _APPLY.size, end=start + length), names)
+        elif kind == _GOTO_TABLE and length == _GOTO.size and body.data[start + 4] <= MAX_TABLE and only_applied:
+            # Behind applied actions a goto does what a resubmit does; `parse_actions` reads both as one action too.
+            yield Resubmit(body.data[start + 4])
+        else:
+            only_applied = False
+            yield Foreign(f"{_RAW_INSTRUCTION}{body.data[start : start + length].hex()}")
+
+
+def _is_instruction(action: Action) -> bool:
+    return isinstance(action, Foreign) and action.text.startswith(_RAW_INSTRUCTION)
+
+
+def _encode_run(are_instructions: object, run: Iterable[Action], ofports: Mapping[str, int]) -> bytes:
+    if are_instructions:
+        return b"".join(unhex(action.text, behind=_RAW_INSTRUCTION) for action in run if isinstance(action, Foreign))
+    packed = encode_actions(run, ofports)
+    length = _APPLY.size + len(packed)
+    if length > LARGEST:
+        raise NotEncodable(part="a list of actions", reason=f"it has more than {LARGEST} bytes")
+    return _APPLY.pack(_APPLY_ACTIONS, length) + packed
+
+
+# Timeouts, flags and importance of a flow (OpenFlow 1.4.0, 7.3.4.1), as ovs-ofctl writes them, in its order.
+
+
+_FLAGS = ("send_flow_rem", "check_overlap", "reset_counts", "no_packet_counts", "no_byte_counts")
+"""Bit 0 and up of ofp_flow_mod.flags."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """idle_timeout, hard_timeout: seconds, 0: none. importance: 0 is evicted first. flags: OFPFF_* bits."""
+
+    idle_timeout: int = 0
+    hard_timeout: int = 0
+    flags: int = 0
+    importance: int = 0
+
+
+def options_of(words: tuple[str, ...]) -> Options:
+    """Words of `Flow.options` as numbers. Raises NotEncodable for another word."""
+    numbers = {"idle_timeout": 0, "hard_timeout": 0, "importance": 0}
+    flags = 0
+    for word in words:
+        name, _, value = word.partition("=")
+        if name in numbers and value.isascii() and value.isdigit() and int(value) <= 0xFFFF:
+            numbers[name] = int(value)
+        elif word in _FLAGS:
+            flags |= 1 << _FLAGS.index(word)
+        else:
+            raise NotEncodable(part=word, reason="it is no option of a flow")
+    return Options(numbers["idle_timeout"], numbers["hard_timeout"], flags, numbers["importance"])
+
+
+def words_of(options: Options) -> tuple[str, ...]:
+    """The inverse of `options_of`. Flags without a name are left out."""
+    return (
+        *_number("idle_timeout", options.idle_timeout),
+        *_number("hard_timeout", options.hard_timeout),
+        *(word for bit, word in enumerate(_FLAGS) if options.flags >> bit & 1),
+        *_number("importance", options.importance),
+    )
+
+
+def _number(name: str, value: int) -> tuple[str, ...]:
+    return (f"{name}={value}",) if value else ()
+
+
+# Flow-mods as bytes (OpenFlow 1.4.0, 7.3.4.1). Only strict ones, which name exactly one flow.
+
+
+_FLOW_MOD = Struct("!QQBBHHHIIIHH")
+"""cookie, cookie_mask, table, command, idle, hard, priority, buffer_id, out_port, out_group, flags, importance."""
+
+_COMMANDS = {Command.ADD: 0, Command.MODIFY: 2, Command.DELETE: 4}
+"""enum ofp_flow_mod_command: OFPFC_ADD, OFPFC_MODIFY_STRICT, OFPFC_DELETE_STRICT."""
+_COMMAND_OF = {number: command for command, number in _COMMANDS.items()}
+
+_NO_BUFFER = _NO_GROUP = ANY
+"""OFP_NO_BUFFER and OFPG_ANY are all ones, as OFPP_ANY is."""
+
+_DEFAULT_OPTIONS = Options()
+_Encode = Callable[[tuple[Action, ...]], bytes]
+
+
+def encode_flow_mod(mod: FlowMod, *, xid: int, ofports: Mapping[str, int]) -> bytes:
+    """One whole message.
+
+    As ovs-ofctl does, only an add carries cookie and options, and a delete no actions. Raises NotEncodable.
+    """
+    return next(encode_flow_mods((mod,), first_xid=xid, ofports=ofports))
+
+
+def encode_flow_mods(mods: Iterable[FlowMod], *, first_xid: int, ofports: Mapping[str, int]) -> Iterator[bytes]:
+    """One message a flow-mod; their xids count up from `first_xid`. Raises NotEncodable."""
+    known: dict[tuple[Action, ...], bytes] = {}
+
+    def instructions(actions: tuple[Action, ...]) -> bytes:
+        # Thousands of flows share some tens of lists of actions.
+        if (packed := known.get(actions)) is None:
+            packed = known[actions] = encode_instructions(actions, ofports)
+        return packed
+
+    for xid, mod in enumerate(mods, start=first_xid):
+        try:
+            yield _encode_flow_mod(mod, xid, instructions, encode_match(mod.flow.match, ofports))
+        except (error, OverflowError) as problem:
+            raise NotEncodable(part=render_flow(mod.flow), reason=f"a number does not fit ({problem})") from None
+
+
+def _encode_flow_mod(mod: FlowMod, xid: int, instructions: _Encode, match: bytes) -> bytes:
+    flow, command = mod.flow, mod.command
+    is_add = command is Command.ADD
+    options = options_of(flow.options) if is_add and flow.options else _DEFAULT_OPTIONS
+    done = b"" if command is Command.DELETE else instructions(flow.actions)
+    length = HEADER.size + _FLOW_MOD.size + len(match) + len(done)
+    if length > LARGEST:
+        raise NotEncodable(part=render_flow(flow), reason=f"it has more than {LARGEST} bytes")
+    fixed = _FLOW_MOD.pack(
+        flow.cookie if is_add else 0,
+        0,
+        flow.table,
+        _COMMANDS[command],
+        options.idle_timeout,
+        options.hard_timeout,
+        flow.priority,
+        _NO_BUFFER,
+        ANY,
+        _NO_GROUP,
+        options.flags,
+        options.importance,
+    )
+    return b"".join((HEADER.pack(VERSION, FLOW_MOD, length, xid & 0xFFFFFFFF), fixed, match, done))
+
+
+def decode_flow_mod(body: Reader, names: Mapping[int, str]) -> FlowMod | None:
+    """None for a command that is not strict, for one with a filter, and for one of all tables. Raises WireError.
+
+    A switch heeds cookie and options of an add alone, and no actions of a delete (OpenFlow 1.4.0, 6.4).
+    """
+    cookie, cookie_mask, table, number, idle, hard, priority, _, out_port, out_group, flags, importance = body.unpack(
+        _FLOW_MOD, "a flow-mod"
+    )
+    match = decode_match(body, names)
+    actions = decode_instructions(body, names)
+    if number not in _COMMAND_OF or table > MAX_TABLE or cookie_mask or (out_port, out_group) != (ANY, _NO_GROUP):
+        return None
+    command, key = _COMMAND_OF[number], FlowKey(table, priority, match)
+    if command is Command.ADD:
+        return FlowMod(command, Flow(key, cookie, actions, words_of(Options(idle, hard, flags, importance))))
+    return FlowMod(command, Flow(key, 0, () if command is Command.DELETE else actions))
+
+
+# Flows and their counters, as a switch lists them (OpenFlow 1.4.0, 7.3.5.2 and 7.3.5.3).
+
+
+_REQUEST = Struct("!B3xII4xQQ")
+_STATS = Struct("!HBxIIHHHHHxxQQQ")
+_STATS_AND_MATCH = Struct(f"{_STATS.format}HH")
+_AGGREGATE = Struct("!QQI4x")
+
+_ALL_TABLES = 0xFF
+"""OFPTT_ALL."""
+_ANY_GROUP = ANY
+_OXM_MATCH = 1
+_NANOSECONDS = 1_000_000_000
+_NO_TIMEOUTS = (0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowFilter:
+    """Which flows are meant. table: None: all. cookie: compared in the bits of cookie_mask. out_port: None: any.
+
+    match: flows whose match is this or narrower.
+    """
+
+    table: int | None = None
+    cookie: int = 0
+    cookie_mask: int = 0
+    match: Match = Match()  # noqa: RUF009 - a frozen value
+    out_port: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Sums over the flows that a filter means."""
+
+    packets: int
+    bytes: int
+    flows: int
+
+
+def encode_filter(wanted: FlowFilter, ofports: Mapping[str, int]) -> bytes:
+    table = _ALL_TABLES if wanted.table is None else wanted.table
+    port = ANY if wanted.out_port is None else port_number(wanted.out_port, ofports)
+    return _REQUEST.pack(table, port, _ANY_GROUP, wanted.cookie, wanted.cookie_mask) + encode_match(
+        wanted.match, ofports
+    )
+
+
+def decode_filter(body: Reader, names: Mapping[int, str]) -> FlowFilter:
+    """Groups are not looked at: xenoovs has none. Raises WireError."""
+    table, port, _, cookie, cookie_mask = body.unpack(_REQUEST, "a request for flows")
+    match = decode_match(body, names)
+    body.expect_end("the end of a request for flows")
+    out_port = None if port == ANY else port_name(port, names)
+    return FlowFilter(None if table == _ALL_TABLES else table, cookie, cookie_mask, match, out_port)
+
+
+def encode_flow_stats(flows: Iterable[ObservedFlow], ofports: Mapping[str, int]) -> bytes:
+    """What a switch would answer."""
+    return b"".join(_encode_one(flow, ofports) for flow in flows)
+
+
+def decode_flow_stats(body: Reader, names: Mapping[int, str]) -> Iterator[ObservedFlow]:
+    """All flows of one reply. Raises WireError."""
+    known: dict[bytes, tuple[Action, ...]] = {}
+    data, offset, end = body.data, body.offset, body.end
+    while offset < end:
+        body.offset = offset
+        if end - offset < _STATS_AND_MATCH.size:
+            raise body.error("a flow")
+        length, table, *numbers, kind, match_size = _STATS_AND_MATCH.unpack_from(data, offset)
+        next_offset, match_start = offset + length, offset + _STATS.size
+        match_end = match_start + match_size
+        actions_start = match_end + -match_size % 8
+        if kind != _OXM_MATCH or match_size < 4 or not actions_start <= next_offset <= end or table > MAX_TABLE:
+            raise body.error("a flow of a table, with its length and its match")
+        match = decode_conditions(Reader(data, offset=match_start + 4, end=match_end), names)
+        packed = data[actions_start:next_offset]
+        if (actions := known.get(packed)) is None:
+            actions = decode_instructions(Reader(data, offset=actions_start, end=next_offset), names)
+            known[packed] = actions
+        yield _observed(table, numbers, match, actions)
+        offset = next_offset
+    body.offset = end
+
+
+def encode_aggregate(sums: Aggregate) -> bytes:
+    return _AGGREGATE.pack(sums.packets, sums.bytes, sums.flows)
+
+
+def decode_aggregate(body: Reader) -> Aggregate:
+    """Raises WireError."""
+    sums = Aggregate(*body.unpack(_AGGREGATE, "sums over flows"))
+    body.expect_end("the end of the sums over flows")
+    return sums
+
+
+def _observed(table: int, numbers: list[int], match: Match, actions: tuple[Action, ...]) -> ObservedFlow:
+    seconds, rest, priority, idle, hard, flags, importance, cookie, packets, size = numbers
+    told = (idle, hard, flags, importance)
+    words = () if told == _NO_TIMEOUTS else words_of(Options(*told))
+    flow = Flow(FlowKey(table, priority, match), cookie, actions, words)
+    return ObservedFlow(flow, packets, size, (seconds * _NANOSECONDS + rest) / _NANOSECONDS)
+
+
+def _encode_one(observed: ObservedFlow, ofports: Mapping[str, int]) -> bytes:
+    flow = observed.flow
+    rest = encode_match(flow.match, ofports) + encode_instructions(flow.actions, ofports)
+    options = options_of(flow.options)
+    told = (options.idle_timeout, options.hard_timeout, options.flags, options.importance)
+    time = divmod(round(observed.duration_s * _NANOSECONDS), _NANOSECONDS)
+    counts = (flow.cookie, observed.packets, observed.bytes)
+    return _STATS.pack(_STATS.size + len(rest), flow.table, *time, flow.priority, *told, *counts) + rest
+
+
+# A flow is gone (OpenFlow 1.4.0, 7.4.2); told of flows that have the option send_flow_rem.
+
+
+_REMOVED = Struct("!QHBBIIHHQQ")
+
+
+class RemovedReason(Enum):
+    """enum ofp_flow_removed_reason."""
+
+    IDLE_TIMEOUT = 0
+    HARD_TIMEOUT = 1
+    DELETE = 2
+    GROUP_DELETE = 3
+    METER_DELETE = 4
+    EVICTION = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRemoved:
+    """reason: a value of RemovedReason, or another. duration_ns: since the flow was installed. Timeouts in seconds."""
+
+    key: FlowKey
+    cookie: int
+    reason: int
+    packets: int
+    bytes: int
+    duration_ns: int
+    idle_timeout: int = 0
+    hard_timeout: int = 0
+
+
+def encode_flow_removed(removed: FlowRemoved, ofports: Mapping[str, int]) -> bytes:
+    key, seconds, rest = removed.key, *divmod(removed.duration_ns, _NANOSECONDS)
+    which = (removed.cookie, key.priority, removed.reason, key.table)
+    times = (seconds, rest, removed.idle_timeout, removed.hard_timeout)
+    return _REMOVED.pack(*which, *times, removed.packets, removed.bytes) + encode_match(key.match, ofports)
+
+
+def decode_flow_removed(body: Reader, names: Mapping[int, str]) -> FlowRemoved:
+    """Raises WireError."""
+    cookie, priority, reason, table, seconds, rest, idle, hard, packets, size = body.unpack(_REMOVED, "a flow removed")
+    key = FlowKey(table, priority, decode_match(body, names))
+    body.expect_end("the end of a flow removed")
+    return FlowRemoved(key, cookie, reason, packets, size, seconds * _NANOSECONDS + rest, idle, hard)

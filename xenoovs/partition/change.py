@@ -1,0 +1,744 @@
+"""A new assignment near an old one: other weights, failover of backends that are down, slow start."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from heapq import heapify, heappop, heappush
+from math import ceil
+from typing import NamedTuple
+
+from xenoovs.partition.block import MAX_WIDTH, Assignment, Piece, Table
+from xenoovs.partition.solve import (
+    Option,
+    Weight,
+    Window,
+    first_feasible_width,
+    lb2,
+    partition,
+    solve,
+    solve_min_plus,
+    strict_windows,
+    unreachable,
+    whole_weights,
+    windows,
+)
+
+# Turning a table into one with other spaces: keep large pieces, merge free buddies, fill the rest best fit first.
+
+
+class FreeSpace:
+    """Free aligned intervals; free buddies are merged."""
+
+    __slots__ = ("_starts", "_total")
+
+    def __init__(self, width: int, pieces: Iterable[Piece]) -> None:
+        self._total = 1 << width
+        self._starts: dict[int, set[int]] = {1 << bit: set() for bit in range(width + 1)}
+        for piece in pieces:
+            self._add(piece.start, piece.size)
+
+    def take(self, start: int, size: int) -> bool:
+        """Take exactly this interval if it is wholly free."""
+        outer = size
+        while outer <= self._total:
+            holder = start & -outer
+            if holder in self._starts[outer]:
+                self._starts[outer].remove(holder)
+                while outer > size:
+                    outer //= 2
+                    self._starts[outer].add((start & -outer) ^ outer)
+                return True
+            outer *= 2
+        return False
+
+    def take_any(self, size: int) -> int | None:
+        """Take `size` units at the start of the smallest interval that holds them, lowest first; None: none does."""
+        outer = size
+        while outer <= self._total:
+            if self._starts[outer]:
+                start = min(self._starts[outer])
+                self.take(start, size)
+                return start
+            outer *= 2
+        return None
+
+    def _add(self, start: int, size: int) -> None:
+        while start ^ size in self._starts[size]:
+            self._starts[size].remove(start ^ size)
+            start, size = start & ~size, 2 * size
+        self._starts[size].add(start)
+
+
+def keep_set(pieces: Sequence[Piece], space: int) -> tuple[list[Piece], list[Piece]]:
+    """Keep exactly `space` units in as few pieces as possible: (kept, released).
+
+    `pieces` belong to one owner and stand largest first, then by position.
+    """
+    kept, skipped = [], []
+    for piece in pieces:
+        if piece.size <= space:
+            kept.append(piece)
+            space -= piece.size
+        else:
+            skipped.append(piece)
+    if not space:
+        return kept, skipped
+    cut = min(skipped, key=lambda piece: (piece.size, piece.start))
+    released = [piece for piece in skipped if piece != cut]
+    return kept + _first_units(cut, space), released + _other_units(cut, space)
+
+
+def _first_units(piece: Piece, count: int) -> list[Piece]:
+    """The first `count` units of a piece, largest part first."""
+    parts = [1 << bit for bit in range(count.bit_length() - 1, -1, -1) if count >> bit & 1]
+    return [Piece(piece.start + sum(parts[:index]), part, piece.owner) for index, part in enumerate(parts)]
+
+
+def _other_units(piece: Piece, count: int) -> list[Piece]:
+    """The units of a piece after the first `count > 0`, smallest part first."""
+    found = []
+    while count < piece.size:
+        part = count & -count
+        found.append(Piece(piece.start + count, part, piece.owner))
+        count += part
+    return found
+
+
+def kept_count(pieces: Sequence[Piece], space: int) -> int:
+    """The number of pieces that `keep_set` keeps."""
+    count = 0
+    for piece in pieces:
+        if piece.size <= space:
+            count += 1
+            space -= piece.size
+    return count + space.bit_count()
+
+
+def realise(table: Table, wanted: Sequence[int]) -> Table:
+    """A coalesced table in which owner i has `wanted[i]` units; the sum is that of the table's units.
+
+    Owners that shrink only give, owners that grow only take.
+    """
+    result = table.copy()
+    released = []
+    for pieces, space in zip(table.by_owner(len(wanted)), wanted, strict=True):
+        if sum(piece.size for piece in pieces) > space:
+            kept, given = keep_set(pieces, space)
+            released += given
+            for piece in pieces:
+                result.remove(piece)
+            for piece in kept:
+                result.put(piece)
+    fill(result, released, wanted)
+    return result
+
+
+def fill(table: Table, released: Sequence[Piece], wanted: Sequence[int]) -> None:
+    """Give the released intervals, which the table no longer holds, to the owners that have less than `wanted`."""
+    free = FreeSpace(table.width, released)
+    needs = [space - held for space, held in zip(wanted, table.spaces(len(wanted)), strict=True)]
+    _merge_buddies(table, free, needs)
+    _place_pieces(table, free, needs)
+    table.coalesce_all()
+
+
+def _merge_buddies(table: Table, free: FreeSpace, needs: list[int]) -> None:
+    """Growing owners double their pieces into free buddies, largest first: space without a new block."""
+    queue = [(-piece.size, piece) for piece in table if needs[piece.owner] >= piece.size]
+    heapify(queue)
+    while queue:
+        _, piece = heappop(queue)
+        start, size, owner = piece
+        if needs[owner] >= size and piece in table and free.take(start ^ size, size):
+            table.remove(piece)
+            double = Piece(start & ~size, 2 * size, owner)
+            table.put(double)
+            needs[owner] -= size
+            heappush(queue, (-double.size, double))
+
+
+def _place_pieces(table: Table, free: FreeSpace, needs: Sequence[int]) -> None:
+    """The powers of two of every need, largest first, into the smallest free intervals that hold them."""
+    queue = [
+        (-(1 << bit), owner) for owner, need in enumerate(needs) for bit in range(need.bit_length()) if need >> bit & 1
+    ]
+    heapify(queue)
+    while queue:
+        size, owner = heappop(queue)
+        start = free.take_any(-size)
+        if start is None:
+            heappush(queue, (size // 2, owner))
+            heappush(queue, (size // 2, owner))
+        else:
+            table.put(Piece(start, -size, owner))
+
+
+# Fewer blocks with the same spaces: exchange intervals of equal size so that an owner's pieces become buddies.
+#
+# An owner with two pieces of one size gives the content of one piece's buddy the position of the other piece, and
+# takes the buddy. The exchange is an aligned translation, so it splits nothing. It saves one block, and one more for
+# each merge that follows it. Its cost is the number of units that it moves away from the table that clients know.
+
+
+_PIECES_TRIED = 24
+"""Pieces of one owner and size that are paired with each other."""
+
+_BARGAINS = (4, 2, 1)
+"""Divisors of the highest price: exchanges that save many blocks for little movement come first."""
+
+
+class _Exchange(NamedTuple):
+    cost: int
+    saved: int
+    grown: int
+    given: int
+
+    def gain(self, price: Fraction) -> int:
+        """Return what the blocks saved are worth less what they cost, in fractions of a unit that make both whole."""
+        return self.saved * price.numerator - self.cost * price.denominator
+
+
+def compact(table: Table, known: Table, price: Fraction | int) -> None:
+    """Exchange pieces while an exchange moves at most `price` units of a space for each block that it saves.
+
+    Args:
+        table: The table that is changed.
+        known: The table that moves are counted against; both cover the same space.
+        price: Units that one block is worth.
+    """
+    _sweep(table, known, Fraction(price), units=_unlimited(table))
+
+
+def compact_within(table: Table, known: Table, price: Fraction | int, *, units: int) -> None:
+    """Exchange pieces as `compact` does, but move at most `units` units more; the best bargains come first."""
+    for divisor in _BARGAINS:
+        units -= _sweep(table, known, Fraction(price) / divisor, units=units)
+
+
+def compact_to(table: Table, known: Table, blocks: int) -> None:
+    """Exchange pieces, at rising prices, until the table has at most `blocks` blocks or no exchange is left."""
+    price = 1
+    while len(table) > blocks and price <= 1 << (table.width + 1):
+        _sweep(table, known, Fraction(price), units=_unlimited(table), blocks=blocks)
+        price *= 2
+
+
+def _unlimited(table: Table) -> int:
+    """Return more units than any sequence of exchanges moves: each unit is moved or it is not."""
+    return 1 << table.width
+
+
+def _sweep(table: Table, known: Table, price: Fraction, *, units: int, blocks: int = 0) -> int:
+    """Exchange pieces of all owners, small ones first; return the units moved, which are at most `units`."""
+    left = units
+    size = 1
+    while size < 1 << table.width:
+        for owner in table.owners_of_several(size):
+            while len(table) > blocks and (best := _best(table, known, owner, size, price)) is not None:
+                if best.gain(price) < 0 or best.cost > left:
+                    break
+                _do(table, owner, size, best)
+                left -= best.cost
+        size *= 2
+    return units - left
+
+
+def _best(table: Table, known: Table, owner: int, size: int, price: Fraction) -> _Exchange | None:
+    """Return the best way to double one piece (`grown`) by giving away another (`given`); None: there is only one."""
+    starts = table.starts(owner, size)[:_PIECES_TRIED]
+    if len(starts) < 2:
+        return None
+    buddies = [table.within(start ^ size, size) for start in starts]
+    gained = [_extra_if_owned(known, start ^ size, buddy, owner) for start, buddy in zip(starts, buddies, strict=True)]
+    before = [known.within(start, size) for start in starts]
+    wrong = [_wrong(pieces, owner) for pieces in before]
+    merges = [1 + _merges(table, Piece(start & ~size, 2 * size, owner)) for start in starts]
+    others = [buddy[0].owner if len(buddy) == 1 else None for buddy in buddies]
+    joined = [
+        0 if other is None else _merges(table, Piece(start, size, other))
+        for start, other in zip(starts, others, strict=True)
+    ]
+    return max(
+        (
+            _Exchange(
+                cost=gained[i] + _mismatch(buddies[i], before[j]) - wrong[j],
+                saved=merges[i] + (joined[j] if others[i] is not None and others[i] == others[j] else 0),
+                grown=starts[i],
+                given=starts[j],
+            )
+            for i in range(len(starts))
+            for j in range(len(starts))
+            if i != j
+        ),
+        key=lambda exchange: exchange.gain(price),
+    )
+
+
+def _merges(table: Table, piece: Piece) -> int:
+    """Return how often a piece would merge with its buddy, and the result again."""
+    start, size, owner = piece
+    count = 0
+    while Piece(start ^ size, size, owner) in table:
+        start, size, count = start & ~size, 2 * size, count + 1
+    return count
+
+
+def _extra_if_owned(known: Table, start: int, content: list[Piece], owner: int) -> int:
+    """Return by how much more units of an interval would be wrong if the owner had all of it."""
+    size = sum(piece.size for piece in content)
+    before = known.within(start, size)
+    return _wrong(before, owner) - _mismatch(content, before)
+
+
+def _wrong(pieces: Iterable[Piece], owner: int) -> int:
+    return sum(piece.size for piece in pieces if piece.owner != owner)
+
+
+def _mismatch(ours: list[Piece], theirs: list[Piece]) -> int:
+    """Return the units with different owners when two contents of equal size are laid on each other."""
+    units = 0
+    i = j = 0
+    left, right = ours[0].size, theirs[0].size
+    while True:
+        step = min(left, right)
+        if ours[i].owner != theirs[j].owner:
+            units += step
+        left -= step
+        right -= step
+        if not left:
+            i += 1
+            if i == len(ours):
+                return units
+            left = ours[i].size
+        if not right:
+            j += 1
+            right = theirs[j].size
+
+
+def _do(table: Table, owner: int, size: int, exchange: _Exchange) -> None:
+    buddy = exchange.grown ^ size
+    content = table.within(buddy, size)
+    for piece in content:
+        table.remove(piece)
+    table.remove(Piece(exchange.given, size, owner))
+    table.remove(Piece(exchange.grown, size, owner))
+    translated = [piece._replace(start=piece.start - buddy + exchange.given) for piece in content]
+    double = Piece(exchange.grown & ~size, 2 * size, owner)
+    for piece in (*translated, double):
+        table.put(piece)
+    table.coalesce(double)
+    if translated[0] in table:
+        table.coalesce(translated[0])
+
+
+# New weights, backends or tolerance: a new assignment near the old one.
+#
+# By default the spaces are those that move the fewest units, and among them those with the fewest 1 bits. Then a small
+# part more is moved where that makes fewer blocks (`spare_units`). With a price, a change minimises units moved +
+# price * blocks. Old owners that are gone, and backends without a weight, give up all they have.
+
+
+_FULL_WINDOW = 64
+"""Values above which a window is searched at a few likely positions first."""
+
+_USUAL_BLOCKS = 2
+"""Blocks that a share needs unless it happens to be close to a power of two."""
+
+_MOST_BLOCKS = 4
+"""Blocks, in multiples of the usual number, above which movement no longer counts."""
+
+_SPARE_PART = Fraction(2, 9)
+"""Part of the least movement that may be moved as well when a table has the usual number of blocks."""
+
+_LEAVING = Fraction(1, 10)
+"""How much of that part the units of a backend that leaves count for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a change aims at.
+
+    Attributes:
+        weights: The weight of each backend; 0: it gets nothing.
+        tolerance: By which part of itself a share may differ from its weight.
+        max_width: Bits that may be used.
+        block_price: Units that one block less is worth; 0: the fewest units move; None: the default described above.
+        max_blocks: Blocks that the change ends with at most, where exchanges can reach that; None: no limit.
+    """
+
+    weights: tuple[Weight, ...]
+    tolerance: Fraction
+    max_width: int = MAX_WIDTH
+    block_price: Fraction | None = None
+    max_blocks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """An old table in the width and owners of a goal, its spaces and windows; owners that are gone stand at the end."""
+
+    table: Table
+    spaces: tuple[int, ...]
+    allowed: tuple[Window, ...]
+
+    @property
+    def least_moved(self) -> int:
+        """The units that any table within the windows must move: what is too much, or what is missing."""
+        over = sum(max(0, space - hi) for space, (_, hi) in zip(self.spaces, self.allowed, strict=True))
+        under = sum(max(0, lo - space) for space, (lo, _) in zip(self.spaces, self.allowed, strict=True))
+        return max(over, under)
+
+    @property
+    def fewest_blocks(self) -> int:
+        """A bound: no table within the windows has fewer blocks, and nearly always one has as many."""
+        return ceil(lb2(self.allowed, 1 << self.table.width))
+
+    @property
+    def usual_blocks(self) -> int:
+        """The fewest blocks, or what weights of no special kind need: few weights are all near powers of two."""
+        return max(self.fewest_blocks, _USUAL_BLOCKS * sum(1 for _, hi in self.allowed if hi))
+
+    @property
+    def spare_units(self) -> int:
+        """The units that may be moved beyond the least to have fewer blocks.
+
+        They grow with the square of the blocks there are, so that tables do not get more and more of them. A backend
+        that leaves is no reason to move the clients of others: its units count little.
+        """
+        leaving = sum(space for space, (_, hi) in zip(self.spaces, self.allowed, strict=True) if not hi)
+        counted = self.least_moved - leaving + _LEAVING * leaving
+        return ceil(_SPARE_PART * counted * Fraction(len(self.table), self.usual_blocks) ** 2)
+
+
+def start(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> Start:
+    """`owners[i]`: new index of old backend i, None if it is gone; left out: indices stay.
+
+    The width grows where the goal needs it. Raises ToleranceUnreachable.
+    """
+    backends = len(goal.weights)
+    width = first_feasible_width(goal.weights, goal.tolerance, goal.max_width)
+    if width is None:
+        raise unreachable(whole_weights(goal.weights), goal.tolerance, goal.max_width)
+    width = max(width, min(old.width, goal.max_width), *(block.depth for block, _ in old.blocks))
+    table = Table.of(old, width, renumbered(old, backends, owners))
+    allowed = (*windows(goal.weights, width, goal.tolerance), Window(0, 0))
+    return Start(table, tuple(table.spaces(backends + 1)), allowed)
+
+
+def renumbered(old: Assignment, backends: int, owners: Sequence[int | None] | None) -> list[int]:
+    """The new index of every old backend; `backends`, which is none of them, for those that are gone."""
+    kept = range(old.backends) if owners is None else owners
+    return [index if index is not None and index < backends else backends for index in kept]
+
+
+def update(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> Assignment:
+    """Return an assignment within the goal's windows that is near the old one.
+
+    `owners` as in `start`. Without a price nothing changes if the old assignment meets the windows and `max_blocks`. If
+    the old one uses more bits than the goal allows, the new one is made afresh. Raises ToleranceUnreachable.
+    """
+    if any(block.depth > goal.max_width for block, _ in old.blocks):
+        return partition(goal.weights, tolerance=goal.tolerance, max_width=goal.max_width).assignment
+    begin = start(old, goal, owners=owners)
+    table = cheapest_change(begin, goal.block_price) if goal.block_price else _nearest(begin, goal)
+    if goal.max_blocks is not None:
+        compact_to(table, begin.table, goal.max_blocks)
+        if len(table) > goal.max_blocks:
+            table = cheapest_change(begin, Fraction(1 << begin.table.width))
+    return table.assignment(len(goal.weights))
+
+
+def least_possible_moved(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> int:
+    """The units that any assignment within the goal's windows moves, in the width that `start` gives."""
+    return start(old, goal, owners=owners).least_moved
+
+
+def _nearest(begin: Start, goal: Goal) -> Table:
+    """Return a table within the windows that moves the fewest units, and by default some more to have fewer blocks."""
+    total = 1 << begin.table.width
+    result = realise(begin.table, solve(strict_windows(begin.spaces, begin.allowed), total))
+    spare = 0 if goal.block_price == 0 else begin.spare_units
+    # no block is worth more than half a block of mean size
+    compact_within(result, begin.table, Fraction(total, 2 * begin.fewest_blocks), units=spare)
+    if goal.block_price is None and begin.least_moved:
+        compact_to(result, begin.table, _MOST_BLOCKS * begin.usual_blocks)
+    return result
+
+
+def cheapest_change(begin: Start, price: Fraction) -> Table:
+    """A table within the windows for which units moved + `price` * blocks is small: the best spaces, then exchanges.
+
+    ValueError: the windows cannot be met.
+    """
+    result = realise(begin.table, _cheapest_spaces(begin, price))
+    compact(result, begin.table, price)
+    return result
+
+
+def _cheapest_spaces(begin: Start, price: Fraction) -> tuple[int, ...]:
+    total = 1 << begin.table.width
+    for candidates in (_likely_values, _all_values):
+        options = [
+            _priced(candidates(space, window), space, price)
+            for space, window in zip(begin.spaces, begin.allowed, strict=True)
+        ]
+        spaces = solve_min_plus(options, total)
+        if spaces is not None:
+            return spaces
+    raise ValueError(f"no spaces within the windows sum to {total}")
+
+
+def _priced(values: Sequence[int], space: int, price: Fraction) -> list[Option]:
+    """Units gained plus the price of the blocks, in fractions of a unit that make both whole."""
+    return [
+        (value, max(0, value - space) * price.denominator + price.numerator * value.bit_count()) for value in values
+    ]
+
+
+def _all_values(space: int, window: Window) -> Sequence[int]:
+    return range(window.lo, window.hi + 1)
+
+
+def _likely_values(space: int, window: Window) -> Sequence[int]:
+    """The whole window if it is small, else about 100 values: near its ends and the old space, and round ones."""
+    lo, hi = window
+    if hi - lo < _FULL_WINDOW:
+        return range(lo, hi + 1)
+    bases = {lo, hi, space}
+    values = bases | set(range(lo, lo + 9))
+    for base in bases:
+        for bit in range((hi - lo).bit_length() + 1):
+            low_bits = (1 << bit) - 1
+            for rounded in (base & ~low_bits, (base | low_bits) + 1):
+                values.add(rounded)
+                values.update(rounded + sign * (1 << lower) for lower in range(bit) for sign in (1, -1))
+    return sorted(value for value in values if lo <= value <= hi)
+
+
+# Backends that are down: their addresses go to others until they are back, and all other addresses stay.
+#
+# The plan is the assignment for all backends. An overlay is what differs from it while some are down; it is taken
+# away, not recomputed, when they return.
+
+
+_WIDTHS_TRIED = 3
+_WIDENINGS = 10
+"""Halvings of the search for the least tolerance that keeps the plan; finer steps change no window worth having."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The address space by what may happen to it: `planned` is fixed, `lent` may move, `free` has no owner."""
+
+    width: int
+    planned: tuple[Piece, ...]
+    lent: tuple[Piece, ...]
+    free: tuple[Piece, ...]
+
+    def held(self, backends: int) -> list[int]:
+        return _units_by_owner((*self.planned, *self.lent), backends)
+
+    def without_loans(self) -> _Parts:
+        return _Parts(self.width, self.planned, (), (*self.free, *self.lent))
+
+
+def overlay(
+    plan: Assignment,
+    live: Assignment,
+    *,
+    goal: Goal,
+    down: Collection[int],
+    owners: Sequence[int | None] | None = None,
+) -> Assignment:
+    """The assignment to use while the backends `down` serve nothing.
+
+    `plan`: made for `goal`, with all backends. `live`: in use now, the plan itself at first; its backend i is
+    `owners[i]` of the plan (None: gone; left out: indices are the same). Addresses whose plan owner is up are its own;
+    others stay with the owner they have if the shares of the rest allow it. With nobody down the result is the plan.
+
+    More bits than the plan's are used where the tolerance needs them. If no width up to the goal's keeps the plan and
+    the tolerance, the least tolerance that does is used. ValueError: no weight is left.
+    """
+    if not any(owner in down for _, owner in plan.blocks):
+        return plan
+    weights = tuple(0 if index in down else weight for index, weight in enumerate(goal.weights))
+    first = first_feasible_width(weights, goal.tolerance, goal.max_width)
+    least = max(plan.width, live.width, goal.max_width if first is None else first)
+    most = max(least, min(least + _WIDTHS_TRIED - 1, goal.max_width))
+    known = renumbered(live, plan.backends, owners)
+    for width in range(least, most + 1):
+        parts = _parts(plan, Table.of(live, width, known), {*down, plan.backends})
+        result = _within(parts, windows(weights, width, goal.tolerance))
+        if result is not None:
+            return result.assignment(plan.backends)
+    return _widened(parts.without_loans(), weights, goal.tolerance).assignment(plan.backends)
+
+
+def _parts(plan: Assignment, live: Table, down: Collection[int]) -> _Parts:
+    width = live.width
+    planned: list[Piece] = []
+    lent: list[Piece] = []
+    free: list[Piece] = []
+    for piece in Table.of(plan, width):
+        if piece.owner not in down:
+            planned.append(piece)
+            continue
+        for part in live.within(piece.start, piece.size):
+            (free if part.owner in down else lent).append(part)
+    return _Parts(width, _coalesced(width, planned), _coalesced(width, lent), tuple(free))
+
+
+def _coalesced(width: int, pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    table = Table(width, pieces)
+    table.coalesce_all()
+    return tuple(table)
+
+
+def _units_by_owner(pieces: Iterable[Piece], backends: int) -> list[int]:
+    units = [0] * backends
+    for piece in pieces:
+        units[piece.owner] += piece.size
+    return units
+
+
+def _within(parts: _Parts, allowed: Sequence[Window]) -> Table | None:
+    """The gentlest way that meets the windows: only free addresses, then few loans, then all loans."""
+    held = parts.held(len(allowed))
+    if not parts.free and all(lo <= units <= hi for units, (lo, hi) in zip(held, allowed, strict=True)):
+        return _fill(parts, held)
+    return (
+        (_grown(parts, allowed) if parts.free else None)
+        or _with_loans_moved(parts, allowed)
+        or _grown(parts.without_loans(), allowed)
+    )
+
+
+def _grown(parts: _Parts, allowed: Sequence[Window]) -> Table | None:
+    """The free addresses given away and nothing else changed; None: the windows forbid it."""
+    held = parts.held(len(allowed))
+    ranges = [Window(max(units, lo), hi) for units, (lo, hi) in zip(held, allowed, strict=True)]
+    spaces = _fewest_pieces(parts, held, ranges)
+    return None if spaces is None else _fill(parts, spaces)
+
+
+def _with_loans_moved(parts: _Parts, allowed: Sequence[Window]) -> Table | None:
+    """As few loans as possible change hands; None: addresses of the plan would have to."""
+    backends = len(allowed)
+    held, planned = parts.held(backends), _units_by_owner(parts.planned, backends)
+    free = sum(piece.size for piece in parts.free)
+    ranges = strict_windows((*held, free), (*allowed, Window(0, 0)), (*planned, 0))[:-1]
+    spaces = _fewest_pieces(parts, held, ranges)
+    if spaces is None:
+        return None
+    kept: list[Piece] = []
+    released: list[Piece] = []
+    for pieces, space, least in zip(Table(parts.width, parts.lent).by_owner(backends), spaces, planned, strict=True):
+        stay, leave = keep_set(pieces, min(space - least, sum(piece.size for piece in pieces)))
+        kept += stay
+        released += leave
+    return _fill(_Parts(parts.width, parts.planned, tuple(kept), (*parts.free, *released)), spaces)
+
+
+def _fill(parts: _Parts, spaces: Sequence[int]) -> Table:
+    table = Table(parts.width, (*parts.planned, *parts.lent))
+    table.coalesce_all()
+    fill(table, parts.free, spaces)
+    return table
+
+
+def _fewest_pieces(parts: _Parts, held: Sequence[int], ranges: Sequence[Window]) -> tuple[int, ...] | None:
+    options = [
+        [(space, abs(space - units).bit_count()) for space in range(lo, hi + 1)]
+        for units, (lo, hi) in zip(held, ranges, strict=True)
+    ]
+    return solve_min_plus(options, 1 << parts.width)
+
+
+def _widened(parts: _Parts, weights: Sequence[Weight], tolerance: Fraction) -> Table:
+    """All loans given anew, within the least tolerance that the plan leaves possible."""
+    low, high = tolerance, max(2 * tolerance, Fraction(1, 100))
+    while (table := _grown(parts, windows(weights, parts.width, high))) is None:
+        low, high = high, 2 * high
+    for _ in range(_WIDENINGS):
+        middle = (low + high) / 2
+        closer = _grown(parts, windows(weights, parts.width, middle))
+        if closer is None:
+            low = middle
+        else:
+            table, high = closer, middle
+    return table
+
+
+# Slow start: a backend that returns gets its own addresses back part by part; no other address moves for it.
+
+
+STEPS = 8
+"""Parts that a slow start goes by. A power of two splits blocks, and so hardware entries, into the fewest."""
+
+_STEP_BITS = STEPS.bit_length() - 1
+
+
+def ease(plan: Assignment, lent: Assignment, *, parts: Mapping[int, Fraction], max_width: int) -> Assignment:
+    """`lent`, with the part `parts[i]` (0..1) of what `plan` has for backend i given back to it.
+
+    `lent`: the overlay while all these backends serve nothing. What a smaller part gives, a larger one gives too. Parts
+    are cut finer than blocks only as far as `max_width` bits allow; then the part is rounded up to whole units.
+    """
+    width = min(max(plan.width, lent.width) + _STEP_BITS, max(max_width, plan.width, lent.width))
+    below, planned = Table.of(lent, width), Table.of(plan, width)
+    back = [cut for owner, part in sorted(parts.items()) for cut in _first_part(_held(planned, owner), part)]
+    taken = Table(width, back)
+    rest = [part for piece in below for part in _outside(piece, taken)]
+    table = Table(width, (*back, *rest))
+    table.coalesce_all()
+    return table.assignment(plan.backends)
+
+
+def part_of(plan: Assignment, live: Assignment, owner: int, *, live_owner: int) -> Fraction:
+    """The part of what `plan` has for backend `owner` that it holds in `live`, in whole steps; 0: nothing of it."""
+    width = max(plan.width, live.width)
+    now = Table.of(live, width)
+    pieces = _held(Table.of(plan, width), owner)
+    held = sum(p.size for piece in pieces for p in now.within(piece.start, piece.size) if p.owner == live_owner)
+    whole = sum(piece.size for piece in pieces)
+    return Fraction(held * STEPS // whole, STEPS) if whole else Fraction(0)
+
+
+def _held(table: Table, owner: int) -> list[Piece]:
+    return [piece for piece in table if piece.owner == owner]
+
+
+def _first_part(pieces: list[Piece], part: Fraction) -> list[Piece]:
+    """Of each piece its beginning; pieces too small for that are given back whole, one after the other."""
+    small = [piece for piece in pieces if piece.size < STEPS]
+    units = [unit for piece in small for unit in _unit_pieces(piece.start, piece.size, piece.owner)]
+    count = -int(-part * len(units) // 1)
+    cuts = [cut for p in pieces if p.size >= STEPS for cut in _aligned(p.start, int(part * p.size), p.owner)]
+    return [*cuts, *units[:count]]
+
+
+def _unit_pieces(start: int, size: int, owner: int) -> list[Piece]:
+    return [Piece(position, 1, owner) for position in range(start, start + size)]
+
+
+def _aligned(start: int, length: int, owner: int) -> list[Piece]:
+    """The interval from an aligned start as aligned pieces, largest first."""
+    made = []
+    while length:
+        size = 1 << (length.bit_length() - 1)
+        made.append(Piece(start, size, owner))
+        start, length = start + size, length - size
+    return made
+
+
+def _outside(piece: Piece, taken: Table) -> list[Piece]:
+    """What of a piece no piece of `taken` covers."""
+    if any(t.start <= piece.start and piece.start + piece.size <= t.start + t.size for t in taken):
+        return []
+    if not any(piece.start <= t.start < piece.start + piece.size for t in taken):
+        return [piece]
+    half = piece.size // 2
+    halves = (Piece(piece.start, half, piece.owner), Piece(piece.start + half, half, piece.owner))
+    return [part for side in halves for part in _outside(side, taken)]

@@ -1,0 +1,326 @@
+"""Devices of this host by ip(8), tc(8), ethtool(8), devlink-dev(8) and sysfs: links, neighbours, the NIC's switch."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from xenoovs.datapath.host import BackendFacts, Device, Eswitch, Feature, Kernel, Neighbour, Seen, Subfunction, Unknown
+from xenoovs.errors import ParseError
+from xenoovs.switch.probe import Place
+from xenoovs.switch.process import run
+
+# JSON as the tools of iproute2 and Open vSwitch print it, read strictly: other shapes are a ParseError.
+
+
+def read_json(text: str, *, expected: str) -> Any:
+    """Any JSON value; nothing at all is an empty list, as `ip -j` prints for no entries."""
+    if not text.strip():
+        return []
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ParseError(text=text, offset=error.pos, expected=expected) from None
+
+
+def rows_of(value: Any, *, expected: str) -> list[dict[str, Any]]:
+    """A list of objects. Empty ones are left out: some versions of tc(8) and ip(8) print them for skipped entries."""
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+        raise ParseError(text=json.dumps(value), offset=0, expected=expected)
+    return [row for row in value if row]
+
+
+def member(row: dict[str, Any], key: str, kind: type, *, expected: str) -> Any:
+    """A member that must be there, of a type."""
+    value = row.get(key)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ParseError(text=json.dumps(row), offset=0, expected=f"{key!r} in {expected}")
+    return value
+
+
+# Devices, qdiscs, neighbours and addresses by `ip -j` and `tc -j` (ip-link(8), tc(8), ip-neighbour(8)).
+
+
+LINKS = ("ip", "-j", "-d", "link", "show")
+QDISCS = ("tc", "-j", "qdisc", "show")
+NEIGHBOURS = ("ip", "-j", "neigh", "show")
+LOOPBACK = ("ip", "-j", "address", "show", "dev", "lo")
+
+_PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_DEAD = frozenset(("FAILED", "INCOMPLETE"))
+
+
+def parse_links(text: str) -> dict[str, Device]:
+    """The answer to LINKS, by name. Raises ParseError."""
+    expected = "the list of links of `ip -j -d link show`"
+    rows = rows_of(read_json(text, expected=expected), expected=expected)
+    devices = (_link(row, expected=expected) for row in rows)
+    return {device.name: device for device in devices}
+
+
+def _link(row: dict[str, Any], *, expected: str) -> Device:
+    flags = member(row, "flags", list, expected=expected)
+    parent = row.get("parentdev")
+    return Device(
+        name=member(row, "ifname", str, expected=expected),
+        is_up="UP" in flags,
+        mtu=member(row, "mtu", int, expected=expected),
+        pci=parent if isinstance(parent, str) and _PCI.fullmatch(parent) else None,
+        switch_id=row.get("phys_switch_id"),
+        port_name=row.get("phys_port_name"),
+        master=row.get("master"),
+    )
+
+
+def parse_ingress(text: str) -> frozenset[str]:
+    """The answer to QDISCS: devices that have a qdisc for what comes in, `ingress` or `clsact`. Raises ParseError."""
+    expected = "the list of qdiscs of `tc -j qdisc show`"
+    rows = rows_of(read_json(text, expected=expected), expected=expected)
+    kinds = ((member(row, "kind", str, expected=expected), row.get("dev")) for row in rows)
+    return frozenset(str(dev) for kind, dev in kinds if kind in ("ingress", "clsact") and dev is not None)
+
+
+def parse_neighbours(text: str) -> tuple[Neighbour, ...]:
+    """The answer to NEIGHBOURS: those that have answered. Raises ParseError."""
+    expected = "the list of neighbours of `ip -j neigh show`"
+    rows = rows_of(read_json(text, expected=expected), expected=expected)
+    return tuple(
+        Neighbour(
+            address=member(row, "dst", str, expected=expected),
+            mac=str(row["lladdr"]).lower(),
+            device=member(row, "dev", str, expected=expected),
+        )
+        for row in rows
+        if "lladdr" in row and _DEAD.isdisjoint(row.get("state", ()))
+    )
+
+
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """The answer to LOOPBACK: addresses without their prefix lengths. Raises ParseError."""
+    expected = "the list of addresses of `ip -j address show`"
+    rows = rows_of(read_json(text, expected=expected), expected=expected)
+    infos = (info for row in rows for info in rows_of(row.get("addr_info", []), expected=expected))
+    return tuple(member(info, "local", str, expected=expected) for info in infos)
+
+
+def parse_macs(text: str) -> tuple[str, ...]:
+    """The answer to LINKS: Ethernet addresses of devices. Raises ParseError."""
+    expected = "the list of links of `ip -j -d link show`"
+    rows = rows_of(read_json(text, expected=expected), expected=expected)
+    return tuple(str(row["address"]).lower() for row in rows if row.get("link_type") == "ether" and "address" in row)
+
+
+# The neighbour table of the kernel: which MAC answers for which address (ip-neighbour(8)).
+
+
+_TIMEOUT_S = 5.0
+
+
+def read_neighbours(netns: str) -> tuple[Neighbour, ...]:
+    """Those that have answered, in a network namespace by its name; empty: in ours. Raises SwitchError, ParseError."""
+    inside = ["-n", netns] if netns else []
+    return parse_neighbours(run(["ip", *inside, "-j", "neigh", "show"], timeout_s=_TIMEOUT_S).stdout)
+
+
+# What the kernel tells in files: huge pages, modules, and of devices what an older ip(8) does not print.
+
+
+_PAGE_SIZE = re.compile(r"hugepages-([0-9]+)kB")
+
+
+def read_kernel(modules: Iterable[str], *, root: Path = Path("/"), release: str | None = None) -> Kernel:
+    """The kernel that runs. `root`: where its files are; `release`: as uname(2) has it."""
+    name = release if release is not None else os.uname().release
+    return Kernel(name, _modules(tuple(modules), root=root, release=name), _hugepages(root))
+
+
+def read_text(path: Path) -> str | None:
+    """A small file without its end of line; None where it is not or does not want to be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def device_pci(device: str, *, root: Path = Path("/")) -> str | None:
+    """The PCI device behind a network device."""
+    parent = (root / "sys/class/net" / device / "device").resolve().name
+    return parent if _PCI.fullmatch(parent) else None
+
+
+def device_attribute(device: str, name: str, *, root: Path = Path("/")) -> str | None:
+    """An attribute as phys_switch_id; devices that have none fail with EOPNOTSUPP or do not have the file."""
+    return read_text(root / "sys/class/net" / device / name) or None
+
+
+def _hugepages(root: Path) -> Seen[int]:
+    # Documentation/admin-guide/mm/hugetlbpage.rst
+    sizes = [
+        int(found[1]) * 1024 * int(read_text(pool / "nr_hugepages") or 0)
+        for pool in (root / "sys/kernel/mm/hugepages").glob("hugepages-*")
+        if (found := _PAGE_SIZE.fullmatch(pool.name))
+    ]
+    return sum(sizes) if sizes else Unknown("/sys/kernel/mm/hugepages cannot be read")
+
+
+def _modules(names: tuple[str, ...], *, root: Path, release: str) -> Seen[dict[str, bool]]:
+    """For each name whether the kernel has it; names that nothing tells of are left out."""
+    loaded = read_text(root / "proc/modules")
+    library = root / "lib/modules" / release
+    built_in, on_disk = read_text(library / "modules.builtin"), read_text(library / "modules.dep")
+    options = _options(root, release)
+    if loaded is None and built_in is None and not options:
+        return Unknown("neither /proc/modules nor modules.builtin nor the kernel's configuration can be read")
+    present = {line.split()[0] for line in (loaded or "").splitlines()}
+    present |= {_module_name(line) for text in (built_in, on_disk) for line in (text or "").splitlines()}
+    found: dict[str, bool] = {}
+    for name in names:
+        option = options.get(f"CONFIG_NET_{name.upper()}")
+        if name in present or option == "y":
+            found[name] = True
+        elif (built_in is not None and on_disk is not None) or option == "n":
+            found[name] = False
+    return found
+
+
+def _options(root: Path, release: str) -> dict[str, str]:
+    """The kernel's own configuration: option -> `y`, `m` or `n`."""
+    text = read_text(root / "boot" / f"config-{release}")
+    if text is None:
+        try:
+            text = gzip.decompress((root / "proc/config.gz").read_bytes()).decode(errors="replace")
+        except (OSError, EOFError, gzip.BadGzipFile):
+            return {}
+    unset = re.findall(r"^# (CONFIG_\w+) is not set$", text, re.MULTILINE)
+    return dict.fromkeys(unset, "n") | dict(re.findall(r"^(CONFIG_\w+)=([ym])$", text, re.MULTILINE))
+
+
+def _module_name(line: str) -> str:
+    """`kernel/net/sched/cls_flower.ko.zst: ...` is cls_flower; dashes and underscores are the same (modprobe(8))."""
+    path = line.split(":", 1)[0]
+    return path.rsplit("/", 1)[-1].split(".ko", 1)[0].replace("-", "_")
+
+
+# Features of a device by ethtool(8), -k.
+
+
+HW_TC_OFFLOAD = "hw-tc-offload"
+
+_FEATURE = re.compile(
+    r"^\s*(?P<name>[a-z0-9_-]+): (?P<state>on|off)(?: \[(?P<note>fixed|requested on|requested off)\])?$"
+)
+
+
+def parse_feature(text: str, name: str) -> Feature | None:
+    """One feature of the answer of `ethtool -k DEVICE`; None where that kernel does not know it.
+
+    Raises ParseError for text that lists no features.
+    """
+    found = [match for line in text.splitlines() if (match := _FEATURE.match(line))]
+    if not found:
+        raise ParseError(text=text, offset=0, expected="the features of `ethtool -k`")
+    row = next((match for match in found if match["name"] == name), None)
+    return None if row is None else Feature(is_on=row["state"] == "on", is_fixed=row["note"] == "fixed")
+
+
+# The switch of a NIC function by devlink-dev(8): its mode and the parameters that decide about offload.
+
+
+PORTS = ("devlink", "-j", "port", "show")
+STEERING = "flow_steering_mode"
+MULTIPORT = "esw_multiport"
+"""Parameters of mlx5 (kernel documentation, networking/devlink/mlx5.rst)."""
+
+
+def read_eswitch(place: Place, pci: str) -> Eswitch:
+    """Ask about one PCI device, `0000:03:00.0`."""
+    show = ("devlink", "-j", "dev", "eswitch", "show", f"pci/{pci}")
+    return Eswitch(
+        pci,
+        mode=place.read(show, lambda text: parse_mode(text, pci)),
+        steering=_as_text(_parameter(place, pci, STEERING)),
+        multiport=_as_bool(_parameter(place, pci, MULTIPORT)),
+    )
+
+
+def parse_mode(text: str, pci: str) -> Seen[str]:
+    """`devlink -j dev eswitch show pci/PCI`. Raises ParseError."""
+    mode = _devlink_section(text, "dev", pci).get("mode")
+    return mode if isinstance(mode, str) else Unknown("devlink tells no mode")
+
+
+def parse_parameter(text: str, pci: str, name: str) -> Seen[object]:
+    """The runtime value in `devlink -j dev param show pci/PCI name NAME`; some kernels list none. Raises ParseError."""
+    parameters = _devlink_section(text, "param", pci, kind=list)
+    values = [value for row in parameters if row.get("name") == name for value in row.get("values", ())]
+    found = next((value.get("value") for value in values if value.get("cmode") == "runtime"), None)
+    return Unknown(f"devlink tells no value of {name}") if found is None else found
+
+
+def parse_subfunctions(text: str) -> dict[str, Subfunction]:
+    """`devlink -j port show`: representor -> what is behind it, for scalable functions. Raises ParseError."""
+    expected = "'port' of `devlink -j port show`"
+    document = read_json(text, expected=expected)
+    ports = document.get("port") if isinstance(document, dict) else None
+    if not isinstance(ports, dict) or not all(isinstance(port, dict) for port in ports.values()):
+        raise ParseError(text=text, offset=0, expected=expected)
+    return {
+        str(port["netdev"]): Subfunction(handle, str(function.get("state")), str(function.get("opstate")))
+        for handle, port in ports.items()
+        if port.get("flavour") == "pcisf" and "netdev" in port and isinstance(function := port.get("function"), dict)
+    }
+
+
+def _parameter(place: Place, pci: str, name: str) -> Seen[object]:
+    show = ("devlink", "-j", "dev", "param", "show", f"pci/{pci}", "name", name)
+    return place.read(show, lambda text: parse_parameter(text, pci, name))
+
+
+def _devlink_section(text: str, section: str, pci: str, *, kind: type = dict) -> Any:
+    expected = f"{section!r} with pci/{pci} of `devlink -j`"
+    document = read_json(text, expected=expected)
+    inner = document.get(section) if isinstance(document, dict) else None
+    found = inner.get(f"pci/{pci}") if isinstance(inner, dict) else None
+    if not isinstance(found, kind):
+        raise ParseError(text=json.dumps(document), offset=0, expected=expected)
+    return found
+
+
+def _as_text(value: Seen[object]) -> Seen[str]:
+    return value if isinstance(value, Unknown) else str(value)
+
+
+def _as_bool(value: Seen[object]) -> Seen[bool]:
+    # Printed as JSON's true by newer and as text by older versions of devlink(8).
+    return value if isinstance(value, Unknown) else value in (True, "true")
+
+
+# What a backend says of itself, where its network namespace is on this host.
+
+
+_KEYS = ("arp_ignore", "arp_announce", "rp_filter")
+
+
+def read_backend(place: Place, device: str) -> Seen[BackendFacts]:
+    """MACs, addresses on the loopback, and the settings of `device` in the namespace `place`."""
+    macs = place.read(LINKS, parse_macs)
+    loopback = place.read(LOOPBACK, parse_addresses)
+    files = [f"/proc/sys/net/ipv4/conf/{scope}/{key}" for key in _KEYS for scope in ("all", device)]
+    sysctls = place.read(("cat", *files), parse_sysctls)
+    if isinstance(macs, Unknown) or isinstance(loopback, Unknown) or isinstance(sysctls, Unknown):
+        return next(fact for fact in (macs, loopback, sysctls) if isinstance(fact, Unknown))
+    return BackendFacts(macs, loopback, sysctls)
+
+
+def parse_sysctls(text: str) -> dict[str, int]:
+    """Two lines for each of the settings: of `all`, of the device; the larger one works. Raises ParseError."""
+    lines = text.split()
+    if len(lines) != 2 * len(_KEYS) or not all(line.isascii() and line.isdigit() for line in lines):
+        raise ParseError(text=text, offset=0, expected=f"{2 * len(_KEYS)} numbers, one a line")
+    values = [int(line) for line in lines]
+    return {key: max(values[2 * i : 2 * i + 2]) for i, key in enumerate(_KEYS)}

@@ -1,0 +1,437 @@
+"""OpenFlow at a switch: requests and their answers, flows, bundles, and the management socket of a bridge."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import chain, islice
+from pathlib import Path
+from typing import Protocol
+
+from xenoovs.errors import (
+    MalformedOpenFlow,
+    NotEncodable,
+    OpenFlowVersionDisabled,
+    StandingBy,
+    SwitchError,
+    SwitchUnreachable,
+    WireError,
+)
+from xenoovs.openflow.flow import Bundle, Cookies, FlowMod, ObservedFlow
+from xenoovs.openflow.text import render_actions, render_flow, render_match
+from xenoovs.openflow.wire.flow import FlowFilter
+from xenoovs.openflow.wire.frame import (
+    BARRIER_REPLY,
+    BUNDLE_CONTROL,
+    ECHO_REQUEST,
+    ERROR,
+    HEADER,
+    MULTIPART_REPLY,
+    VERSION,
+    BarrierRequest,
+    EchoReply,
+    Error,
+    Frames,
+    Hello,
+    name_versions,
+    versions_of,
+)
+from xenoovs.openflow.wire.message import (
+    AggregateReply,
+    AggregateRequest,
+    BundleControl,
+    BundleStep,
+    FlowStatsReply,
+    FlowStatsRequest,
+    Message,
+    Port,
+    PortDescReply,
+    PortDescRequest,
+    Request,
+    decode,
+    encode,
+    encode_bundle,
+    names_of,
+    numbers_of,
+)
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.stderr import lift_lost, rejected
+
+# Requests to a switch and their answers, over any connection.
+
+
+ANSWER_TIMEOUT_S = 15.0
+"""Until the next message of an answer. A busy switch may work on a large bundle for seconds."""
+
+_MORE_AT, _MORE = 11, 1
+"""OFPMPF_REPLY_MORE, and the offset of its byte in a multipart reply (OpenFlow 1.4.0, 7.3.5)."""
+
+
+class Exchange(Protocol):
+    """One caller's requests and the messages that answer them."""
+
+    @property
+    def bridge(self) -> str:
+        """The name of the bridge."""
+
+    def take_xids(self, number: int) -> int:
+        """Return the first of so many transaction ids in a row, for as many messages."""
+
+    def send(self, data: bytes) -> None:
+        """Send whole messages. Raises SwitchUnreachable."""
+
+    def receive(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
+        """Return the next message that has a transaction id of this exchange.
+
+        Raises SwitchUnreachable where the connection is lost or nothing comes, WireError.
+        """
+
+
+def error_of(frame: bytes) -> Error:
+    """Return the error that a message holds. Raises WireError."""
+    message = decode(frame).message
+    if not isinstance(message, Error):
+        raise WireError(data=frame, offset=1, expected="an error, or the answer to a request")
+    return message
+
+
+def ask(exchange: Exchange, request: Message) -> Message:
+    """Return the one message that answers a request. Raises SwitchError, WireError."""
+    exchange.send(encode(request, xid=exchange.take_xids(1)))
+    answer = decode(exchange.receive()).message
+    if isinstance(answer, Error):
+        raise SwitchError(f"bridge {exchange.bridge} refused {type(request).__name__}: {answer.name}")
+    return answer
+
+
+def answers(exchange: Exchange, requests: Iterable[Request]) -> tuple[tuple[bytes, ...], ...]:
+    """Send all requests at once and return the messages that answer each. Raises SwitchError, WireError."""
+    sent = tuple(requests)
+    first = exchange.take_xids(len(sent))
+    exchange.send(b"".join(encode(request, xid=xid) for xid, request in enumerate(sent, first)))
+    found: dict[int, list[bytes]] = {xid: [] for xid in range(first, first + len(sent))}
+    unanswered = set(found)
+    while unanswered:
+        frame = exchange.receive()
+        _, kind, length, xid = HEADER.unpack_from(frame)
+        if xid not in unanswered:
+            continue
+        if kind != MULTIPART_REPLY or length <= _MORE_AT:
+            raise SwitchError(f"bridge {exchange.bridge} refused a request: {error_of(frame).name}")
+        found[xid].append(frame)
+        if not frame[_MORE_AT] & _MORE:
+            unanswered.discard(xid)
+    return tuple(map(tuple, found.values()))
+
+
+# Dumps and counts of flows by multipart requests (OpenFlow 1.4.0, 7.3.5).
+
+
+def request_flows(exchange: Exchange, only: Cookies) -> tuple[bytes, ...]:
+    """Return the undecoded messages that list the flows with these cookies. Raises SwitchError, WireError."""
+    return tuple(chain.from_iterable(answers(exchange, (FlowStatsRequest(each) for each in _filters(only)))))
+
+
+def decode_flows(frames: Iterable[bytes], names: Mapping[int, str]) -> tuple[ObservedFlow, ...]:
+    """Return the flows in the order of the messages. `names`: port names by number. Raises WireError."""
+    found: list[ObservedFlow] = []
+    for frame in frames:
+        reply = decode(frame, names=names).message
+        if not isinstance(reply, FlowStatsReply):
+            raise WireError(data=frame, offset=8, expected="flows")
+        found += reply.flows
+    return tuple(found)
+
+
+def count_flows(exchange: Exchange, only: Cookies) -> tuple[int, ...]:
+    """Return how many flows have the cookies of each mask. Raises SwitchError, WireError."""
+    replies = answers(exchange, (AggregateRequest(each) for each in _filters(only)))
+    return tuple(sum(map(_number_of_flows, frames)) for frames in replies)
+
+
+def render_dump(flows: Iterable[ObservedFlow]) -> str:
+    """Return the lines that `ovs-ofctl --no-stats dump-flows` prints for these flows."""
+    return "".join(f" {render_flow(seen.flow)}\n" for seen in flows)
+
+
+def _filters(only: Cookies) -> Iterable[FlowFilter]:
+    return (FlowFilter(cookie=each.value, cookie_mask=each.mask) for each in only)
+
+
+def _number_of_flows(frame: bytes) -> int:
+    reply = decode(frame).message
+    if not isinstance(reply, AggregateReply):
+        raise WireError(data=frame, offset=8, expected="a number of flows")
+    return reply.sums.flows
+
+
+# Bundles of OpenFlow 1.4, which apply all flow-mods or none (OpenFlow Switch Specification 1.4.0, 7.3.9).
+
+
+_PIECE_BYTES = 1 << 16
+_COMMIT_S, _COMMIT_PER_FLOW_S = 15.0, 0.002
+"""A commit of 16,000 flows takes a tenth of a second on a PC; a busy BlueField may be some ten times slower."""
+
+_IS_SLAVE = "OFPBRC_IS_SECONDARY"
+"""Open vSwitch calls OFPBRC_IS_SLAVE so since 2.15."""
+
+
+def send_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int]) -> None:
+    """Apply all flow-mods or none. After SwitchUnreachable read the tables: it may have happened, as a whole.
+
+    Args:
+        exchange: of a connection on which OpenFlow 1.4 was agreed.
+        bundle: at least one flow-mod.
+        ofports: port numbers by the names that the flows use.
+
+    Raises:
+        BundleRejected: the switch refused a flow-mod or the bundle.
+        NotEncodable: a flow has no bytes in OpenFlow 1.4; nothing was changed.
+        StandingBy: another controller is master.
+        SwitchUnreachable, WireError: the connection is lost, or what came is no OpenFlow.
+    """
+    first = exchange.take_xids(len(bundle) + 2)
+    messages = encode_bundle(bundle, bundle_id=first, first_xid=first, ofports=ofports)
+    timeout_s = _COMMIT_S + _COMMIT_PER_FLOW_S * len(bundle)
+    has_begun = False
+    try:
+        # The switch works on one piece while the next is encoded.
+        for piece in _pieces(islice(messages, len(bundle) + 1)):
+            exchange.send(piece)
+            has_begun = True
+    except NotEncodable:
+        if has_begun:
+            _discard(exchange, bundle_id=first)
+        raise
+    # A switch that refuses single flow-mods would still commit the others: collect all refusals before the commit.
+    refusals = _barrier(exchange, timeout_s=timeout_s)
+    if not refusals:
+        exchange.send(next(messages))
+        refusals = _refusals(exchange, last_xid=first + len(bundle) + 1, timeout_s=timeout_s)
+    elif first not in refusals:
+        _discard(exchange, bundle_id=first)
+    if refusals:
+        raise _refusal(exchange.bridge, bundle, refusals, first_xid=first)
+
+
+def is_slave_error(error: Error) -> bool:
+    """Return whether another controller is master, which alone may change flows (OpenFlow 1.4.0, 6.3.5)."""
+    return error.name == _IS_SLAVE
+
+
+def describe_mod(mod: FlowMod) -> str:
+    """Return a flow-mod as ovs-ofctl shows one that was refused."""
+    flow = mod.flow
+    table = f"table:{flow.table} " if flow.table else ""
+    match = render_match(flow.match)
+    key = f"priority={flow.priority}{',' if match else ''}{match}"
+    return f"{mod.command.name} {table}{key} actions={render_actions(flow.actions)}"
+
+
+def _pieces(messages: Iterable[bytes]) -> Iterator[bytes]:
+    """Join messages to larger pieces: a call of send(2) for each flow-mod would take longer than all the rest."""
+    piece = bytearray()
+    for message in messages:
+        piece += message
+        if len(piece) >= _PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
+
+
+def _barrier(exchange: Exchange, *, timeout_s: float) -> dict[int, Error]:
+    xid = exchange.take_xids(1)
+    exchange.send(encode(BarrierRequest(), xid=xid))
+    return _refusals(exchange, last_xid=xid, timeout_s=timeout_s)
+
+
+def _discard(exchange: Exchange, *, bundle_id: int) -> None:
+    xid = exchange.take_xids(1)
+    exchange.send(encode(BundleControl(bundle_id, BundleStep.DISCARD_REQUEST), xid=xid))
+    _refusals(exchange, last_xid=xid, timeout_s=_COMMIT_S)
+
+
+def _refusals(exchange: Exchange, *, last_xid: int, timeout_s: float) -> dict[int, Error]:
+    """Collect errors by transaction id until `last_xid` is answered; of several for one id the first."""
+    refusals: dict[int, Error] = {}
+    while True:
+        frame = exchange.receive(timeout_s=timeout_s)
+        _, kind, _, xid = HEADER.unpack_from(frame)
+        if kind == ERROR:
+            refusals.setdefault(xid, error_of(frame))
+        if xid == last_xid and kind in (ERROR, BARRIER_REPLY, BUNDLE_CONTROL):
+            return refusals
+
+
+def _refusal(bridge: str, bundle: Bundle, refusals: dict[int, Error], *, first_xid: int) -> SwitchError:
+    if any(map(is_slave_error, refusals.values())):
+        return StandingBy(bridge=bridge)
+    about = [xid for xid in sorted(refusals) if 0 < xid - first_xid <= len(bundle)]
+    if about:
+        return rejected(bridge, refusals[about[0]].name, describe_mod(bundle.mods[about[0] - first_xid - 1]))
+    xid, error = sorted(refusals.items())[0]
+    step = "the opening" if xid == first_xid else "the commit"
+    return rejected(bridge, error.name, f"{step} of a bundle of {len(bundle)} flow-mods")
+
+
+# OpenFlow connections to the management socket of a bridge, RUNDIR/BRIDGE.mgmt, at which ovs-vswitchd listens.
+#
+# Each call opens a connection of its own (docs/adr/0017): that takes 0.13 ms, and no connection has to be kept alive,
+# shared between threads, or replaced after a restart of ovs-vswitchd.
+
+
+GREETING_TIMEOUT_S = 5.0
+"""Until the HELLO of ovs-vswitchd. A large change keeps it busy for a second or two."""
+
+_RETRY_S = 0.05
+_READ_BYTES = 1 << 18
+_MAX_PATH_BYTES = 107
+"""sun_path of unix(7), without its final zero."""
+
+_SILENT = (
+    "ovs-vswitchd does not answer: it is stopped or very busy, or ovsdb-server is away, without which some versions "
+    "serve no bridge; see `systemctl status ovsdb-server ovs-vswitchd`"
+)
+
+
+class Connection:
+    """A connection for one thread. Implements `Exchange`."""
+
+    def __init__(self, sock: socket.socket, *, bridge: str) -> None:
+        self.bridge = bridge
+        self._socket = sock
+        self._frames, self._arrived = Frames(), deque[bytes]()
+        self._next_xid = 1
+
+    @cached_property
+    def _ports(self) -> tuple[Port, ...]:
+        (frames,) = answers(self, (PortDescRequest(),))
+        replies = (decode(frame).message for frame in frames)
+        return tuple(port for reply in replies if isinstance(reply, PortDescReply) for port in reply.ports)
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Port names by number, for `decode_flows`."""
+        return names_of(self._ports)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Port numbers by name, for `send_bundle`."""
+        return numbers_of(self._ports)
+
+    def take_xids(self, number: int) -> int:
+        self._next_xid += number
+        return self._next_xid - number
+
+    def send(self, data: bytes) -> None:
+        view, deadline_s = memoryview(data), time.monotonic() + ANSWER_TIMEOUT_S
+        while view:
+            events = self._wait(select.POLLIN | select.POLLOUT, deadline_s)
+            if events & ~select.POLLOUT:
+                # While 100 replies wait ovs-vswitchd reads no further request (OFCONN_REPLY_MAX, ofproto/connmgr.c).
+                self._read()
+            if events & select.POLLOUT:
+                view, deadline_s = view[self._socket.send(view) :], time.monotonic() + ANSWER_TIMEOUT_S
+
+    def receive(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            frame = self._next_frame(deadline_s)
+            _, kind, _, xid = HEADER.unpack_from(frame)
+            if kind == ECHO_REQUEST:
+                self.send(encode(EchoReply(frame[HEADER.size :]), xid=xid))
+            elif 0 < xid < self._next_xid:
+                return frame
+
+    def greet(self) -> None:
+        """Agree on OpenFlow 1.4: each side sends HELLO at once (OpenFlow 1.4.0, 6.3.1)."""
+        deadline_s = time.monotonic() + GREETING_TIMEOUT_S
+        self.send(encode(Hello(frozenset((VERSION,))), xid=self.take_xids(1)))
+        frame = self._next_frame(deadline_s)
+        hello = decode(frame)
+        if not isinstance(hello.message, Hello):
+            raise WireError(data=frame, offset=1, expected="a HELLO")
+        spoken = versions_of(hello.message, version=hello.version)
+        if VERSION not in spoken:
+            raise OpenFlowVersionDisabled(bridge=self.bridge, version="OpenFlow14", spoken=name_versions(spoken))
+
+    def _next_frame(self, deadline_s: float) -> bytes:
+        while not self._arrived:
+            self._wait(select.POLLIN, deadline_s)
+            self._read()
+        return self._arrived.popleft()
+
+    def _read(self) -> None:
+        data = self._socket.recv(_READ_BYTES)
+        if not data:
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        self._arrived += self._frames.feed(data)
+
+    def _wait(self, events: int, deadline_s: float) -> int:
+        poll = select.poll()
+        poll.register(self._socket, events)
+        for _, happened in poll.poll(max(0.0, deadline_s - time.monotonic()) * 1000):
+            return happened
+        raise TimeoutError
+
+
+@contextmanager
+def connected(endpoint: Endpoint, bridge: str) -> Iterator[Connection]:
+    """Connect for the time of a `with`.
+
+    Raises, also for what happens within the `with`:
+        BridgeMissing: there is no socket of this name.
+        MalformedOpenFlow: the other side sent what is no OpenFlow.
+        OpenFlowVersionDisabled: the bridge does not allow OpenFlow 1.4.
+        SwitchUnreachable: ovs-vswitchd does not answer in time, or the connection is lost.
+    """
+    target = endpoint.management(bridge)
+    try:
+        with _connect(Path(target.removeprefix("unix:"))) as sock:
+            connection = Connection(sock, bridge=bridge)
+            connection.greet()
+            yield connection
+    except WireError as error:
+        raise MalformedOpenFlow(f"{target}: {error}") from None
+    except TimeoutError:
+        raise SwitchUnreachable(target=target, reason=_SILENT) from None
+    except OSError as error:
+        raise lift_lost(error.strerror or str(error), endpoint=endpoint, bridge=bridge) from None
+
+
+def _connect(path: Path) -> socket.socket:
+    """Raises OSError; TimeoutError while the backlog of the socket is full (unix(7), EAGAIN)."""
+    deadline_s = time.monotonic() + GREETING_TIMEOUT_S
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(0)
+        while True:
+            try:
+                _connect_to(sock, path)
+            except BlockingIOError:
+                if time.monotonic() >= deadline_s:
+                    raise TimeoutError from None
+                time.sleep(_RETRY_S)
+            else:
+                return sock
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _connect_to(sock: socket.socket, path: Path) -> None:
+    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
+        sock.connect(str(path))
+        return
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        sock.connect(f"/proc/self/fd/{directory}/{path.name}")
+    finally:
+        os.close(directory)
