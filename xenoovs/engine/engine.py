@@ -146,6 +146,8 @@ class Engine:
         self._resolve = resolve or (lambda balancer: balancer)
         self._follow = follow or (lambda _balancer: None)
         self._memory: Memory | None = None
+        self._is_sure = True
+        """Whether the bridge has what `_memory` says, unless others changed it: no apply has failed since."""
         self._quiet, self._opened = Quiet(), dict[int, int]()
         self._ports = Ports(switch)
         self._lock = Lock()
@@ -253,7 +255,8 @@ class Engine:
             bridge = desired.balancer.uplinks.bridge
             memory, incarnation = self._memory_of(bridge), self.switch.incarnation(bridge)
             lost = memory is not None and memory.incarnation != incarnation
-            believed = self._ports.remembered(desired.balancer) if urgent and memory and not lost else None
+            can_believe = urgent and memory is not None and not lost and self._is_sure
+            believed = self._ports.remembered(desired.balancer) if can_believe else None
             if believed is not None and memory is not None:
                 dump, found, ports = "", Found(memory.target), believed
             else:
@@ -320,11 +323,13 @@ class Engine:
 
     def _apply(self, change: Change) -> None:
         dump = change.dump
+        self._is_sure = False
         if not change.difference.is_empty:
             with self._timing("apply"):
                 self.switch.apply(change.bridge, change.bundle)
                 dump = self._read_back(change)
         self._memory = Memory(change.asked, change.target, dump, change.incarnation, change.problems)
+        self._is_sure = True
         if not change.target.transition.services:
             self._quiet, self._opened = Quiet(), {}
 

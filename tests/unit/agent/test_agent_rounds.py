@@ -74,6 +74,18 @@ def test_after_a_lost_answer_the_next_round_finds_out(switch: FakeSwitch, *, los
     assert engine.round(DesiredState(ONE), now_s=0.0).difference.is_empty
 
 
+def test_after_a_lost_answer_not_even_an_urgent_round_believes_the_flows_of_before(switch: FakeSwitch) -> None:
+    engine = Engine(switch)
+    engine.round(DesiredState(ONE), now_s=0.0)
+    switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
+    dead = DesiredState(ONE, {"s": frozenset({"b1"})})
+    with pytest.raises(CommandTimeout):
+        engine.round(dead, now_s=0.0, urgent=True)
+    assert engine.round(dead, now_s=0.0, urgent=True).difference.is_empty
+    assert engine.round(DesiredState(ONE), now_s=0.0, urgent=True).difference.flow_mods
+    assert engine.round(DesiredState(ONE), now_s=0.0).difference.is_empty
+
+
 def test_a_new_config_with_a_missing_port_changes_nothing(switch: FakeSwitch) -> None:
     wide = replace(ONE, uplinks=replace(ONE.uplinks, ingress=("p0", "p9")))
     with pytest.raises(PortsMissing):
