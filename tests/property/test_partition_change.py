@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xenoovs.partition.block import Assignment, moved
-from xenoovs.partition.change import Goal, least_possible_moved, update
-from xenoovs.partition.solve import block_count, layout, partition, windows
+from xenoovs.partition.change import Goal, least_possible_moved, realise, start, update
+from xenoovs.partition.solve import Window, block_count, layout, partition, solve, strict_windows, windows
 
 tolerances = st.fractions(min_value=Fraction(1, 20), max_value=Fraction(1, 2), max_denominator=40)
 
@@ -53,21 +53,72 @@ def renamed(old: Assignment, indices: list[int | None], backends: int) -> Assign
     return Assignment(old.width, tuple((block, names[owner]) for block, owner in old.blocks), backends + old.backends)
 
 
-@given(assignments(), goals())
-def test_an_update_for_which_blocks_are_worth_nothing_moves_the_least(old: Assignment, goal: Goal) -> None:
-    new = update(old, replace(goal, block_price=Fraction(0)))
+@given(assignments(), goals(), st.data())
+def test_an_update_for_which_blocks_are_worth_nothing_moves_the_least(
+    old: Assignment, goal: Goal, data: st.DataObject
+) -> None:
+    indices = data.draw(st.permutations([*range(len(goal.weights)), *([None] * old.backends)]))[: old.backends]
+    new = update(old, replace(goal, block_price=Fraction(0)), owners=indices)
     assert meets(new, goal)
-    assert moved(old, new) == least_possible_moved(old, goal)
+    assert moved(renamed(old, indices, len(goal.weights)), new) == least_possible_moved(old, goal, owners=indices)
+
+
+@given(assignments(), goals(), st.data())
+def test_by_default_no_more_than_the_spare_units_move_beyond_the_least(
+    old: Assignment, goal: Goal, data: st.DataObject
+) -> None:
+    indices = data.draw(st.permutations([*range(len(goal.weights)), *([None] * old.backends)]))[: old.backends]
+    default = replace(goal, block_price=None)
+    begin = start(old, default, owners=indices)
+    strict = solve(strict_windows(begin.spaces, begin.allowed), 1 << begin.table.width)
+    new = update(old, default, owners=indices)
+    went = moved(renamed(old, indices, len(goal.weights)), new)
+    ceiling = 4 * begin.usual_blocks
+    assert len(new.blocks) <= max(ceiling, block_count(new.spaces()))
+    # above the ceiling blocks are fewer at any movement
+    assert went <= begin.least_moved + begin.spare_units or len(realise(begin.table, strict)) > ceiling
+
+
+@given(assignments(), goals())
+def test_strict_windows_hold_the_spaces_of_the_least_movement_and_no_others(old: Assignment, goal: Goal) -> None:
+    begin = start(old, goal)
+    strict = strict_windows(begin.spaces, begin.allowed)
+    total = 1 << begin.table.width
+    cheapest = solve(strict, total)
+    assert sum(max(0, new - now) for new, now in zip(cheapest, begin.spaces, strict=True)) == begin.least_moved
+    # a space outside its strict window moves more, or breaks its window
+    for index, window in enumerate(strict):
+        for value in (window.lo - 1, window.hi + 1):
+            if begin.allowed[index].lo <= value <= begin.allowed[index].hi:
+                fixed = [*begin.allowed[:index], Window(value, value), *begin.allowed[index + 1 :]]
+                over = sum(max(0, now - hi) for now, (_, hi) in zip(begin.spaces, fixed, strict=True))
+                under = sum(max(0, lo - now) for now, (lo, _) in zip(begin.spaces, fixed, strict=True))
+                assert max(over, under) > begin.least_moved
 
 
 @given(assignments(), goals())
 def test_blocks_at_any_price_end_at_the_sum_of_one_bits(old: Assignment, goal: Goal) -> None:
-    new = update(old, Goal(goal.weights, goal.tolerance, block_price=Fraction(1 << 16)))
+    new = update(old, replace(goal, block_price=Fraction(1 << 16)))
     assert len(new.blocks) == block_count(new.spaces())
+
+
+@given(assignments(), goals(), st.integers(0, 12))
+def test_a_budget_of_blocks_is_kept_where_it_can_be(old: Assignment, goal: Goal, more: int) -> None:
+    width = start(old, goal).table.width
+    budget = block_count(solve(windows(goal.weights, width, goal.tolerance), 1 << width)) + more
+    new = update(old, replace(goal, max_blocks=budget))
+    assert meets(new, goal)
+    assert len(new.blocks) <= budget
 
 
 @given(goals())
 def test_the_same_weights_again_change_nothing(goal: Goal) -> None:
     old = partition(goal.weights, tolerance=goal.tolerance).assignment
     assert update(old, goal) == old
-    assert update(old, replace(goal, block_price=Fraction(0))) == old
+    assert update(old, replace(goal, block_price=Fraction(0), max_blocks=len(old.blocks))) == old
+
+
+@given(assignments(), goals())
+def test_by_default_weights_that_are_met_change_nothing(old: Assignment, goal: Goal) -> None:
+    first = update(old, replace(goal, block_price=Fraction(0)))
+    assert update(first, replace(goal, block_price=None)) == first

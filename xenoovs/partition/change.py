@@ -343,16 +343,13 @@ def _do(table: Table, owner: int, size: int, exchange: _Exchange) -> None:
 _FULL_WINDOW = 64
 """Values above which a window is searched at a few likely positions first."""
 
-_USUAL_BLOCKS = 2
-"""Blocks that a share needs unless it happens to be close to a power of two."""
-
 _MOST_BLOCKS = 4
 """Blocks, in multiples of the usual number, above which movement no longer counts."""
 
-_SPARE_PART = Fraction(2, 9)
+_SPARE_PART = Fraction(1, 4)
 """Part of the least movement that may be moved as well when a table has the usual number of blocks."""
 
-_LEAVING = Fraction(1, 10)
+_LEAVING = Fraction(1, 8)
 """How much of that part the units of a backend that leaves count for."""
 
 
@@ -397,8 +394,13 @@ class Start:
 
     @property
     def usual_blocks(self) -> int:
-        """The fewest blocks, or what weights of no special kind need: few weights are all near powers of two."""
-        return max(self.fewest_blocks, _USUAL_BLOCKS * sum(1 for _, hi in self.allowed if hi))
+        """What weights of no special kind need, but no less than the fewest.
+
+        A space has as many bits above the width of its window as the tolerance fixes, and half of them are usually 1.
+        16 like backends need 16 blocks, 15 and 17 need many times more: what is usual does not follow such a dip.
+        """
+        bits = sum(hi.bit_length() - (hi - lo).bit_length() for lo, hi in self.allowed if hi)
+        return max(self.fewest_blocks, bits // 2)
 
     @property
     def spare_units(self) -> int:
@@ -408,8 +410,8 @@ class Start:
         that leaves is no reason to move the clients of others: its units count little.
         """
         leaving = sum(space for space, (_, hi) in zip(self.spaces, self.allowed, strict=True) if not hi)
-        counted = self.least_moved - leaving + _LEAVING * leaving
-        return ceil(_SPARE_PART * counted * Fraction(len(self.table), self.usual_blocks) ** 2)
+        part = _SPARE_PART * Fraction(len(self.table), self.usual_blocks) ** 2
+        return ceil(part * (self.least_moved - leaving)) + int(part * _LEAVING * leaving)
 
 
 def start(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> Start:
@@ -524,6 +526,9 @@ def _likely_values(space: int, window: Window) -> Sequence[int]:
 
 
 _WIDTHS_TRIED = 3
+_PIECE = 8
+"""What a piece costs; parts of it count how far a space is from the middle of its window."""
+
 _WIDENINGS = 10
 """Halvings of the search for the least tolerance that keeps the plan; finer steps change no window worth having."""
 
@@ -619,7 +624,7 @@ def _grown(parts: _Parts, allowed: Sequence[Window]) -> Table | None:
     """The free addresses given away and nothing else changed; None: the windows forbid it."""
     held = parts.held(len(allowed))
     ranges = [Window(max(units, lo), hi) for units, (lo, hi) in zip(held, allowed, strict=True)]
-    spaces = _fewest_pieces(parts, held, ranges)
+    spaces = _even_spaces(parts, ranges, allowed)
     return None if spaces is None else _fill(parts, spaces)
 
 
@@ -629,7 +634,7 @@ def _with_loans_moved(parts: _Parts, allowed: Sequence[Window]) -> Table | None:
     held, planned = parts.held(backends), _units_by_owner(parts.planned, backends)
     free = sum(piece.size for piece in parts.free)
     ranges = strict_windows((*held, free), (*allowed, Window(0, 0)), (*planned, 0))[:-1]
-    spaces = _fewest_pieces(parts, held, ranges)
+    spaces = _even_spaces(parts, ranges, allowed)
     if spaces is None:
         return None
     kept: list[Piece] = []
@@ -648,10 +653,17 @@ def _fill(parts: _Parts, spaces: Sequence[int]) -> Table:
     return table
 
 
-def _fewest_pieces(parts: _Parts, held: Sequence[int], ranges: Sequence[Window]) -> tuple[int, ...] | None:
+def _even_spaces(parts: _Parts, ranges: Sequence[Window], allowed: Sequence[Window]) -> tuple[int, ...] | None:
+    """Return spaces within `ranges` that need few new pieces; None: there are none.
+
+    A space at the end of its window counts like one piece more: the next death or return would push it out.
+    """
     options = [
-        [(space, abs(space - units).bit_count()) for space in range(lo, hi + 1)]
-        for units, (lo, hi) in zip(held, ranges, strict=True)
+        [
+            (space, _PIECE * abs(space - units).bit_count() + _PIECE * abs(2 * space - lo - hi) // max(1, hi - lo))
+            for space in range(narrowed.lo, narrowed.hi + 1)
+        ]
+        for units, narrowed, (lo, hi) in zip(parts.held(len(allowed)), ranges, allowed, strict=True)
     ]
     return solve_min_plus(options, 1 << parts.width)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from math import ceil, floor
@@ -10,8 +11,8 @@ from random import Random
 import pytest
 
 from xenoovs.errors import ToleranceUnreachable
-from xenoovs.partition.block import Assignment, Table, moved
-from xenoovs.partition.change import Goal, Start, cheapest_change, least_possible_moved, update
+from xenoovs.partition.block import Assignment, Piece, Table, moved
+from xenoovs.partition.change import Goal, Start, cheapest_change, least_possible_moved, start, update
 from xenoovs.partition.solve import Window, layout, partition, solve, windows
 
 TEN_PERCENT = Fraction(1, 10)
@@ -109,3 +110,22 @@ def test_weights_out_of_reach_are_refused() -> None:
     with pytest.raises(ToleranceUnreachable) as caught:
         update(old, Goal((1, 10**6), TEN_PERCENT))
     assert caught.value.smallest == 0
+
+
+def test_spare_units_grow_with_the_square_of_the_blocks_and_are_few_for_what_leaves() -> None:
+    old = layout([64] * 4, 8)
+    # windows of 61..66 units: 7 bits, of which the tolerance leaves 3 open
+    shrunk = start(old, Goal((1, 1, 1, 1, 4), Fraction(4, 100)))
+    halves = sum(hi.bit_length() - (hi - lo).bit_length() for lo, hi in shrunk.allowed[:-1])
+    assert shrunk.usual_blocks == max(shrunk.fewest_blocks, halves // 2)
+    assert shrunk.spare_units == ceil(Fraction(shrunk.least_moved, 4) * Fraction(4, shrunk.usual_blocks) ** 2)
+    left = start(old, Goal((1, 1, 1, 0), Fraction(4, 100)))
+    assert left.least_moved == 64
+    assert left.spare_units == floor(Fraction(64, 4 * 8) * Fraction(4, left.usual_blocks) ** 2)
+    split = Table.of(old, 8)
+    for piece in list(split):
+        split.remove(piece)
+        for unit in range(piece.start, piece.start + piece.size):
+            split.put(Piece(unit, 1, piece.owner))
+    fragmented = replace(left, table=split)
+    assert fragmented.spare_units == floor(Fraction(64, 4 * 8) * Fraction(256, left.usual_blocks) ** 2)

@@ -1,0 +1,85 @@
+"""What random streams of changes cost by default: clients moved against the least, blocks against the fewest.
+
+The seeds are fixed; docs/explanation/movement.md has more streams.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+
+from scripts.movement import LIKE, UNLIKE
+from scripts.movement_streams import CONFIG, Kind, Step, measure, measure_health
+from xenoovs.partition.block import moved
+from xenoovs.partition.change import Goal, start, update
+from xenoovs.partition.solve import partition
+
+FEW = Kind("few", 2, 8, 20)
+WEIGHTS_ONLY = Kind("weights", 8, 20, 20, (Step.WEIGHT,))
+SEEDS = range(10, 16)
+TOLERANCES = (Fraction(1, 100), Fraction(5, 100), Fraction(10, 100))
+REMOVALS, WEIGHTS, BLOCKS = Fraction(110, 100), Fraction(160, 100), Fraction(165, 100)
+
+
+@pytest.mark.parametrize("tolerance", TOLERANCES, ids=str)
+@pytest.mark.parametrize("kind", [FEW, UNLIKE], ids=lambda kind: kind.name)
+def test_changes_of_backends_and_weights_move_few_clients_and_make_few_blocks(kind: Kind, tolerance: Fraction) -> None:
+    cost = measure(kind, tolerance, seeds=SEEDS, events=40)
+    assert {*cost.moved} == {*CONFIG}
+    assert cost.movement(Step.REMOVAL) <= REMOVALS
+    assert cost.movement(Step.WEIGHT) <= WEIGHTS
+    assert cost.movement(Step.ADDITION) <= WEIGHTS
+    assert cost.mean_blocks <= BLOCKS
+
+
+@pytest.mark.parametrize("tolerance", TOLERANCES, ids=str)
+def test_like_backends_come_and_go_with_few_clients_moved(tolerance: Fraction) -> None:
+    cost = measure(LIKE, tolerance, seeds=SEEDS, events=40)
+    assert cost.movement(Step.REMOVAL) <= REMOVALS
+    # 16 of them need 16 blocks, 17 need 70: blocks that follow at once would move twice the least and more
+    assert cost.mean_blocks <= Fraction(250, 100)
+
+
+@pytest.mark.parametrize("tolerance", TOLERANCES, ids=str)
+@pytest.mark.parametrize("kind", [FEW, UNLIKE, LIKE], ids=lambda kind: kind.name)
+def test_deaths_and_returns_move_little_more_than_they_must(kind: Kind, tolerance: Fraction) -> None:
+    cost = measure_health(kind, tolerance, seeds=SEEDS, events=40)
+    assert cost.movement() <= REMOVALS
+
+
+@pytest.mark.parametrize("kind", [FEW, UNLIKE, WEIGHTS_ONLY], ids=lambda kind: kind.name)
+def test_blocks_do_not_get_more_and_more(kind: Kind) -> None:
+    blocks = measure(kind, Fraction(5, 100), seeds=(11,), events=300).blocks
+    assert all(sum(blocks[first : first + 100], Fraction(0)) <= 175 for first in (0, 100, 200))
+
+
+def test_weights_that_creep_do_not_make_more_and_more_blocks() -> None:
+    weights = [Fraction(weight) for weight in (11, 7, 13, 5, 17, 8)]
+    tolerance = Fraction(5, 100)
+    live = partition(weights, tolerance=tolerance).assignment
+    most = 0
+    for number in range(300):
+        weights[number % 6] *= Fraction(101, 100) if number % 2 else Fraction(100, 101)
+        goal = Goal(tuple(weights), tolerance)
+        new = update(live, goal)
+        begin = start(live, goal)
+        assert moved(live, new) <= begin.least_moved + begin.spare_units
+        live, most = new, max(most, len(new.blocks))
+    assert most <= 2 * len(partition(weights, tolerance=tolerance).assignment.blocks)
+
+
+def test_backends_that_leave_one_after_the_other_leave_no_more_blocks_than_the_ceiling() -> None:
+    tolerance = Fraction(5, 100)
+    live = partition([1] * 19, tolerance=tolerance).assignment
+    counts = []
+    for left in range(18, 0, -1):
+        goal = Goal((1,) * left, tolerance)
+        owners = [None, *range(left)]
+        ceiling = 4 * start(live, goal, owners=owners).usual_blocks
+        live = update(live, goal, owners=owners)
+        assert len(live.blocks) <= ceiling
+        counts.append(len(live.blocks))
+    assert counts[-1] == 1
+    assert any(later < earlier for earlier, later in pairwise(counts))
