@@ -526,11 +526,12 @@ def _likely_values(space: int, window: Window) -> Sequence[int]:
 
 
 _WIDTHS_TRIED = 3
-_PIECE = 8
-"""What a piece costs; parts of it count how far a space is from the middle of its window."""
-
 _WIDENINGS = 10
 """Halvings of the search for the least tolerance that keeps the plan; finer steps change no window worth having."""
+
+
+_PIECE = 8
+"""What a piece costs; parts of it count how far a space is from the middle of its window."""
 
 
 @dataclass(frozen=True, slots=True)

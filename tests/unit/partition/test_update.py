@@ -83,8 +83,9 @@ def test_a_removed_backend_gives_all_it_has_and_the_others_keep_theirs() -> None
 
 def test_a_new_backend_takes_only_its_share() -> None:
     old = partition([1] * 4, tolerance=TEN_PERCENT, width=8).assignment
-    goal = Goal((1,) * 5, TEN_PERCENT, block_price=Fraction(0))
-    assert moved(old, update(old, goal)) == least_possible_moved(old, goal) == windows([1] * 5, 8, TEN_PERCENT)[4].lo
+    goal = Goal((1,) * 5, TEN_PERCENT)
+    least = replace(goal, block_price=Fraction(0))
+    assert moved(old, update(old, least)) == least_possible_moved(old, goal) == windows([1] * 5, 8, TEN_PERCENT)[4].lo
 
 
 def test_swapped_names_move_nothing() -> None:
