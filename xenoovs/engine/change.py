@@ -276,17 +276,26 @@ def _remembered(balancer: Balancer, found: Found, at: Circumstances) -> tuple[De
 
 
 def _read(on_bridge: tuple[Decision, Transition], found: Found) -> tuple[Decision, Transition]:
-    """Return what the flows say; services that were not touched are as they were guessed."""
-    untouched = {i: service for i, service in found.guess.decision.services if i not in found.touched}
-    return Decision.of(dict(on_bridge[0].services) | untouched), on_bridge[1]
+    """Return what the flows say; services that were not touched, or have no flows, are as they were guessed."""
+    read_back = dict(on_bridge[0].services)
+    guessed = {i: service for i, service in found.guess.decision.services if i not in found.touched & read_back.keys()}
+    return Decision.of(read_back | guessed), on_bridge[1]
+
+
+def _met(before: Decision, found: Found, at: Circumstances) -> DesiredState:
+    """Return what the decision of before meets: without memory, nothing is known of services that differ."""
+    desired, guessed = found.guess.desired, dict(found.guess.decision.services)
+    if at.remembers:
+        return desired
+    same = {i for i, service in before.services if guessed.get(i) is service}
+    services = tuple(made.service for made in found.guess.program.services if made.service_id in same)
+    return replace(desired, balancer=replace(desired.balancer, services=services))
 
 
 def _target(
     desired: DesiredState, before: tuple[Decision, Transition], found: Found, options: Options, at: Circumstances
 ) -> Target:
-    decision = decide(
-        Decision() if options.rebalance else before[0], desired, met=found.guess.desired if at.remembers else None
-    )
+    decision = decide(Decision() if options.rebalance else before[0], desired, met=_met(before[0], found, at))
     state, transition = at.ports.state, Transition()
     if options.drain:
         progress = Progress(at.now_s, state.ofports.keys(), at.quiet, settle_s(state.max_revalidator_ms))

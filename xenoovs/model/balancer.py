@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
+from functools import lru_cache
 from hashlib import blake2s
+from types import MappingProxyType
 
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.next_hop import NextHop, with_mac
@@ -330,8 +332,13 @@ class Service:
 _ID_MASK = 0xFFFFFFFF
 
 
-def service_ids(claims: Iterable[Claim]) -> dict[Claim, int]:
+def service_ids(claims: Iterable[Claim]) -> Mapping[Claim, int]:
     """A distinct 32-bit id, never 0, for each claim. On a collision (1,000 services: 1 in 8,600) the next free id."""
+    return _ids_of(tuple(claims))
+
+
+@lru_cache(maxsize=4)
+def _ids_of(claims: tuple[Claim, ...]) -> Mapping[Claim, int]:
     ids: dict[Claim, int] = {}
     taken = {0}
     for claim in sorted(claims, key=_canonical):
@@ -340,7 +347,7 @@ def service_ids(claims: Iterable[Claim]) -> dict[Claim, int]:
             candidate = (candidate + 1) & _ID_MASK
         taken.add(candidate)
         ids[claim] = candidate
-    return ids
+    return MappingProxyType(ids)
 
 
 def _canonical(claim: Claim) -> str:
