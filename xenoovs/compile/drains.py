@@ -10,7 +10,7 @@ from math import ceil
 from xenoovs.compile.encoding import block_of, hop_of, key_bits
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
-from xenoovs.compile.read import is_learned, learns, stage_number
+from xenoovs.compile.read import is_in_pin, is_learned, learns, stage_number
 from xenoovs.datapath.megaflow import MAX_IDLE_S
 from xenoovs.decision.advance import SETTLE_S, BlockId
 from xenoovs.decision.decision import Phase, Space
@@ -102,8 +102,14 @@ def drains_of(
         return ()
     seen = tuple(observed)
     counted = opened_connections(program, (each.flow for each in seen)) if opened is None else opened
+    blocks = defaultdict[int, list[ObservedFlow]](list)
+    for each in seen:
+        if stage_number(each.flow) == Stage.BALANCE.value:
+            blocks[service_of(each.flow.cookie)].append(each)
     return tuple(
-        _draining(made, seen, times, counted.get(made.service_id, 0)) for made in program.services if made.moves
+        _draining(made, blocks[made.service_id], times, counted.get(made.service_id, 0))
+        for made in program.services
+        if made.moves
     )
 
 
@@ -122,18 +128,17 @@ def opened_connections(program: Program, flows: Iterable[Flow]) -> dict[int, int
 def old_packets(program: Program, observed: Iterable[ObservedFlow]) -> dict[BlockId, int]:
     """Return how many packets of each moving block others than its new backend got since the move began."""
     found = dict[BlockId, int]()
-    seen = tuple(observed)
-    for made in program.services:
-        moving = _Moving(made)
-        for each in seen if made.moves else ():
-            stage = stage_number(each.flow)
-            if service_of(each.flow.cookie) != made.service_id or stage not in (Stage.PIN.value, Stage.LEARNED.value):
-                continue
-            block = moving.at(each.flow)
-            if block is not None and block.move is not None:
-                key = made.service_id, block.move.block
-                is_old = not learns(each.flow) if stage == Stage.PIN.value else not moving.is_to_new(each.flow, block)
-                found[key] = found.get(key, 0) + each.packets * is_old
+    services = {made.service_id: _Moving(made) for made in program.services if made.moves}
+    for each in observed:
+        service_id = service_of(each.flow.cookie)
+        if service_id not in services or not is_in_pin(each.flow):
+            continue
+        moving = services[service_id]
+        block = moving.at(each.flow)
+        if block is not None and block.move is not None:
+            key = service_id, block.move.block
+            is_old = not (moving.is_to_new(each.flow, block) if is_learned(each.flow) else learns(each.flow))
+            found[key] = found.get(key, 0) + each.packets * is_old
     return found
 
 
@@ -164,7 +169,7 @@ class _Moving:
         return hop_of(flow.actions) == self._made.hop(block.backend.name)
 
 
-def _draining(made: ServiceProgram, seen: tuple[ObservedFlow, ...], times: Times, connections: int) -> Draining:
+def _draining(made: ServiceProgram, blocks: Iterable[ObservedFlow], times: Times, connections: int) -> Draining:
     begun = [times.now_s - move.since_s for move in made.moves]
     settling = [times.now_s - move.since_s for move in made.moves if move.phase is Phase.SETTLING]
     left_s = max(0.0, made.service.drain.timeout_ms / 1000 - min(begun))
@@ -176,18 +181,17 @@ def _draining(made: ServiceProgram, seen: tuple[ObservedFlow, ...], times: Times
         is_settling=bool(settling),
         settles_s=min(left_s, max(0.0, times.settle_s - min(settling, default=times.settle_s))),
         connections=connections,
-        entries=ceil(sum(_rates(made, seen)) * times.idle_s),
+        entries=ceil(sum(_rates(made, blocks)) * times.idle_s),
     )
 
 
-def _rates(made: ServiceProgram, seen: Iterable[ObservedFlow]) -> Iterator[float]:
+def _rates(made: ServiceProgram, blocks: Iterable[ObservedFlow]) -> Iterator[float]:
     """Yield packets per second of the blocks that meet moving ones: each connection with an entry has sent one."""
     if made.service.claim.protocol not in (None, Protocol.TCP):
         return
     moving = Space(MAX_WIDTH, ((move.block, "moving") for move in made.moves))
-    for each in seen:
-        is_block = stage_number(each.flow) == Stage.BALANCE.value and service_of(each.flow.cookie) == made.service_id
-        if not is_block or not each.duration_s:
+    for each in blocks:
+        if not each.duration_s:
             continue
         try:
             block = block_of(*key_bits(each.flow), made.service.key)

@@ -68,12 +68,12 @@ def advance(
         desired: What `decision` was made for: which services drain, and which backends serve.
     """
     old, transition = before
-    served, moving = dict(old.services), dict(transition.services)
+    served, moving, targets = dict(old.services), dict(transition.services), dict(decision.services)
     ids = service_ids(service.claim for service in desired.balancer.services)
     found = dict[int, tuple[BlockMove, ...]]()
     for service in desired.balancer.services:
         service_id = ids[service.claim]
-        was, target = served.get(service_id), dict(decision.services)[service_id]
+        was, target = served.get(service_id), targets[service_id]
         if service.drain.mode is DrainMode.PIN and was is not None and was.key.agrees(target.key):
             drain = _Drain(service, service_id, desired, progress)
             found[service_id] = tuple(drain.moves(was.active, moving.get(service_id, ()), target.active))
