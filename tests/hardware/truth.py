@@ -32,7 +32,7 @@ class Look:
     @property
     def nic_packets(self) -> int:
         """Packets of the service that traffic control has from the driver."""
-        return sum(entry.counters.hw_packets or 0 for entry in self.filters if entry.counters)
+        return sum(entry.counters.hw_packets for entry in self.filters if entry.counters)
 
 
 def assert_all_in_hardware(before: Look, burst: Burst, after: Look) -> None:

@@ -23,12 +23,15 @@ class TcCounters:
 
     In software a frame counts without its 14 bytes of Ethernet header, which act_mirred does not see at ingress; NICs
     count it with them. So packets compare, bytes do not.
+
+    tc prints the counters of hardware only where they are not 0 (iproute2, tc/tc_util.c, print_tcstats_basic_hw): where
+    they are missing, the NIC has forwarded nothing. Linux and iproute2 before 4.20 never print them.
     """
 
     packets: int
     bytes: int
-    hw_packets: int | None
-    hw_bytes: int | None
+    hw_packets: int = 0
+    hw_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +106,11 @@ def _filter(row: dict[str, Any], options: dict[str, Any]) -> TcFilter:
 
 
 def _counters(stats: dict[str, Any]) -> TcCounters:
-    packets, size = stats.get("hw_packets"), stats.get("hw_bytes")
     return TcCounters(
         packets=int(stats["packets"]),
         bytes=int(stats["bytes"]),
-        hw_packets=None if packets is None else int(packets),
-        hw_bytes=None if size is None else int(size),
+        hw_packets=int(stats.get("hw_packets", 0)),
+        hw_bytes=int(stats.get("hw_bytes", 0)),
     )
 
 
@@ -172,8 +174,7 @@ def _text_counters(action: str) -> TcCounters | None:
     sent = {found[1]: (int(found[3]), int(found[2])) for found in _SENT.finditer(action)}
     if None not in sent:
         return None
-    (packets, size), hardware = sent[None], sent.get("hardware")
-    return TcCounters(packets, size, hardware[0] if hardware else None, hardware[1] if hardware else None)
+    return TcCounters(*sent[None], *sent.get("hardware", (0, 0)))
 
 
 def _require(match: Callable[[str], re.Match[str] | None], text: str) -> re.Match[str]:

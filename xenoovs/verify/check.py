@@ -74,10 +74,9 @@ def seen_of(megaflow: Megaflow, filters: Mapping[str, TcFilter] | None) -> Seen 
         return _by_dump(megaflow, Verdict.TC_SW, Oddity.CONTRADICTED)
     odd = (Oddity.UNCONFIRMED,) if verdict is Verdict.HW and found.in_hw is None else ()
     counters = found.counters
-    if counters is None or counters.hw_packets is None:
+    if counters is None or odd:
         return _by_dump(megaflow, verdict, *odd)
-    hw_bytes = counters.hw_bytes or 0
-    return Seen(verdict, counters.packets, counters.bytes, counters.hw_packets, hw_bytes, odd)
+    return Seen(verdict, counters.packets, counters.bytes, counters.hw_packets, counters.hw_bytes)
 
 
 def _by_dump(megaflow: Megaflow, verdict: Verdict, *oddities: Oddity) -> Seen:

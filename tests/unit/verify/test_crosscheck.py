@@ -51,6 +51,12 @@ def test_a_filter_that_counts_both_tells_what_the_nic_did() -> None:
     assert (found.packets, found.bytes, found.hw_packets, found.hw_bytes) == (20, 1900, 15, 1500)
 
 
+def test_a_filter_in_hw_without_hardware_counters_has_forwarded_nothing_there() -> None:
+    """tc prints no hardware counter that is 0: packets that came before the NIC held the rule went by software."""
+    found = _seen(", offloaded:yes, dp:tc", _filter(in_hw=True, counters=TcCounters(31, 2666)))
+    assert (found.verdict, found.packets, found.hw_packets, found.hw_bytes) == (Verdict.HW, 31, 0, 0)
+
+
 def test_a_megaflow_without_filter_is_odd_and_judged_by_the_dump() -> None:
     found = _seen(", offloaded:yes, dp:tc", {})
     assert (found.verdict, found.oddities) == (Verdict.HW, (Oddity.WITHOUT_FILTER,))
