@@ -1,0 +1,78 @@
+"""Links in the documentation lead somewhere, and the commands that it shows exist with their options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from xenoovs.cli.main import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")})
+_FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+_COMMAND = re.compile(r"^(?:\$ |sudo )*(xenoovs .*)$", re.MULTILINE)
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def _prose(page: Path) -> str:
+    return _FENCED.sub("", page.read_text(encoding="utf-8"))
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes from headings: without punctuation, with hyphens for blanks."""
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in _HEADING.findall(_prose(page))}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in _LINK.findall(_prose(page)):
+        path, _, anchor = link.partition("#")
+        if path.startswith("http"):
+            continue
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in _anchors(target), link
+
+
+def _shown() -> Iterator[tuple[str, str]]:
+    """Yield (page, command line) for every call of xenoovs in a block of shell commands."""
+    for page in PAGES:
+        for language, block in _FENCED.findall(page.read_text(encoding="utf-8")):
+            if language in ("sh", "console"):
+                for line in _COMMAND.findall(block.replace("\\\n", " ")):
+                    parts = re.split(r" && |; | \|\|? ", line.partition(" -- ")[0])
+                    yield from ((_name(page), part) for part in parts if part.startswith("xenoovs "))
+
+
+def _unknown(words: list[str]) -> str | None:
+    """Return the first word that is no command or option of xenoovs; None if all are known."""
+    command: click.Command = cli
+    context = click.Context(cli)
+    for position, word in enumerate(words):
+        if word.startswith("-") and word != "-":
+            options = {name for parameter in command.get_params(context) for name in parameter.opts}
+            if word.partition("=")[0] not in options:
+                return word
+        elif isinstance(command, click.Group):
+            found = command.get_command(context, words[position])
+            if found is None:
+                return word
+            command = found
+    return None
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(_shown())))
+def test_commands_and_options_exist(page: str, line: str) -> None:
+    words = shlex.split(line.partition(" > ")[0], comments=True)
+    assert _unknown(words[1:]) is None, page
