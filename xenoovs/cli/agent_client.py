@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from xenoovs.cli.options import Output, connect, control_option, print_json, switch_options
+from xenoovs.cli.options import Output, connect, control_option, switch_options
+from xenoovs.cli.output import echo, print_json
 from xenoovs.errors import AgentMissing, ListenError
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def check_agent(where: Where, bridge: str, *, force: bool) -> None:
 def tell_of_agent(where: Where, bridge: str) -> None:
     """Say on stderr that an agent keeps the bridge, if one does."""
     if agent_of(where, bridge) is not None:
-        click.echo(
+        echo(
             f"warning: an agent keeps bridge {bridge}: it takes back what differs from its own config and from what "
             "was set at run time (`xenoovs status`); change its config instead",
             err=True,
@@ -126,7 +127,7 @@ def change(where: Where, output: Output, name: str, request: Mapping[str, object
     if output is Output.JSON:
         print_json(done)
     else:
-        click.echo(done["message"], err=not done["is_applied"])
+        echo(done["message"], err=not done["is_applied"])
     return EXIT_OK if done["is_applied"] else EXIT_FAILED
 
 

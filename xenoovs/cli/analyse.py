@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, load, output_option, percent, print_json, print_table, say
+from xenoovs.cli.options import Output, config_argument, load, output_option
+from xenoovs.cli.output import echo, percent, print_error, print_json, print_table, print_text
 from xenoovs.errors import counted
 from xenoovs.model.balancer import KeyField
 
@@ -45,7 +46,7 @@ def analyse_command(
 
     Exit status 0: told, 1: there was no client.
     """
-    from xenoovs.cli.main import EXIT_FAILED, EXIT_OK, complain
+    from xenoovs.cli.main import EXIT_FAILED, EXIT_OK
 
     if str(config) == str(clients) == "-":
         raise click.UsageError("standard input can be only one of FILE and CLIENTS.")
@@ -64,11 +65,15 @@ def analyse_command(
         _show(read, spreads)
         for one in passed_over:
             label = one.key.field.label
-            say(f"{one.name}: passed over, as it balances by {label}, of which addresses say nothing", fg="yellow")
+            print_text(
+                f"{one.name}: passed over, as it balances by {label}, of which addresses say nothing", fg="yellow"
+            )
     if not by_address:
-        complain("nothing to analyse: no service here balances by the addresses of its clients")
+        print_error("nothing to analyse: no service here balances by the addresses of its clients")
     elif not spreads:
-        complain(f"{clients}: no client of any service; it takes one address a line, such as `203.0.113.9` or `12 ::1`")
+        print_error(
+            f"{clients}: no client of any service; it takes one address a line, such as `203.0.113.9` or `12 ::1`"
+        )
     context.exit(EXIT_OK if spreads else EXIT_FAILED)
 
 
@@ -95,27 +100,27 @@ def _show(clients: Clients, spreads: tuple[Spread, ...]) -> None:
     for spread in spreads:
         _show_spread(spread)
     if clients.unread:
-        click.echo(f"lines without an address ({clients.unread_lines}); the first: {clients.unread[0]}")
+        echo(f"lines without an address ({clients.unread_lines}); the first: {clients.unread[0]}")
 
 
 def _show_spread(spread: Spread) -> None:
     version = {32: "IPv4", 128: "IPv6"}[spread.family.bits]
     bits = ", ".join(map(str, spread.positions)) or "none"
     head = f"{spread.service}: {counted(spread.clients, f'{version} client')}, {spread.load} sent; bits {bits}"
-    click.echo(click.style(head, bold=True))
+    echo(click.style(head, bold=True))
     rows = [[b.name, percent(b.wanted), percent(b.space), percent(b.load)] for b in spread.backends]
     print_table(["BACKEND", "WANTED", "SPACE", "LOAD"], rows, right=(1, 2, 3))
-    click.echo()
+    echo()
     depths = [
         [str(d.depth), str(1 << d.depth), *map(percent, (d.selected, d.low, d.ideal))] for d in spread.bits.depths
     ]
     print_table(["BITS", "BLOCKS", "SPREAD", "LOW BITS", "BY CHANCE"], depths, right=range(5))
-    click.echo()
+    echo()
     for told in _facts(spread):
-        say(told)
+        print_text(told)
     told, colour = _conclusion(spread)
-    say(told, fg=colour, bold=True)
-    click.echo()
+    print_text(told, fg=colour, bold=True)
+    echo()
 
 
 def _facts(spread: Spread) -> Iterator[str]:

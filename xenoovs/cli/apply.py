@@ -26,10 +26,10 @@ from xenoovs.cli.options import (
     hinting_partial,
     load_resolved,
     partial_option,
-    print_json,
     reach,
     rebalance_option,
 )
+from xenoovs.cli.output import confirm, echo, print_json
 from xenoovs.cli.plan import FLOWS_SHOWN
 from xenoovs.errors import NotConfirmed, NotOffloaded, SwitchError, TakenBack, counted
 
@@ -122,7 +122,7 @@ def wait_for_confirmation(guard: Guard, sock: socket, steps: Steps, *, within_s:
     guard.limit(within_s)
     is_asked = sys.stdin.isatty()
     how = "press ENTER to keep it, or run `xenoovs confirm`" if is_asked else "keep it with `xenoovs confirm`"
-    click.echo(f"applied; it is taken back in {within_s:g} s: {how}", err=True)
+    echo(f"applied; it is taken back in {within_s:g} s: {how}", err=True)
     watched: list[int] = [sock.fileno(), guard.ended, *([sys.stdin.fileno()] if is_asked else [])]
     while True:
         ready, _, _ = select.select(watched, [], [], steps.look_s)
@@ -267,7 +267,7 @@ def _wait(steps: Steps, options: Options) -> float:
 
     waited_s = wait_for_drains(steps)
     if options.output is Output.TEXT:
-        click.echo(f"drained: all blocks have moved after {waited_s:.0f} s")
+        echo(f"drained: all blocks have moved after {waited_s:.0f} s")
     return waited_s
 
 
@@ -290,13 +290,13 @@ def _send(sending: _Sending, options: Options) -> None:
         refuse_beside_agent(find_places(where), change.bridge)
     else:
         check_agent(where, change.bridge, force=options.force)
-    _confirm(change, yes=options.yes)
+    confirm(f"Change {change.bridge}?", yes=options.yes, instead=", or --dry-run to see the plan")
     if options.has_way_back:
         _apply_with_way_back(sending, options)
     else:
         sending.engine.apply(change)
     if options.output is Output.TEXT:
-        click.echo(f"done: {counted(change.difference.flow_mods, 'flow-mod')} in one bundle, read back and found right")
+        echo(f"done: {counted(change.difference.flow_mods, 'flow-mod')} in one bundle, read back and found right")
 
 
 def _apply_with_way_back(sending: _Sending, options: Options) -> None:
@@ -315,16 +315,8 @@ def _apply_with_way_back(sending: _Sending, options: Options) -> None:
         with with_way_back(guard):
             sending.engine.apply(change)
             if options.must_offload:
-                click.echo(require_offload(sending.balancer, switch, guard, within_s=options.within_s), err=True)
+                echo(require_offload(sending.balancer, switch, guard, within_s=options.within_s), err=True)
             if options.confirm_s is not None:
                 wait_for_confirmation(guard, sock, sending.steps, within_s=options.confirm_s)
             elif not guard.keep():
                 raise NotConfirmed(after_s=options.within_s)
-
-
-def _confirm(change: Change, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError("Nobody can be asked here: add --yes to apply, or --dry-run to look.")
-    click.confirm(f"Change {change.bridge}?", abort=True)

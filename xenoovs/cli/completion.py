@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from xenoovs.cli.output import echo
+
 _SHELLS = ("bash", "fish", "zsh")
 
 
@@ -22,4 +24,4 @@ def completion_command(context: click.Context, shell: str) -> None:
     if kind is None:
         raise click.UsageError(f"There is no completion for {shell}.")
     root = context.find_root()
-    click.echo(kind(root.command, {}, "xenoovs", "_XENOOVS_COMPLETE").source())
+    echo(kind(root.command, {}, "xenoovs", "_XENOOVS_COMPLETE").source())

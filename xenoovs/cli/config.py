@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import (
-    Output,
-    config_argument,
-    load,
-    load_resolved,
-    output_option,
-    percent,
-    print_json,
-    print_table,
-    say,
-)
+from xenoovs.cli.options import Output, config_argument, load, load_resolved, output_option
+from xenoovs.cli.output import echo, percent, print_json, print_table, print_text
 from xenoovs.errors import counted
 
 if TYPE_CHECKING:
@@ -37,11 +28,11 @@ def new_command(template: str | None) -> None:
 
     names = template_names()
     if template is None:
-        click.echo("\n".join(names))
+        echo("\n".join(names))
         return
     if template not in names:
         raise click.UsageError(f"There is no template {template!r}; there are: {', '.join(names)}.")
-    click.echo(read_template(template), nl=False)
+    echo(read_template(template), nl=False)
 
 
 @click.command("validate")
@@ -74,9 +65,9 @@ def validate_command(config: Path, output: Output) -> None:
     headers = ["SERVICE", "BACKENDS", "SOURCE BITS", "TOLERANCE", "BLOCKS", "HARDWARE ENTRIES"]
     print_table(headers, rows, right=range(1, 6))
     for note in notes:
-        say(f"\nnote: {note.service}: {note.text}", fg="yellow")
-    click.echo(f"\n{config}: good, {counted(len(program.flows), 'flow')}")
-    click.echo(f"offload ({profile.value}, Open vSwitch {version}): {offload}")
+        print_text(f"\nnote: {note.service}: {note.text}", fg="yellow")
+    echo(f"\n{config}: good, {counted(len(program.flows), 'flow')}")
+    echo(f"offload ({profile.value}, Open vSwitch {version}): {offload}")
 
 
 def _facts(compiled: ServiceProgram) -> dict[str, Any]:
@@ -109,7 +100,7 @@ def compile_command(config: Path, output: Output) -> None:
     if output is Output.JSON:
         print_json(_document(program))
     else:
-        click.echo("".join(f"{render_flow_to_send(flow)}\n" for flow in sorted_flows(program.flows)), nl=False)
+        echo("".join(f"{render_flow_to_send(flow)}\n" for flow in sorted_flows(program.flows)), nl=False)
 
 
 def _document(program: Program) -> dict[str, object]:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.agent_client import Where, agent_options, ask, change, find_client, find_places
-from xenoovs.cli.options import Output, output_option, percent, print_json
+from xenoovs.cli.options import Output, output_option
+from xenoovs.cli.output import echo, percent, print_json
 from xenoovs.errors import AgentMissing, RequestRefused
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _show_weight(where: Where, service: str, backend: str, *, output: Output) ->
     if output is Output.JSON:
         print_json(shown)
     else:
-        click.echo(
+        echo(
             f"{service}/{backend}: weight {found['weight_in_use']:g} (the config says {found['weight']:g}), "
             f"{percent(found['share_installed'])} of the address space"
         )
@@ -208,7 +209,7 @@ def _follow(client: Client, place: tuple[float, int], output: Output) -> tuple[f
 
 def _show_event(event: dict[str, Any], output: Output) -> None:
     if output is Output.JSON:
-        click.echo(json.dumps(event))
+        echo(json.dumps(event))
         return
     from xenoovs.agent.log import render_facts
 
@@ -216,4 +217,4 @@ def _show_event(event: dict[str, Any], output: Output) -> None:
     facts = render_facts(event["facts"])
     level = event["level"]
     shown = click.style(level, fg="yellow") if level == "warning" else level
-    click.echo(f"{moment} {shown} {event['text']} {facts}".rstrip())
+    echo(f"{moment} {shown} {event['text']} {facts}".rstrip())

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, load_resolved, percent, print_json, print_table, reach
+from xenoovs.cli.options import Output, bridge_command, load_resolved, reach
+from xenoovs.cli.output import echo, percent, print_json, print_table
 from xenoovs.errors import counted
 
 if TYPE_CHECKING:
@@ -107,14 +108,14 @@ def _show(balancer: Balancer, names: dict[int, str], decision: Decision, transit
 def _show_differences(differences: Iterable[ServiceDifference], names: dict[int, str]) -> None:
     found = [each for each in differences if each.share]
     if not found:
-        click.echo("the decisions agree on every client")
+        echo("the decisions agree on every client")
         return
     for each in found:
-        click.echo(f"service {_name(each, names)}: {percent(each.share)} of its clients have another backend")
+        echo(f"service {_name(each, names)}: {percent(each.share)} of its clients have another backend")
         rows = [[f"  {s.old or 'none'}", s.new or "none", percent(s.share)] for s in each.shifts[:_SHIFTS_SHOWN]]
         print_table(["  FROM", "TO", "CLIENTS"], rows, right=(2,))
         if (left := len(each.shifts) - _SHIFTS_SHOWN) > 0:
-            click.echo(f"  ... and {counted(left, 'more pair')}; -o json has them all")
+            echo(f"  ... and {counted(left, 'more pair')}; -o json has them all")
 
 
 def _document(difference: ServiceDifference, names: dict[int, str]) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,16 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import (
-    Output,
-    connect,
-    load_resolved,
-    output_option,
-    print_json,
-    print_table,
-    say,
-    switch_options,
-)
+from xenoovs.cli.options import Output, connect, load_resolved, output_option, switch_options
+from xenoovs.cli.output import confirm, echo, print_json, print_table, print_text
 from xenoovs.errors import SwitchError
 from xenoovs.verify.doctor.check import State
 
@@ -57,26 +48,17 @@ def _cells(check: Check) -> list[str]:
 
 def _show_paragraph(check: Check, where: Where) -> None:
     about = f"{check.name} {check.subject}" if check.subject else check.name
-    click.echo()
-    say(f"{about}: {check.seen}", indent="  ", fg=_COLOUR[check.state])
-    say(f"  why: {check.why}", indent="       ")
+    echo()
+    print_text(f"{about}: {check.seen}", indent="  ", fg=_COLOUR[check.state])
+    print_text(f"  why: {check.why}", indent="       ")
     if check.fix is not None:
         # Never wrapped, so that it can be copied.
-        click.echo(f"  do:  {click.style(check.fix.text(where), bold=True)}")
+        echo(f"  do:  {click.style(check.fix.text(where), bold=True)}")
         if check.is_safely_mended and not check.needs_restart:
-            click.echo("       (--fix does it)")
+            echo("       (--fix does it)")
 
 
 # `doctor --fix`: show, ask, mend one thing after the other.
-
-
-def confirm(prompt: str, *, yes: bool) -> None:
-    """Ask a person. Raises click.UsageError where there is none and --yes is not given, click.Abort for no."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError("Nobody can be asked here: add --yes.")
-    click.confirm(prompt, abort=True)
 
 
 def run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str | None]]:
@@ -219,11 +201,11 @@ class _Report:
 
     def nothing_to_ask(self) -> None:
         if self.text:
-            click.echo("\n--fix does nothing while Open vSwitch does not answer: mend that first")
+            echo("\n--fix does nothing while Open vSwitch does not answer: mend that first")
 
     def proposal(self, commands: list[str]) -> None:
         if self.text:
-            click.echo("\nsafe to do now:\n" + "".join(f"  {command}\n" for command in commands), nl=False)
+            echo("\nsafe to do now:\n" + "".join(f"  {command}\n" for command in commands), nl=False)
 
     def fixed(self, done: list[dict[str, str | None]]) -> None:
         self.document["fixed"] = done
@@ -231,35 +213,35 @@ class _Report:
         for row in done:
             state = click.style("failed", fg="red") if row["error"] else click.style("done", fg="green")
             if self.text:
-                click.echo(f"{state}: {row['fix']}" + (f": {row['error']}" if row["error"] else ""))
+                echo(f"{state}: {row['fix']}" + (f": {row['error']}" if row["error"] else ""))
 
     def restart_warning(self) -> None:
         if self.text:
-            click.echo(
+            echo(
                 "\nA restart takes all flows away and puts them back, also those of others; packets are lost\n"
                 "meanwhile, mostly for less than a second (see `xenoovs restart-ovs --help`). Meters are not kept."
             )
 
     def no_restart(self) -> None:
         if self.text:
-            click.echo("\nno row needs a restart of Open vSwitch, so it was not restarted")
+            echo("\nno row needs a restart of Open vSwitch, so it was not restarted")
 
     def restarted(self, done: PlannedRestart) -> None:
         from xenoovs.cli.restart_ovs import restart_facts, restart_lines
 
         self.document["restarted"] = restart_facts(done)
         if self.text:
-            click.echo("\n".join(restart_lines(done)))
+            echo("\n".join(restart_lines(done)))
 
     def after(self, checks: tuple[Check, ...]) -> None:
         if self.text and ("fixed" in self.document or "restarted" in self.document):
-            click.echo("\nlooked again:")
+            echo("\nlooked again:")
             self.checks(checks)
 
     def end(self, checks: tuple[Check, ...]) -> None:
         from xenoovs.verify.doctor.examine import to_json
 
         if self.text:
-            click.echo(f"\n{summary(checks)}")
+            echo(f"\n{summary(checks)}")
         else:
             print_json({"checks": to_json(checks, self.where), **self.document})

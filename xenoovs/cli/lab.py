@@ -11,18 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import (
-    Output,
-    connect,
-    hand_on,
-    load,
-    machine_of,
-    output_option,
-    percent,
-    print_json,
-    print_table,
-    run_inside,
-)
+from xenoovs.cli.options import Output, connect, hand_on, load, machine_of, output_option, run_inside
+from xenoovs.cli.output import echo, percent, print_json, print_table
 from xenoovs.errors import counted
 from xenoovs.model.balancer import Protocol
 
@@ -61,15 +51,15 @@ def show_traffic(report: TrafficReport, program: Program) -> None:
     """Print a table, then what was lost or went astray."""
     rows = [row for service in report.services for row in _rows(service, _spaces(program, service.service))]
     print_table(_HEADERS, rows, right=range(2, 6))
-    click.echo()
+    echo()
     for service in report.services:
-        click.echo(_line(service))
+        echo(_line(service))
     for name, reason in report.skipped:
-        click.echo(f"{name}: not tried, {reason}")
+        echo(f"{name}: not tried, {reason}")
     for reason, packets in report.failures:
-        click.echo(click.style(f"{counted(packets, 'packet')} not sent: {reason}", fg="red"))
+        echo(click.style(f"{counted(packets, 'packet')} not sent: {reason}", fg="red"))
     if report.duplicates:
-        click.echo(click.style(f"{counted(report.duplicates, 'packet')} answered twice", fg="yellow"))
+        echo(click.style(f"{counted(report.duplicates, 'packet')} answered twice", fg="yellow"))
 
 
 def traffic_document(report: TrafficReport, program: Program) -> dict[str, object]:
@@ -201,8 +191,8 @@ def up_command(config: Path | None, name: str, *, nic: str, output: Output) -> N
         )
         return
     option = "" if config is None else f" {config}"
-    click.echo(f"lab {name} is up: {counted(len(lab.topology.machines), 'backend')}, Open vSwitch at {lab.ovs.db}")
-    click.echo(f"next: xenoovs apply{option or ' FILE'} --lab {name}; OVS tools: export OVS_RUNDIR={lab.ovs.directory}")
+    echo(f"lab {name} is up: {counted(len(lab.topology.machines), 'backend')}, Open vSwitch at {lab.ovs.db}")
+    echo(f"next: xenoovs apply{option or ' FILE'} --lab {name}; OVS tools: export OVS_RUNDIR={lab.ovs.directory}")
 
 
 def _up_emulated(config: Path | None, name: str, balancer: Balancer, *, output: Output) -> None:
@@ -214,8 +204,8 @@ def _up_emulated(config: Path | None, name: str, balancer: Balancer, *, output: 
     if output is Output.JSON:
         print_json({"lab": name, "nic": "emulated", "pid": machine.pid, "console": str(machine.console)})
         return
-    click.echo(f"lab {name} is up in a virtual machine with an emulated NIC (process {machine.pid})")
-    click.echo(f"next: xenoovs apply {config or 'FILE'} --lab {name}; anything else: xenoovs lab shell --name {name}")
+    echo(f"lab {name} is up in a virtual machine with an emulated NIC (process {machine.pid})")
+    echo(f"next: xenoovs apply {config or 'FILE'} --lab {name}; anything else: xenoovs lab shell --name {name}")
 
 
 @lab_command.command("down")
@@ -230,14 +220,14 @@ def down_command(name: str, *, output: Output) -> None:
         print_json({"lab": name, "namespaces": removed.namespaces, "processes": removed.processes})
     elif removed.anything:
         processes = counted(removed.processes, "process", "processes")
-        click.echo(f"lab {name} removed: {counted(removed.namespaces, 'namespace')}, {processes}")
+        echo(f"lab {name} removed: {counted(removed.namespaces, 'namespace')}, {processes}")
     else:
-        click.echo(f"there is no lab {name}")
+        echo(f"there is no lab {name}")
 
 
 def _status_inside(context: click.Context, parameter: click.Parameter, name: str) -> str | None:
     if (machine := machine_of(name)) and "json" not in context.find_root().obj:
-        click.echo(f"in a virtual machine with an emulated NIC: process {machine.pid}, console {machine.console}")
+        echo(f"in a virtual machine with an emulated NIC: process {machine.pid}, console {machine.console}")
     return hand_on(context, parameter, name)
 
 
@@ -260,8 +250,8 @@ def status_command(context: click.Context, /, name: str, *, output: Output) -> N
         print_json({**asdict(status), "healthy": status.is_healthy})
     else:
         daemons = "runs" if len(status.ovs_pids) == 2 else click.style("does not run", fg="red")
-        click.echo(f"lab {name} in {status.directory}\nOpen vSwitch {daemons} at {status.db}")
-        click.echo(f"bridge {status.bridge}: {', '.join(status.ports)}\n")
+        echo(f"lab {name} in {status.directory}\nOpen vSwitch {daemons} at {status.db}")
+        echo(f"bridge {status.bridge}: {', '.join(status.ports)}\n")
         rows = [[", ".join(m.names), m.mac, m.egress, m.namespace, _state(up=m.is_up)] for m in status.machines]
         print_table(["BACKEND", "MAC", "BEHIND", "NAMESPACE", "STATE"], rows)
     context.exit(EXIT_OK if status.is_healthy else EXIT_DIFFERS)

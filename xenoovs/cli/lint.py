@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, load, output_option, print_table, say
+from xenoovs.cli.options import Output, load, output_option
+from xenoovs.cli.output import echo, print_table, print_text
 from xenoovs.cli.recorded import read_text
 from xenoovs.compile.offloadable.check import (
     JudgedFlow,
@@ -128,10 +129,10 @@ def show_lint(found: Lint, *, everything: bool) -> None:
     for cost in found.costs:
         _show_cost(cost)
     if assumed := assumption_about(found.version, found.profile):
-        click.echo()
-        say(assumed, fg="yellow")
-    click.echo()
-    say(_conclusion(found), fg="red" if _loses_offload(found) else "green", bold=True)
+        echo()
+        print_text(assumed, fg="yellow")
+    echo()
+    print_text(_conclusion(found), fg="red" if _loses_offload(found) else "green", bold=True)
 
 
 def _show_services(result: ProgramOffload) -> None:
@@ -153,7 +154,7 @@ def _show_reasons(found: tuple[Reason, ...]) -> None:
         note = ", not counted" if reason.is_plumbing else ""
         offload = reason.found.offload
         head = click.style(f"{offload.value:8}", fg="bright_black" if reason.is_plumbing else _COLOUR[offload])
-        click.echo(f"\n{head} {whose}, {_flows(reason.count)}{note}: {reason.found.topic.what}")
+        echo(f"\n{head} {whose}, {_flows(reason.count)}{note}: {reason.found.topic.what}")
         _show_row(reason.found.evidence, reason.found.row.text, reason.found.row.source)
 
 
@@ -161,22 +162,22 @@ def _show_dump(result: ProgramOffload, least: Offload) -> None:
     for each in result.flows:
         if each.offload.badness < least.badness:
             continue
-        click.echo(f"\n{click.style(f'{each.offload.value:8}', fg=_COLOUR[each.offload])} {render_flow(each.flow)}")
+        echo(f"\n{click.style(f'{each.offload.value:8}', fg=_COLOUR[each.offload])} {render_flow(each.flow)}")
         for found in each.found:
             if found.offload.badness >= least.badness:
-                click.echo(f"  {found.offload.value}: {found.topic.what}")
+                echo(f"  {found.offload.value}: {found.topic.what}")
                 _show_row(found.evidence, found.row.text, found.row.source)
 
 
 def _show_row(evidence: str, text: str, source: str) -> None:
     for label, told in (("seen:  ", evidence), ("reason:", text), ("source:", source)):
-        say(f"  {label} {told}", indent=" " * 10)
+        print_text(f"  {label} {told}", indent=" " * 10)
 
 
 def _show_cost(finding: CostFinding) -> None:
     colour = "red" if finding.cost is Cost.TABLE_FULL else "cyan"
     whose = f"{finding.service}: " if finding.service else ""
-    click.echo(f"\n{click.style('COST    ', fg=colour)} {whose}{finding.text}")
+    echo(f"\n{click.style('COST    ', fg=colour)} {whose}{finding.text}")
 
 
 def _conclusion(found: Lint) -> str:
@@ -331,7 +332,7 @@ def lint_command(context: click.Context, /, config: Path | None, *, output: Outp
         raise click.UsageError("--groups needs --flows.")
     found = look(config, **options)
     if output is Output.JSON:
-        from xenoovs.cli.options import print_json
+        from xenoovs.cli.output import print_json
 
         print_json(lint_document(found, everything=options["everything"]))
     else:

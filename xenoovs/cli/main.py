@@ -6,11 +6,13 @@ import gc
 import os
 import sys
 from importlib import import_module
+from io import StringIO
 from typing import TYPE_CHECKING
 
 import click
 
 from xenoovs import __version__
+from xenoovs.cli.output import echo, print_error
 from xenoovs.errors import ConfigError, XenoovsError
 
 if TYPE_CHECKING:
@@ -116,32 +118,26 @@ def run(arguments: list[str]) -> int:
     except ConfigError as error:
         for finding in error.findings:
             # No prefix: editors jump to `file:line:column:` only at the start of a line.
-            click.echo(str(finding), err=True)
+            echo(str(finding), err=True)
         return EXIT_FAILED
     except XenoovsError as error:
-        complain(str(error))
+        print_error(str(error))
         if error.hint:
-            click.echo(error.hint, err=True)
+            echo(error.hint, err=True)
         return EXIT_FAILED
-    except click.UsageError as error:
-        error.show()
-        return EXIT_USAGE
     except click.ClickException as error:
-        error.show()
-        return EXIT_FAILED
+        shown = StringIO()
+        error.show(shown)
+        echo(shown.getvalue(), err=True, nl=False)
+        return EXIT_USAGE if isinstance(error, click.UsageError) else EXIT_FAILED
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        echo("interrupted", err=True)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader (`| head`) has what it wanted; nothing may be flushed to it any more (Python docs, signal module).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except OSError as error:
-        complain(f"{error.filename or 'output'}: {error.strerror}")
+        print_error(f"{error.filename or 'output'}: {error.strerror}")
         return EXIT_FAILED
     return status if isinstance(status, int) else EXIT_OK
-
-
-def complain(message: str) -> None:
-    """One error on stderr, in red on a terminal."""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)

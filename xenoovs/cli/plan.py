@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -19,12 +18,10 @@ from xenoovs.cli.options import (
     hinting_partial,
     load_resolved,
     partial_option,
-    percent,
-    print_json,
-    print_table,
     reach,
     rebalance_option,
 )
+from xenoovs.cli.output import echo, echo_over, percent, print_json, print_table
 from xenoovs.compile.drains import Draining
 from xenoovs.compile.plan import BackendShare, Fate, Plan, ServiceChange
 from xenoovs.engine.change import Change
@@ -116,18 +113,15 @@ def wait_for_drains(steps: Steps) -> float:
             time.sleep(look_s)
             steps.go_on()
     except KeyboardInterrupt:
-        click.echo("\ninterrupted: open connections are still kept; `xenoovs apply` goes on with it", err=True)
+        echo("\ninterrupted: open connections are still kept; `xenoovs apply` goes on with it", err=True)
         raise
-    if sys.stderr.isatty():
-        click.echo("\r\x1b[K", nl=False, err=True)
+    echo_over("")
     return time.monotonic() - begun_s
 
 
 def _tell(drains: Iterable[Draining]) -> None:
-    """On a terminal, in one line that is written again and again."""
-    if sys.stderr.isatty():
-        parts = (f"{d.service}: {d.left_s:.0f} s left, {d.connections} new connections" for d in drains)
-        click.echo(f"\r\x1b[Kwaiting for {'; '.join(parts)}", nl=False, err=True)
+    parts = (f"{d.service}: {d.left_s:.0f} s left, {d.connections} new connections" for d in drains)
+    echo_over(f"waiting for {'; '.join(parts)}")
 
 
 # A plan for people: flows to add (+), change (~) and remove (-), and what it means for each service.
@@ -142,7 +136,7 @@ def show_plan(change: Change, *, flows_shown: int | None) -> None:
     difference = change.difference
     if difference.is_empty:
         flows = counted(difference.unchanged, "flow")
-        click.echo(f"{change.bridge}: nothing to do, {flows} as {worded(difference.unchanged, 'it', 'they')} should be")
+        echo(f"{change.bridge}: nothing to do, {flows} as {worded(difference.unchanged, 'it', 'they')} should be")
         _show_problems(change)
         _show_drains(change)
         return
@@ -153,22 +147,22 @@ def show_plan(change: Change, *, flows_shown: int | None) -> None:
     for service in islice(services, _SERVICES_SHOWN):
         _show_service(service, flow_mods[service.service_id])
     if next(services, None) is not None:
-        click.echo("\n... and more services; -o json has them all")
+        echo("\n... and more services; -o json has them all")
     _show_problems(change)
     _show_drains(change)
-    click.echo(f"\n{headline(change)}")
+    echo(f"\n{headline(change)}")
 
 
 def _show_problems(change: Change) -> None:
     for problem in change.problems:
-        click.echo(click.style(f"\nleft out: {problem.text}", fg="red"))
+        echo(click.style(f"\nleft out: {problem.text}", fg="red"))
 
 
 def _show_drains(change: Change) -> None:
     for drain in change.drains:
-        click.echo(f"\n{drain_line(drain)}")
+        echo(f"\n{drain_line(drain)}")
         if drain.entries:
-            click.echo(entries_line(drain))
+            echo(entries_line(drain))
 
 
 def headline(change: Change) -> str:
@@ -212,10 +206,10 @@ def _line(flow: Flow) -> str:
 
 def _print_some(sign: str, count: int, lines: Iterator[str], most: int | None) -> None:
     for line in islice(lines, most):
-        click.echo(click.style(f"{sign} {line}", fg=_COLOUR[sign]))
+        echo(click.style(f"{sign} {line}", fg=_COLOUR[sign]))
     if most is not None and count > most:
         rest = f"{sign} ... and {count - most} more (--all-flows shows them)"
-        click.echo(click.style(rest, fg=_COLOUR[sign]))
+        echo(click.style(rest, fg=_COLOUR[sign]))
 
 
 def _show_service(service: ServiceChange, flow_mods: int) -> None:
@@ -224,12 +218,12 @@ def _show_service(service: ServiceChange, flow_mods: int) -> None:
     entries = f"{service.hardware_entries_before} -> {after} predicted"
     mods = counted(flow_mods, "flow-mod")
     least = f" (least possible: {percent(service.least_moved)})" if service.moved else ""
-    click.echo(
+    echo(
         f"\nservice {click.style(service.name, bold=True)} ({service.fate.value}): "
         f"{percent(service.moved)} of its clients move{least}, {mods}, {blocks}, {entries}"
     )
     if service.out:
-        click.echo(f"  out, so that others have their clients: {', '.join(service.out)}")
+        echo(f"  out, so that others have their clients: {', '.join(service.out)}")
     print_table(["  BACKEND", "MAC", "PORT", "WANTED", "BEFORE", "AFTER"], map(_row, service.backends), right=(3, 4, 5))
 
 

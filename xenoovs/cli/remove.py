@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, load, output_option, print_json, reach, switch_options
+from xenoovs.cli.options import Output, load, output_option, reach, switch_options
+from xenoovs.cli.output import confirm, echo, print_json
 from xenoovs.errors import counted
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def remove_command(**given: Any) -> None:
         print_json({"removed": removed})
         return
     for bridge, flows in removed.items():
-        click.echo(f"{bridge}: {counted(flows, 'flow')} removed" if flows else f"{bridge}: no flow of xenoovs is there")
+        echo(f"{bridge}: {counted(flows, 'flow')} removed" if flows else f"{bridge}: no flow of xenoovs is there")
 
 
 def _remove(bridge: str, switch: Switch, *, yes: bool) -> int:
@@ -62,9 +62,7 @@ def _remove(bridge: str, switch: Switch, *, yes: bool) -> int:
     from xenoovs.compile.plan import bundle_of, plan
 
     ours = [seen.flow for seen in switch.dump_flows(bridge)]
-    if ours and not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("Nobody can be asked here: add --yes to remove.")
-        click.confirm(f"Remove {counted(len(ours), 'flow')} of xenoovs from {bridge}?", abort=True, err=True)
+    if ours:
+        confirm(f"Remove {counted(len(ours), 'flow')} of xenoovs from {bridge}?", yes=yes)
     switch.apply(bridge, bundle_of(plan((), ours)))
     return len(ours)

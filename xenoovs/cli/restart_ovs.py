@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.options import Output, connect, output_option, print_json, switch_options
+from xenoovs.cli.options import Output, connect, output_option, switch_options
+from xenoovs.cli.output import confirm, echo, print_json
 from xenoovs.errors import counted, worded
 
 if TYPE_CHECKING:
@@ -82,7 +83,6 @@ def restart_ovs_command(db: str | None, lab: str | None, *, yes: bool, output: O
     away: packets are lost until flows and rules are back. A datapath in user space forwards nothing from the end of
     the old one until then. Meters are not kept.
     """
-    from xenoovs.cli.doctor import confirm
     from xenoovs.cli.doctor_case import Question
     from xenoovs.cli.where import where_of
     from xenoovs.lab.lab import open_lab
@@ -99,4 +99,4 @@ def restart_ovs_command(db: str | None, lab: str | None, *, yes: bool, output: O
         print_json(restart_facts(done))
         return
     for line in restart_lines(done):
-        click.echo(line)
+        echo(line)

@@ -14,17 +14,8 @@ from xenoovs.agent.conditions import troubles
 from xenoovs.agent.runtime_file import show_weight
 from xenoovs.agent.snapshot import BackendState, BackendView, ServiceView, Snapshot
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
-from xenoovs.cli.options import (
-    Output,
-    is_terminal,
-    load_resolved,
-    output_option,
-    percent,
-    print_json,
-    print_table,
-    quantity,
-    reach,
-)
+from xenoovs.cli.options import Output, load_resolved, output_option, reach
+from xenoovs.cli.output import clear_terminal, echo, percent, print_json, print_table, quantity
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
 
@@ -61,14 +52,14 @@ _HOW = {"bad": "red", "warn": "yellow"}
 def show_snapshot(snapshot: Snapshot) -> None:
     """Backends, and below them all that is not as it should be."""
     age = duration_text(snapshot.now_s - snapshot.started_s)
-    click.echo(f"agent of bridge {snapshot.bridge}, for {age}: {snapshot.config_path} ({snapshot.config_digest})\n")
+    echo(f"agent of bridge {snapshot.bridge}, for {age}: {snapshot.config_path} ({snapshot.config_digest})\n")
     rows = [_agent_row(snapshot, service, backend) for service in snapshot.services for backend in service.backends]
     print_table(_AGENT_HEADERS, rows, right=range(4, 11), spare=_AGENT_SPARE)
     lines = [*_remarks(snapshot)]
     if lines:
-        click.echo()
+        echo()
     for colour, line in lines:
-        click.echo(click.style(line, fg=colour))
+        echo(click.style(line, fg=colour))
 
 
 def duration_text(seconds: float) -> str:
@@ -191,7 +182,7 @@ def status_command(context: click.Context, /, **given: Any) -> None:
         if client is not None:
             context.exit(_from_agent(client, options))
     except AgentMissing:
-        click.echo("without an agent, `xenoovs status FILE` reads the bridge of a config itself", err=True)
+        echo("without an agent, `xenoovs status FILE` reads the bridge of a config itself", err=True)
         raise
     if balancer is not None:
         context.exit(_from_bridge(balancer, options))
@@ -212,8 +203,8 @@ def _from_agent(client: Client, options: Options) -> int:
     while True:
         document = client.ask("status")
         snapshot = from_document(document["snapshot"])
-        if options.watch and is_terminal():
-            click.clear()
+        if options.watch:
+            clear_terminal()
         if options.output is Output.JSON:
             print_json({"from": "agent", **document})
         else:
@@ -231,10 +222,10 @@ def _from_bridge(balancer: Balancer, options: Options) -> int:
     report: TrafficReport | None = None
     dead: tuple[str, ...] = ()
     for report, before in _looks(balancer, switch, interval_s=options.interval_s):
-        if options.watch and is_terminal():
-            click.clear()
+        if options.watch:
+            clear_terminal()
         if options.output is Output.TEXT:
-            click.echo(f"{source}:\n")
+            echo(f"{source}:\n")
         dead = _dead_ports(switch, balancer)
         _show(report, before, options, dead=dead)
         if not options.watch:
@@ -285,13 +276,13 @@ def _show(report: TrafficReport, before: TrafficReport | None, options: Options,
         return
     print_table(_HEADERS, [_row(now, then, interval_s) for now, then in pairs], right=range(2, 10), spare=_SPARE)
     for drain in report.drains:
-        click.echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
+        echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
     for name in dead:
-        click.echo(click.style(f"\nport {name} has no link", fg="red"))
+        echo(click.style(f"\nport {name} has no link", fg="red"))
     if not report.is_as_configured:
         missing = counted(report.missing, "flow")
         told = f"the bridge differs from the config: {missing} missing or changed, {report.foreign} too many"
-        click.echo(click.style(f"\n{told}; see `xenoovs plan`", fg="yellow"))
+        echo(click.style(f"\n{told}; see `xenoovs plan`", fg="yellow"))
 
 
 def _row(now: BackendTraffic, then: BackendTraffic | None, interval_s: float) -> list[str]:

@@ -22,6 +22,7 @@ import click
 from xenoovs.agent.snapshot import from_document
 from xenoovs.cli.agent_client import Where, agent_options
 from xenoovs.cli.options import duration
+from xenoovs.cli.output import echo, is_terminal
 from xenoovs.cli.top_screen import Line, Size
 from xenoovs.errors import XenoovsError
 
@@ -323,7 +324,6 @@ def _ask(client: Client) -> Snapshot:
 
 
 def _print_once(client: Client) -> None:
-    from xenoovs.cli.options import is_terminal
     from xenoovs.cli.top_screen import View, frame, text_of
 
     deadline_s = time.monotonic() + _RATES_PATIENCE_S
@@ -335,10 +335,10 @@ def _print_once(client: Client) -> None:
         import shutil
 
         for line in frame(snapshot, View(), Size(shutil.get_terminal_size().columns)):
-            click.echo(painted(line))
+            echo(painted(line))
         return
     for line in frame(snapshot, View(), Size(_WIDTH_OF_PIPES)):
-        click.echo(text_of(line))
+        echo(text_of(line))
 
 
 def _has_rates(snapshot: Snapshot) -> bool:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, load_resolved, print_json, reach
+from xenoovs.cli.options import Output, bridge_command, load_resolved, reach
+from xenoovs.cli.output import echo, print_json
 from xenoovs.model.address import IPAddress, Mac, family_of
 from xenoovs.model.balancer import Balancer, Claim, Protocol, Service
 from xenoovs.model.intent import service_of
@@ -207,17 +208,17 @@ def _show(balancer: Balancer, packet: Packet, outcome: Outcome, check: SwitchChe
         print_json({"service": name, "backend": backend, "copies": copies, "flows": flows, "switch": answer})
         return
     by_port = f" from port {packet.sport}" if service is not None and service.key.field.needs_ports else ""
-    click.echo(f"{packet.source} -> {packet.destination}, IP protocol {packet.protocol}, port {packet.dport}{by_port}")
-    click.echo("".join(f"  {flow}\n" for flow in flows), nl=False)
+    echo(f"{packet.source} -> {packet.destination}, IP protocol {packet.protocol}, port {packet.dport}{by_port}")
+    echo("".join(f"  {flow}\n" for flow in flows), nl=False)
     leaves = ", ".join(f"{copy['dl_dst']} by {copy['port'] or 'NORMAL'}" for copy in copies) or "dropped"
     if service is None:
-        click.echo(f"no service's packet: {leaves}")
+        echo(f"no service's packet: {leaves}")
     else:
         chosen = click.style(backend or "none", bold=True, fg="green")
-        click.echo(f"service {click.style(service.name, bold=True)} -> backend {chosen} ({leaves})")
+        echo(f"service {click.style(service.name, bold=True)} -> backend {chosen} ({leaves})")
     if check is not None:
         colour = {True: "green", False: "red", None: "yellow"}[check.agrees]
-        click.echo(f"switch: {click.style(check.text, fg=colour)}")
+        echo(f"switch: {click.style(check.text, fg=colour)}")
 
 
 def _backend(balancer: Balancer, packet: Packet, outcome: Outcome) -> str | None:

@@ -14,18 +14,14 @@ from xenoovs.cli.offload import Look
 from xenoovs.cli.options import (
     Output,
     duration,
-    is_terminal,
     load_recorded,
     load_resolved,
     output_option,
-    percent,
-    print_json,
-    print_table,
     reach,
-    say,
     share,
     switch_options,
 )
+from xenoovs.cli.output import clear_terminal, echo, percent, print_json, print_table, print_text
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import SwitchError, counted, worded
 from xenoovs.openflow.flow import Flow
@@ -100,24 +96,24 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
     rows = map(_row, (*backend_rows(findings), total))
     print_table(headers, rows, right=range(2, len(headers)), spare=_spare(headers))
     _show_ignored(findings)
-    click.echo()
+    echo()
     for verdict, meaning in _MEANING.items():
         if total.count(verdict):
             told = _ABSENT_BESIDE_TAKEN if verdict is Verdict.ABSENT and findings.taken else meaning
-            say(f"{verdict.value}: {told}", indent="  ", fg=_COLOUR[verdict])
+            print_text(f"{verdict.value}: {told}", indent="  ", fg=_COLOUR[verdict])
     if total.megaflows > total.predicted:
         _show_surplus(total, findings)
     for taking in findings.taken[:_MAX_FLOWS]:
         _show_taking(taking)
     if len(findings.taken) > _MAX_FLOWS:
-        click.echo(f"taken by others: {counted(len(findings.taken) - _MAX_FLOWS, 'more way')}")
+        echo(f"taken by others: {counted(len(findings.taken) - _MAX_FLOWS, 'more way')}")
     for widening in findings.widenings:
         _show_widening(widening)
     for oddity, count in total.oddities:
         if oddity in _ODDITY:
             _show_oddity(oddity, count, look)
     for remark in look.remarks:
-        say(remark, fg="yellow")
+        print_text(remark, fg="yellow")
     _show_torn(findings)
     concluded = findings.conclusion_for(required)
     told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and total.megaflows else _CONCLUSION[findings.conclusion]
@@ -147,9 +143,9 @@ def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
     ]
     headers = ["IN PORT", "VERDICT", "REASON", "JUDGED", "MEGAFLOWS", "PACKETS", "BYTES"]
     print_table(headers, rows, right=(4, 5, 6))
-    click.echo()
+    echo()
     for remark in findings.remarks:
-        click.echo(click.style(remark, fg="yellow"))
+        echo(click.style(remark, fg="yellow"))
     _show_torn(findings)
     concluded, is_judged = findings.conclusion_for(required), any(row.is_judged for row in findings.rows)
     told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and is_judged else _ON_BRIDGE[reached]
@@ -166,11 +162,11 @@ def _conclude(conclusion: Conclusion, told: str, *, share: float | None, require
     if required is not None and conclusion in (Conclusion.IN_HARDWARE, Conclusion.NOT_ALL_IN_HARDWARE):
         told = f"{percent(share)} of the packets went through the NIC, {percent(required)} are required; {told}"
     colour = "green" if conclusion is Conclusion.IN_HARDWARE else "yellow"
-    say(told, fg=colour, bold=True)
+    print_text(told, fg=colour, bold=True)
 
 
 def _cannot_judge(*, is_unread: bool) -> None:
-    click.echo(click.style(_UNREAD if is_unread else _WITHOUT_M, fg="yellow", bold=True))
+    echo(click.style(_UNREAD if is_unread else _WITHOUT_M, fg="yellow", bold=True))
 
 
 def _row(row: OffloadRow) -> list[str]:
@@ -207,13 +203,13 @@ def _show_blocks(findings: OffloadFindings) -> None:
     ]
     headers = ["SERVICE", "BACKEND", "BLOCK", "VERDICT", "MEGAFLOWS", "HW PACKETS", "SW PACKETS"]
     print_table(headers, rows, right=(4, 5, 6))
-    click.echo()
+    echo()
 
 
 def _show_ignored(findings: OffloadFindings) -> None:
     if not findings.ignored:
         return
-    click.echo()
+    echo()
     rows = [
         [found.reason.value, str(found.megaflows), str(found.packets), str(found.in_hardware)]
         for found in findings.ignored
@@ -225,18 +221,16 @@ def _show_surplus(total: OffloadRow, findings: OffloadFindings) -> None:
     why = ": each MAC that clients come from takes entries of its own, and so does each PMD thread"
     if findings.widenings or any(oddity is Oddity.DRAINED for oddity, _ in total.oddities):
         why = ""  # Told below.
-    click.echo(
-        f"megaflows ({total.megaflows}): {total.predicted} {worded(total.predicted, 'was', 'were')} predicted{why}"
-    )
+    echo(f"megaflows ({total.megaflows}): {total.predicted} {worded(total.predicted, 'was', 'were')} predicted{why}")
 
 
 def _show_widening(widening: Widening) -> None:
     fields = ", ".join(f"{name} {render_bits(name, bits)}" for name, bits in widening.fields)
     told = f"megaflows of {widening.service} match {fields} too; no flow of ours looks there, these do:"
-    say(f"widened ({widening.megaflows}): {told}", indent="  ", fg="yellow")
+    print_text(f"widened ({widening.megaflows}): {told}", indent="  ", fg="yellow")
     _show_flows(widening.flows)
     if not widening.flows:
-        click.echo(
+        echo(
             "  none found (a dump holds no flows: give them with --from-flows). Else these are left from before a\n"
             "  change, as a drain is: they stay while packets come; `ovs-appctl revalidator/purge` makes them anew"
         )
@@ -248,39 +242,39 @@ def _show_taking(taking: Taking) -> None:
     backends = ", ".join(dict.fromkeys(block.backend for block in taking.blocks))
     fate = "are dropped" if taking.is_drop else "go elsewhere"
     told = f"{packets} in {megaflows} packets of {blocks} of {taking.service} ({backends}) and {fate}, as"
-    say(f"taken by others ({taking.megaflows}): {told}", indent="  ", fg="yellow" if taking.is_drop else "red")
-    click.echo(f"  {render_match(taking.match)} -> {taking.actions}")
+    print_text(f"taken by others ({taking.megaflows}): {told}", indent="  ", fg="yellow" if taking.is_drop else "red")
+    echo(f"  {render_match(taking.match)} -> {taking.actions}")
     if taking.flows:
         # Several where some ask for what xenoovs does not know, so that one of them took the packets.
         which = "this flow" if len(taking.flows) == 1 else "one of these flows"
-        click.echo(f"  by {which} of somebody else:")
+        echo(f"  by {which} of somebody else:")
         _show_flows(taking.flows)
     else:
-        click.echo("  no flow above ours found; see `xenoovs plan`, and give the flows of a dump with --from-flows")
+        echo("  no flow above ours found; see `xenoovs plan`, and give the flows of a dump with --from-flows")
 
 
 def _show_flows(flows: Sequence[Flow]) -> None:
     for flow in flows[:_MAX_FLOWS]:
-        click.echo(f"  {render_flow(flow)}")
+        echo(f"  {render_flow(flow)}")
     if len(flows) > _MAX_FLOWS:
-        click.echo(f"  and {len(flows) - _MAX_FLOWS} more")
+        echo(f"  and {len(flows) - _MAX_FLOWS} more")
 
 
 def _show_oddity(oddity: Oddity, count: int, look: Look) -> None:
     colour = "red" if oddity in (Oddity.MISDELIVERED, Oddity.CONTRADICTED) else "yellow"
-    say(f"{oddity.value.replace('_', ' ')} ({count}): {_ODDITY[oddity]}", indent="  ", fg=colour)
+    print_text(f"{oddity.value.replace('_', ' ')} ({count}): {_ODDITY[oddity]}", indent="  ", fg=colour)
     if oddity is Oddity.EXPIRING:
         return
     example = next(found for found in look.findings.instances if found.oddity is oddity)
-    click.echo(f"  {example.service} {example.backend}: {example.match} -> {example.actions}")
+    echo(f"  {example.service} {example.backend}: {example.match} -> {example.actions}")
     for origin in (look.origins or {}).get(example.ufid or "", ()):
-        click.echo(f"    made by {origin}")
+        echo(f"    made by {origin}")
 
 
 def _show_torn(findings: OffloadFindings | BridgeFindings) -> None:
     if findings.torn:
         lines = len(findings.torn) + findings.torn_more
-        click.echo(f"lines that could not be read ({lines}); the first: {findings.torn[0]}")
+        echo(f"lines that could not be read ({lines}); the first: {findings.torn[0]}")
 
 
 _INTERVAL_S = 2.0
@@ -338,8 +332,7 @@ class Request:
         if not self.watch:
             return self.look_once()
         while True:
-            if is_terminal():
-                click.clear()
+            clear_terminal()
             self._look_again()
             time.sleep(_INTERVAL_S)
 
@@ -353,7 +346,7 @@ class Request:
             if not error.retryable:
                 raise
             lead(error, config=self.config, db=self.db, lab=self.lab)
-            click.echo(f"not now: {error}", err=True)
+            echo(f"not now: {error}", err=True)
 
     def look_once(self) -> Conclusion:
         """One report, which takes several looks with --wait."""

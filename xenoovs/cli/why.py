@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, load_recorded, load_resolved, print_json, reach, say
+from xenoovs.cli.options import Output, bridge_command, load_recorded, load_resolved, reach
+from xenoovs.cli.output import echo, print_json, print_text
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import counted
 from xenoovs.verify.why.diagnose import Group, describe, group
@@ -109,45 +110,47 @@ def show(findings: WhyFindings, *, nothing: str) -> None:
     for found in group(findings.diagnoses):
         _show_group(found)
     for note in findings.notes:
-        say(f"note: {note}", indent="      ")
+        print_text(f"note: {note}", indent="      ")
     lineup = findings.lineup
     if lineup.unjudged:
-        click.echo("the dump does not say where its megaflows run (it was made without -m)")
+        echo("the dump does not say where its megaflows run (it was made without -m)")
     elif lineup.suspects:
         if lineup.left_out:
-            say(f"note: {lineup.left_out} more only counted: ask for some by --service or --src", indent="      ")
+            print_text(
+                f"note: {lineup.left_out} more only counted: ask for some by --service or --src", indent="      "
+            )
         suspects = len(lineup.suspects) + lineup.left_out
         text = f"{suspects} not in hardware, {lineup.in_hardware} in hardware"
-        click.echo(click.style(text, fg="yellow", bold=True))
+        echo(click.style(text, fg="yellow", bold=True))
     elif lineup.in_hardware:
-        click.echo(click.style(f"{counted(lineup.in_hardware, 'megaflow')}, all in hardware", fg="green", bold=True))
+        echo(click.style(f"{counted(lineup.in_hardware, 'megaflow')}, all in hardware", fg="green", bold=True))
     else:
-        say(nothing)
+        print_text(nothing)
 
 
 def _show_group(found: Group) -> None:
     count = len(found.diagnoses)
     of = f" of {', '.join(found.services)} ({_short(found.backends)})" if found.services else " of no service"
     head = f"{found.verdict.value}: {counted(count, 'megaflow')}{of}, {counted(found.packets, 'packet')}"
-    say(f"{head}, {_WHERE[found.verdict]}", indent="    ", bold=True)
+    print_text(f"{head}, {_WHERE[found.verdict]}", indent="    ", bold=True)
     for diagnosis in found.diagnoses[:_LISTED]:
-        click.echo(f"    {diagnosis.megaflow.ufid or '(no ufid)'}  {describe(diagnosis)}")
+        echo(f"    {diagnosis.megaflow.ufid or '(no ufid)'}  {describe(diagnosis)}")
     if count > _LISTED:
-        click.echo(f"    and {count - _LISTED} more (all with -o json)")
+        echo(f"    and {count - _LISTED} more (all with -o json)")
     for number, reason in enumerate(found.reasons, start=1):
         _show_reason(number, reason)
-    click.echo()
+    echo()
 
 
 def _show_reason(number: int, reason: Reason) -> None:
     word, colour = _WORD[reason.likelihood]
-    say(f"  {number}. {reason.text} [{click.style(word, fg=colour)}]", indent="     ")
+    print_text(f"  {number}. {reason.text} [{click.style(word, fg=colour)}]", indent="     ")
     for seen in reason.evidence:
-        say(f"       seen: {seen}", indent="             ")
+        print_text(f"       seen: {seen}", indent="             ")
     if reason.source is not None:
-        say(f"       from: {reason.source}", indent="             ")
+        print_text(f"       from: {reason.source}", indent="             ")
     for mending in reason.mend:
-        click.echo(f"       mend: {click.style(mending, fg='cyan')}")
+        echo(f"       mend: {click.style(mending, fg='cyan')}")
 
 
 def _short(names: tuple[str, ...]) -> str:

@@ -1,0 +1,193 @@
+"""What commands print: text that cannot drive the terminal, tables, percentages, JSON; colours on a terminal alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import click
+
+_ESCAPED = re.compile(
+    # What `click.style` writes for the styles of commands. No other escape sequence passes.
+    r"(\x1b\[(?:[01247]|3[1-36]|90)m)"
+    # Control characters but tab and line feed, characters without a glyph, reordered text, half surrogates.
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f]"
+    r"|[\ud800-\udfff\ufeff\ufff9-\ufffb]"
+)
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with control characters as escapes such as `\x1b`, so that it cannot move a terminal's cursor."""
+    return _ESCAPED.sub(lambda found: found[1] or found[0].encode("unicode_escape").decode(), text)
+
+
+def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print text, of which parts may come from a dump, a log, a switch or a config. All commands print with it."""
+    click.echo(printable(text), err=err, nl=nl)
+
+
+def echo_over(text: str) -> None:
+    """Replace the current line of stderr, where stderr is a terminal; an empty text clears the line."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{printable(text)}", nl=False, err=True)
+
+
+def clear_terminal() -> None:
+    """Clear the terminal, where stdout is one."""
+    if is_terminal():
+        click.clear()
+
+
+def print_error(message: str) -> None:
+    """Print one error on stderr, in red on a terminal."""
+    echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+
+
+def confirm(question: str, *, yes: bool, instead: str = "") -> None:
+    """Ask the user on stderr; with `yes` ask nothing.
+
+    Args:
+        question: Ends with a question mark.
+        yes: Whether the command was called with --yes.
+        instead: What else can be done where stdin is no terminal.
+
+    Raises:
+        click.UsageError: Stdin is no terminal.
+        click.Abort: The user declined.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"Confirmation is needed, and stdin is not a terminal: add --yes{instead}.")
+    click.confirm(printable(question), abort=True, err=True)
+
+
+def print_json(document: object) -> None:
+    """Print indented JSON, keys in the order in which they were made."""
+    echo(json.dumps(document, indent=2))
+
+
+def print_text(text: str, *, indent: str = "", **style: Any) -> None:
+    """Print sentences; on a terminal wrapped between words, further lines after `indent`. `style`: as click.style."""
+    text, width = printable(text), terminal_width()
+    lines = [text] if width is None else textwrap.wrap(text, width, subsequent_indent=indent, **_WHOLE_WORDS)
+    echo(click.style("\n".join(lines), **style) if style else "\n".join(lines))
+
+
+def is_terminal() -> bool:
+    """Whether stdout is a terminal."""
+    return sys.stdout.isatty()
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal; None where stdout is no terminal."""
+    return shutil.get_terminal_size().columns if is_terminal() else None
+
+
+_MIN_TEXT_WIDTH = 24
+"""For the text of a last column, however narrow the terminal is."""
+_UNLIMITED = 1 << 30
+_WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+
+
+def print_table(
+    headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = (), spare: Iterable[int] = ()
+) -> None:
+    """Print a table.
+
+    On a terminal that is too narrow, the columns in `spare` are left out one after the other until the table fits, and
+    text in the last column is wrapped. In a pipe the table has every column, and one line a row.
+
+    Args:
+        headers: Names of the columns.
+        rows: Cells of each row; they may carry colours (click.style).
+        right: Indices of the columns that are aligned to the right.
+        spare: Indices of the columns that can be left out, the least important one first.
+    """
+    table = _Table([[*headers], *([printable(cell) for cell in row] for row in rows)], frozenset(right))
+    width = terminal_width()
+    hidden: list[str] = []
+    shown = list(range(len(headers)))
+    for column in spare:
+        if width is None or table.width(shown) <= width:
+            break
+        shown.remove(column)
+        hidden.append(headers[column])
+    for index, line in enumerate(table.lines(shown, width)):
+        echo(click.style(line, bold=True) if index == 0 else line)
+    if hidden:
+        echo(f"(terminal too narrow for {', '.join(hidden)})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Cells with the headers first; `numbers`: columns that are aligned to the right."""
+
+    cells: list[list[str]]
+    numbers: frozenset[int]
+
+    def widths(self, shown: Sequence[int]) -> list[int]:
+        return [max(len(click.unstyle(row[column])) for row in self.cells) for column in shown]
+
+    def width(self, shown: Sequence[int]) -> int:
+        """The least: text in a last column can be wrapped."""
+        *others, last = self.widths(shown)
+        return sum(others) + (last if shown[-1] in self.numbers else min(last, _MIN_TEXT_WIDTH)) + 2 * (len(shown) - 1)
+
+    def lines(self, shown: Sequence[int], width: int | None) -> Iterator[str]:
+        widths = self.widths(shown)
+        indent = sum(widths[:-1]) + 2 * (len(shown) - 1)
+        room = _UNLIMITED if width is None or shown[-1] in self.numbers else max(_MIN_TEXT_WIDTH, width - indent)
+        for row in self.cells:
+            *padded, last = [
+                _pad(row[column], size, right=column in self.numbers)
+                for column, size in zip(shown, widths, strict=True)
+            ]
+            parts = _wrap(last.rstrip(), room)
+            yield "  ".join([*padded, parts[0]]).rstrip()
+            yield from (f"{' ' * indent}{part}" for part in parts[1:])
+
+
+def _pad(cell: str, width: int, *, right: bool) -> str:
+    blanks = " " * (width - len(click.unstyle(cell)))
+    return blanks + cell if right else cell + blanks
+
+
+def _wrap(cell: str, room: int) -> list[str]:
+    # A wrap would cut through colours; cells with colours are short.
+    if len(cell) <= room or "\x1b" in cell:
+        return [cell]
+    return textwrap.wrap(cell, room, **_WHOLE_WORDS) or [cell]
+
+
+_SMALLEST, _LARGEST, _ALL = 0.0001, 0.9999, 1 - 1e-12
+"""Shares between 0 and 1 that two decimals can show; and what counts as 1, as a sum of parts may be off by so much."""
+
+
+def percent(share: Fraction | float | None) -> str:
+    """Return a share 0..1 with at most two decimals; `-` for None. Only 0 is `0 %`, and only 1 is `100 %`."""
+    if share is None:
+        return "-"
+    if 0 < share < _SMALLEST:
+        return "<0.01 %"
+    if _LARGEST < share < _ALL:
+        share = _LARGEST
+    text = f"{float(share) * 100:.2f}".rstrip("0").rstrip(".")
+    return f"{text} %"
+
+
+def quantity(value: float) -> str:
+    """Return a count or rate with three digits and an SI prefix: `1.23 M` for 1234567."""
+    # 999.5 and more is rounded to four digits, so it takes the next prefix.
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor * 0.9995:
+            digits = value / factor
+            return f"{digits:.3g} {prefix}" if digits < 999.5 else f"{digits:.0f} {prefix}"
+    return f"{value:.3g}"
