@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from xenoovs.errors import ToleranceUnreachable
 from xenoovs.partition.block import Assignment, moved
-from xenoovs.partition.change import Goal, overlay, start, update
+from xenoovs.partition.change import Goal, failover, start, update
 from xenoovs.partition.solve import Weight, partition
 
 
@@ -172,7 +172,7 @@ def measure_health(kind: Kind, tolerance: Fraction, *, seeds: Sequence[int], eve
         for _ in range(events):
             step, down = _next_health(random, len(weights), down)
             active = _health_event(cost, step, home, active, Goal(weights, tolerance), down)
-        if overlay(home, active, goal=Goal(weights, tolerance), down=()) != home:
+        if failover(home, active, goal=Goal(weights, tolerance), down=()) != home:
             raise RuntimeError(f"seed {seed}: the blocks of the beginning are not given back")
     return cost
 
@@ -186,7 +186,7 @@ def _next_health(random: Random, count: int, down: frozenset[int]) -> tuple[Step
 def _health_event(
     cost: Cost, step: Step, home: Assignment, active: Assignment, goal: Goal, down: frozenset[int]
 ) -> Assignment:
-    new = overlay(home, active, goal=goal, down=down)
+    new = failover(home, active, goal=goal, down=down)
     weights = tuple(0 if index in down else weight for index, weight in enumerate(goal.weights))
     if _blocks(weights, goal.tolerance) is not None:
         begin = start(_widened(active, new.width), Goal(weights, goal.tolerance))

@@ -17,7 +17,7 @@ from xenoovs.compile.pipeline import (
     OUTPUT_PORT,
     SERVICE_ID,
     SERVICE_PRIORITY,
-    PinPriority,
+    DrainPriority,
     Stage,
 )
 from xenoovs.config.schema import json_schema
@@ -106,10 +106,10 @@ def _code(value: object) -> str:
 def pipeline_page() -> str:
     """Tables, priorities, registers and the cookies."""
     stages = "\n".join(f"| {stage.table} | `{stage.name.lower()}` |" for stage in Stage)
-    pins = "\n".join(
-        f"| `pin`, {kind.name.lower().replace('_', ' ')}{'' if kind is PinPriority.LEARNED else ', depth d'} "
-        f"| {Stage.PIN.table} | {kind.value}{'' if kind is PinPriority.LEARNED else ' - d'} |"
-        for kind in PinPriority
+    drains = "\n".join(
+        f"| `drain`, {kind.name.lower().replace('_', ' ')}{'' if kind is DrainPriority.LEARNED else ', depth d'} "
+        f"| {Stage.DRAIN.table} | {kind.value}{'' if kind is DrainPriority.LEARNED else ' - d'} |"
+        for kind in DrainPriority
     )
     return f"""{GENERATED}
 # Pipeline
@@ -118,9 +118,9 @@ def pipeline_page() -> str:
 |---|---|
 {stages}
 
-Blocks that move with `drain: {{mode: pin}}` go on from `balance` to `pin`, where Open vSwitch itself adds the `learned`
-flows of new connections. No packet comes to `planned` and `next`: they remember which blocks a backend that is out gets
-back, and where blocks that move will go.
+Packets of blocks that move with `drain: {{mode: pin}}` go on from `balance` to `drain`, where Open vSwitch itself adds
+the `learned` flows of new connections. No packet comes to `home` and `drain_target`. They remember which blocks an
+ejected backend gets back, and to which backend a draining block moves.
 
 | flows | table | priority |
 |---|---|---|
@@ -129,11 +129,11 @@ back, and where blocks that move will go.
 | ARP for a VIP | {Stage.CLASSIFY.table} | {ARP_PRIORITY} |
 | other traffic | {Stage.CLASSIFY.table} | {OTHER_PRIORITY} |
 | a block of depth d | {Stage.BALANCE.table} | {BLOCK_PRIORITY} - d |
-{pins}
+{drains}
 
 The service's id travels in `{SERVICE_ID.ovs_name}`, the port number of a learned flow in `{OUTPUT_PORT.ovs_name}`.
 
 Cookies, 64 bits: owner `{OWNER:#x}` (16), generation {GENERATION} (8), stage (8; its table, and
 {Stage.LEARNED.value} for `learned`), service id (32; 0: no service).
-`ovs-ofctl dump-flows BRIDGE cookie={OWNER << 48:#x}/{0xFFFF << 48:#x}` lists what is ours.
+`ovs-ofctl dump-flows BRIDGE cookie={OWNER << 48:#x}/{0xFFFF << 48:#x}` lists the flows of xenoovs.
 """

@@ -16,9 +16,9 @@ from xenoovs.compile.pipeline import Stage
 from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.flow import Field, Flow, Resubmit, decode_cookie
 
-_TO_PIN = (Resubmit(Stage.PIN.table),)
+_TO_DRAIN = (Resubmit(Stage.DRAIN.table),)
 # Whatever else has a later number splits clients: overlapping rules of versions before docs/adr/0015 have 3.
-_BESIDE = frozenset(stage.value for stage in (Stage.PIN, Stage.PLANNED, Stage.NEXT, Stage.LEARNED))
+_BESIDE = frozenset(stage.value for stage in (Stage.DRAIN, Stage.HOME, Stage.DRAIN_TARGET, Stage.LEARNED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +42,17 @@ def blocks_by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
 
 def planned_by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
     """The flows that remember the blocks of backends that are out, by service id."""
-    return _by_service(flow for flow in flows if stage_number(flow) == Stage.PLANNED.value)
+    return _by_service(flow for flow in flows if stage_number(flow) == Stage.HOME.value)
 
 
 def is_pinned(flow: Flow) -> bool:
     """Whether packets of a block go on to `pin`."""
-    return flow.actions == _TO_PIN and flow.table == Stage.BALANCE.table
+    return flow.actions == _TO_DRAIN and flow.table == Stage.BALANCE.table
 
 
 def _settled(flows: tuple[Flow, ...]) -> Iterator[Flow]:
     """Blocks in a drain as they will be; those of which nothing is remembered go nowhere."""
-    later = {flow.match: flow.actions for flow in flows if stage_number(flow) == Stage.NEXT.value}
+    later = {flow.match: flow.actions for flow in flows if stage_number(flow) == Stage.DRAIN_TARGET.value}
     return (replace(flow, actions=later.get(flow.match, ())) if is_pinned(flow) else flow for flow in flows)
 
 

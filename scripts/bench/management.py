@@ -10,7 +10,7 @@ from pathlib import Path
 from scripts.bench.apply import fresh_bridge
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row, function
-from xenoovs.compile.pipeline import PinPriority, Stage, cookie_of, of_service
+from xenoovs.compile.pipeline import DrainPriority, Stage, cookie_of, of_service
 from xenoovs.compile.program import compile_config
 from xenoovs.config.load import load_config
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
@@ -83,5 +83,5 @@ def _add(flows: Iterator[Flow] | tuple[Flow, ...]) -> Bundle:
 def _learned(number: int, service: int) -> Flow:
     """The flow of one connection."""
     conditions = (exact(Field.DL_TYPE, ETH_IPV4), exact(Field.NW_SRC, 0x0A000000 + number))
-    key = FlowKey(Stage.LEARNED.table, PinPriority.LEARNED.value, match_of(conditions))
+    key = FlowKey(Stage.LEARNED.table, DrainPriority.LEARNED.value, match_of(conditions))
     return Flow(key, cookie_of(Stage.LEARNED, service), ())

@@ -31,8 +31,8 @@ def observed(program: Program) -> list[ObservedFlow]:
         for made in program.services
         for block in made.blocks
         if block.move is not None
-        for flow in made.pins
-        if stage_number(flow) == Stage.NEXT.value and flow.match == block.flow.match
+        for flow in made.drain
+        if stage_number(flow) == Stage.DRAIN_TARGET.value and flow.match == block.flow.match
     }
     return [ObservedFlow(flow, 0, 0, ages.get(flow.key, 0.0)) for flow in program.flows]
 

@@ -112,7 +112,7 @@ class World:
                 self.count()
 
     def count(self) -> None:
-        stays = [flow.key for flow in self.flows() if flow.table == Stage.PIN.table and not learns(flow)]
+        stays = [flow.key for flow in self.flows() if flow.table == Stage.DRAIN.table and not learns(flow)]
         self.switch.count("ovsbr1", dict.fromkeys(stays if self.busy else (), 1))
 
     def happen(self, step: Mapping[str, Any]) -> None:

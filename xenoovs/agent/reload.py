@@ -22,7 +22,7 @@ from xenoovs.agent.runtime_file import show_weight
 from xenoovs.agent.snapshot import Override
 from xenoovs.agent.state import AgentState, ConfigFollowed, PortsChanged, RuntimeChanged, Tick, after, desired_state
 from xenoovs.compile.drains import Draining
-from xenoovs.compile.plan import Fate
+from xenoovs.compile.plan import ChangeKind
 from xenoovs.config.load import MAX_SIZE_BYTES, parse_config
 from xenoovs.decision.decision import BackendName
 from xenoovs.engine.change import Change, Problem
@@ -197,7 +197,9 @@ class Report:
             return
         self.rounds += 1
         self.flow_mods += done.difference.flow_mods
-        changes = [change for change in done.services() if change.moved or change.fate in (Fate.NEW, Fate.REMOVED)]
+        changes = [
+            change for change in done.services() if change.moved or change.kind in (ChangeKind.NEW, ChangeKind.REMOVED)
+        ]
         if not changes and not done.foreign and was_draining:
             # The next step of a drain, which is told when it begins and ends.
             return
@@ -207,7 +209,7 @@ class Report:
         most_moved = sorted(changes, key=lambda change: -change.moved)
         for change in most_moved[:_MOST_SERVICES]:
             moved, least = (f"{float(share):.4f}" for share in (change.moved, change.least_moved))
-            out = ",".join(change.out) or "-"
+            out = ",".join(change.ejected) or "-"
             tell("service changed", service=change.name, clients_moved=moved, clients_moved_least=least, out=out)
         if left := most_moved[_MOST_SERVICES:]:
             tell("more services changed", services=len(left), clients_moved_most=f"{float(left[0].moved):.4f}")

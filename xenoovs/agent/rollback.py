@@ -60,5 +60,5 @@ def _of(services: Collection[int], flows: Iterable[Flow]) -> tuple[Flow, ...]:
 
 def _unwanted(learned: Iterable[Flow], before: Before) -> Iterator[Flow]:
     """Learned flows of services that had no drain before; those of others keep their connections."""
-    draining = {service_of(flow.cookie) for flow in before.flows if stage_number(flow) == Stage.PIN.value}
+    draining = {service_of(flow.cookie) for flow in before.flows if stage_number(flow) == Stage.DRAIN.value}
     return (flow for flow in learned if service_of(flow.cookie) not in draining)

@@ -23,7 +23,7 @@ from xenoovs.cli.options import (
 )
 from xenoovs.cli.output import echo, echo_over, percent, print_json, print_table
 from xenoovs.compile.drains import Draining
-from xenoovs.compile.plan import BackendShare, Fate, Plan, ServiceChange
+from xenoovs.compile.plan import BackendShare, ChangeKind, Plan, ServiceChange
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import counted, worded
@@ -142,7 +142,7 @@ def show_plan(change: Change, *, flows_shown: int | None) -> None:
         return
     for sign, count, lines in _flow_lines(difference):
         _print_some(sign, count, lines, flows_shown)
-    services = (service for service in change.services() if service.fate is not Fate.SAME)
+    services = (service for service in change.services() if service.kind is not ChangeKind.SAME)
     flow_mods = difference.flow_mods_by_service()
     for service in islice(services, _SERVICES_SHOWN):
         _show_service(service, flow_mods[service.service_id])
@@ -219,16 +219,16 @@ def _show_service(service: ServiceChange, flow_mods: int) -> None:
     mods = counted(flow_mods, "flow-mod")
     least = f" (least possible: {percent(service.least_moved)})" if service.moved else ""
     echo(
-        f"\nservice {click.style(service.name, bold=True)} ({service.fate.value}): "
+        f"\nservice {click.style(service.name, bold=True)} ({service.kind.value}): "
         f"{percent(service.moved)} of its clients move{least}, {mods}, {blocks}, {entries}"
     )
-    if service.out:
-        echo(f"  out, so that others have their clients: {', '.join(service.out)}")
+    if service.ejected:
+        echo(f"  out, so that others have their clients: {', '.join(service.ejected)}")
     print_table(["  BACKEND", "MAC", "PORT", "WANTED", "BEFORE", "AFTER"], map(_row, service.backends), right=(3, 4, 5))
 
 
 def _row(backend: BackendShare) -> list[str]:
-    wanted = "-" if backend.wanted is None else percent(backend.wanted)
+    wanted = "-" if backend.target is None else percent(backend.target)
     return [
         f"  {backend.name}",
         *mac_and_port(backend.hop),
@@ -242,10 +242,10 @@ def _service_document(service: ServiceChange, flow_mods: int) -> dict[str, objec
     return {
         "name": service.name,
         "id": service.service_id,
-        "fate": service.fate.value,
+        "fate": service.kind.value,
         "clients_moved": float(service.moved),
         "clients_moved_least": float(service.least_moved),
-        "out": list(service.out),
+        "out": list(service.ejected),
         "flow_mods": flow_mods,
         "blocks_before": service.blocks_before,
         "blocks_after": service.blocks_after,
@@ -255,7 +255,7 @@ def _service_document(service: ServiceChange, flow_mods: int) -> dict[str, objec
             {
                 "name": backend.name,
                 **dict(zip(("mac", "port"), mac_and_port(backend.hop), strict=True)),
-                "wanted": None if backend.wanted is None else float(backend.wanted),
+                "wanted": None if backend.target is None else float(backend.target),
                 "before": float(backend.before),
                 "after": float(backend.after),
             }

@@ -1,4 +1,4 @@
-"""Drains as the counters of a switch show them: how far they are, which blocks are quiet, and what they cost."""
+"""The progress of drains by the counters of a switch: time left, blocks that are quiet, and their cost in hardware."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from math import ceil
 from xenoovs.compile.encoding import block_of, hop_of, key_bits
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
-from xenoovs.compile.read import is_in_pin, is_learned, learns, stage_number
+from xenoovs.compile.read import is_in_drain_table, is_learned, learns, stage_number
 from xenoovs.datapath.megaflow import MAX_IDLE_S
 from xenoovs.decision.advance import SETTLE_S, BlockId
 from xenoovs.decision.decision import Phase, Space
@@ -45,12 +45,12 @@ class Draining:
 
     @property
     def old(self) -> tuple[str, ...]:
-        """Who has open connections, sorted."""
+        """The owners that have the open connections, sorted."""
         return tuple(sorted({old for old, _ in self.ways}))
 
     @property
     def new(self) -> tuple[str, ...]:
-        """Who gets the clients, sorted."""
+        """The owners that get the clients, sorted."""
         return tuple(sorted({new for _, new in self.ways}))
 
 
@@ -131,7 +131,7 @@ def old_packets(program: Program, observed: Iterable[ObservedFlow]) -> dict[Bloc
     services = {made.service_id: _Moving(made) for made in program.services if made.moves}
     for each in observed:
         service_id = service_of(each.flow.cookie)
-        if service_id not in services or not is_in_pin(each.flow):
+        if service_id not in services or not is_in_drain_table(each.flow):
             continue
         moving = services[service_id]
         block = moving.at(each.flow)

@@ -47,7 +47,7 @@ class PortMask:
 
 
 def port_masks(ranges: Iterable[PortRange]) -> tuple[PortMask, ...]:
-    """The fewest prefixes that cover the ranges exactly, none of them twice; none for no range."""
+    """Return the fewest prefixes that cover the ranges exactly; none for no range."""
     return tuple(sorted(mask for ports in merge_ports(ranges) for mask in _cover(ports.first, ports.last)))
 
 
@@ -61,9 +61,8 @@ def _cover(first: int, last: int) -> Iterator[PortMask]:
 
 # The balancing key in OpenFlow's fields. No other module knows by which field of a flow a service splits its clients.
 #
-# Blocks are written as a value and a mask over *key bits*: each key field has its own range of them, so that blocks of
-# different fields are never taken for each other, and a flow that matches several fields says something of each. A new
-# key field is a row in `_COLUMNS`.
+# Blocks are written as a value and a mask over *key bits*. Each key field has its own range of them, so that blocks of
+# different fields are never confused. A new key field is a row in `_COLUMNS`.
 
 
 class _Column(NamedTuple):
@@ -200,21 +199,6 @@ def hop_of(actions: Iterable[Action]) -> NextHop | None:
     return None if mac is None or port is None else Direct(Mac(mac), port)
 
 
-def redirect(actions: Iterable[Action], hop: NextHop) -> tuple[Action, ...]:
-    """Return the actions with `hop` in place of where they send packets."""
-    return tuple(_redirect(action, hop) for action in actions)
-
-
 def arrives(hop: NextHop, *, dl_dst: int, port: str | None) -> bool:
-    """Whether a packet that leaves with this MAC by this port goes to `hop`."""
+    """Return whether a packet that leaves with this MAC by this port goes to `hop`."""
     return (hop.mac.value, hop.port) == (dl_dst, port)
-
-
-def _redirect(action: Action, hop: NextHop) -> Action:
-    match action:
-        case SetField(Field.DL_DST):
-            return SetField(Field.DL_DST, hop.mac.value)
-        case Output():
-            return Output(hop.port)
-        case _:
-            return action

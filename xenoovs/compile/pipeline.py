@@ -1,6 +1,6 @@
-"""The one ordered list of tables, and every number of the program: tables, priorities, registers, the cookies.
+"""All numbers of the program: tables in their order, priorities, registers and cookies.
 
-Nobody else writes a table number, a priority or a register. The laws behind the priorities:
+No other module writes a table number, a priority or a register. The laws behind the priorities:
 - In `balance`, priority falls with the depth of a block, from one base that all services share. A packet then visits
   the masks of its service from short to long and stops at its own: one megaflow a block.
 - In `classify`, priority falls as a claim gets more specific, for the same reason.
@@ -22,7 +22,7 @@ SERVICE_ID = Field.REG0
 (lib/flow.h, FLOW_SEGMENT_1_ENDS_AT), so another service's masks never widen a megaflow."""
 
 OUTPUT_PORT = Field.REG1
-"""Carries the number of a port into a flow that is learned in `pin`."""
+"""Carries the number of a port into a flow that Open vSwitch learns in `drain`."""
 
 
 class Stage(Enum):
@@ -30,37 +30,37 @@ class Stage(Enum):
 
     CLASSIFY = 0
     BALANCE = 1
-    PIN = 2
-    """Blocks that are being drained, and they alone: its flows match whole addresses and ports, and so do the
-    megaflows of all packets that pass it."""
+    DRAIN = 2
+    """Packets of draining blocks only: its flows match whole addresses and ports, and so do the megaflows of all
+    packets that pass it."""
     # 3 stays free: bridges hold flows of earlier versions, and an upgrade in place must move no client (docs/adr/0015).
-    PLANNED = 4
-    """Memory: the blocks of backends that are out, as they had them and get them back. No packet is ever sent here."""
-    NEXT = 5
-    """Memory: the blocks in PIN as they will be in BALANCE; since when, the age of the flow tells. No packet is ever
-    sent here."""
+    HOME = 4
+    """Memory: the home blocks of backends that do not serve all of theirs now. No packet is ever sent here."""
+    DRAIN_TARGET = 5
+    """Memory: the blocks in DRAIN as they will be in BALANCE. The age of the flow is the age of the drain. No packet is
+    ever sent here."""
     LEARNED = 6
-    """Flows of connections, which Open vSwitch itself adds in the table of PIN."""
+    """Flows of connections, which Open vSwitch itself adds to the table of DRAIN."""
 
     @property
     def table(self) -> int:
-        return Stage.PIN.value if self is Stage.LEARNED else self.value
+        return Stage.DRAIN.value if self is Stage.LEARNED else self.value
 
 
 NESTED_RULES = 3
-"""The stage number of overlapping rules, the longest of which won: versions before docs/adr/0015 split clients so."""
+"""The stage number of overlapping rules, the longest of which won; versions before docs/adr/0015 wrote such rules."""
 
 _OURS, _STAGE_BITS = OURS[0], 0b111
-"""Three bits tell all stages apart, of any generation. Each bit more would be a request more in every dump."""
+"""Three bits distinguish all stages, of any generation. Each bit more would be a request more in every dump."""
 
 LEARNED: Cookies = (CookieMask(_OURS.value | Stage.LEARNED.value << 32, _OURS.mask | _STAGE_BITS << 32),)
 """The flows that Open vSwitch has learned for drains. There may be thousands of them."""
 
 PROGRAM: Cookies = all_but(LEARNED[0], among=_OURS)
-"""All other flows of ours."""
+"""All flows of xenoovs but the learned ones."""
 
 NEIGHBOUR_DISCOVERY_PRIORITY = 2000
-"""Above all services: none may swallow it."""
+"""Above all services, so that none of them takes it."""
 
 SERVICE_PRIORITY = 1000
 _VIP_STEP = 64
@@ -94,8 +94,8 @@ def block_priority(depth: int) -> int:
     return BLOCK_PRIORITY - depth
 
 
-class PinPriority(Enum):
-    """In `pin`, from what is known best to what is known least; the value is that of depth 0."""
+class DrainPriority(Enum):
+    """The priorities in `drain`, the most specific first; the value is that of depth 0."""
 
     LEARNED = 400
     NEW_CONNECTION = 300
@@ -103,8 +103,8 @@ class PinPriority(Enum):
     REST = 100
 
 
-def pin_priority(kind: PinPriority, depth: int = 0) -> int:
-    """Priority in `pin`: shorter masks first, as in `balance`."""
+def drain_priority(kind: DrainPriority, depth: int = 0) -> int:
+    """Priority in `drain`: shorter masks first, as in `balance`."""
     return kind.value - depth
 
 
@@ -113,8 +113,8 @@ def cookie_of(stage: Stage, service_id: int = 0) -> int:
     return Cookie(GENERATION, stage.value, service_id).encode()
 
 
-TO_PIN = (Resubmit(Stage.PIN.table),)
-"""What the flow of a moving block does."""
+TO_DRAIN = (Resubmit(Stage.DRAIN.table),)
+"""The actions of the flow of a draining block in `balance`."""
 
 _PROGRAM_STAGES = tuple(stage for stage in Stage if stage is not Stage.LEARNED)
 

@@ -9,7 +9,7 @@ from enum import Enum
 from fractions import Fraction
 from itertools import chain
 
-from xenoovs.compile.pipeline import TO_PIN, Stage
+from xenoovs.compile.pipeline import TO_DRAIN, Stage
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.compile.read import is_block, stage_number
 from xenoovs.decision.decide import tolerance_of
@@ -22,8 +22,8 @@ from xenoovs.partition.solve import Window, windows
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A flow that stays where it is and does something else."""
+class FlowChange:
+    """A flow that stays where it is and gets other actions, another cookie or other options."""
 
     before: Flow
     after: Flow
@@ -31,13 +31,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Flows to add, change and remove, all of them ours; `unchanged`: how many stay as they are.
+    """The flows of xenoovs to add, change and remove.
 
-    blocked: flows of others that have the key of a desired flow, which therefore cannot be there.
+    Attributes:
+        unchanged: How many flows stay as they are.
+        blocked: Foreign flows that have the key of a desired flow, which therefore cannot be added.
     """
 
     added: tuple[Flow, ...]
-    changed: tuple[Change, ...]
+    changed: tuple[FlowChange, ...]
     removed: tuple[Flow, ...]
     unchanged: int
     blocked: tuple[Flow, ...] = ()
@@ -51,13 +53,13 @@ class Plan:
         return len(self.added) + len(self.changed) + len(self.removed)
 
     def require_free(self) -> Plan:
-        """Return the plan. Raises FlowTaken where a flow of others is in the place of a desired one."""
+        """Return the plan. Raises FlowTaken where a foreign flow has the key of a desired one."""
         if self.blocked:
             raise FlowTaken(flow=render_flow(self.blocked[0]))
         return self
 
     def flow_mods_by_service(self) -> Counter[int]:
-        """By service id; 0: of no service."""
+        """Return the number of flow-mods by service id; 0: of no service."""
         flows = chain(self.added, (change.after for change in self.changed), self.removed)
         return Counter(service_of(flow.cookie) for flow in flows)
 
@@ -65,13 +67,13 @@ class Plan:
 def plan(desired: Iterable[Flow], observed: Iterable[Flow], *, untouched: int = 0) -> Plan:
     """Return the difference, in the order of `desired`. Both hold each flow key at most once.
 
-    Flows of others among `observed` stay as they are; a desired flow with the key of one of them is blocked.
+    Foreign flows among `observed` stay as they are; a desired flow with the key of one of them is blocked.
 
     Args:
-        untouched: How many flows besides these are known to be as they should.
+        untouched: How many flows besides these are already as desired.
     """
     have = {flow.key: flow for flow in observed}
-    added, changed, blocked, unchanged = list[Flow](), list[Change](), list[Flow](), untouched
+    added, changed, blocked, unchanged = list[Flow](), list[FlowChange](), list[Flow](), untouched
     for flow in desired:
         before = have.pop(flow.key, None)
         if before is None:
@@ -81,17 +83,16 @@ def plan(desired: Iterable[Flow], observed: Iterable[Flow], *, untouched: int = 
         elif not is_ours(before.cookie):
             blocked.append(before)
         else:
-            changed.append(Change(before, flow))
+            changed.append(FlowChange(before, flow))
     removed = sorted((flow for flow in have.values() if is_ours(flow.cookie)), key=_order)
     return Plan(tuple(added), tuple(changed), tuple(removed), unchanged, tuple(blocked))
 
 
 def bundle_of(difference: Plan) -> Bundle:
-    """The flow-mods of a plan: adds, then changes, then deletes; no packet meets a hole or a third backend.
+    """Return the flow-mods of a plan: adds, then changes, then deletes; no packet meets a hole or a third backend.
 
-    Adds go from the last table to the first: no packet is sent to blocks that are not there yet. In a table they go by
-    falling priority: of overlapping rules the one that decides comes before those that it shall override. Deletes go
-    the other way round.
+    Adds go from the last table to the first, so that no packet is sent to blocks that are not there yet, and within a
+    table from the highest priority to the lowest. Deletes go in the reverse order.
     """
     adds = (FlowMod(Command.ADD, flow) for flow in sorted(difference.added, key=_before))
     changes = (FlowMod(_command(change), change.after) for change in difference.changed)
@@ -111,11 +112,11 @@ def _order(flow: Flow) -> tuple[int, int, str]:
     return flow.table, -flow.priority, render_flow(flow)
 
 
-def _command(change: Change) -> Command:
+def _command(change: FlowChange) -> Command:
     # A modify keeps counters and megaflow but cannot give a new cookie or timeout (OpenFlow 1.4.0, 6.4); an add
-    # replaces the flow. That of a block that moves elsewhere is replaced, because its age is that of the drain.
+    # replaces the flow. A drain target is always replaced, because the age of its flow is the age of the drain.
     before, after = change.before, change.after
-    if after.table == Stage.NEXT.table:
+    if after.table == Stage.DRAIN_TARGET.table:
         return Command.ADD
     only_actions = (before.cookie, before.options) == (after.cookie, after.options)
     return Command.MODIFY if only_actions else Command.ADD
@@ -125,23 +126,23 @@ def _command(change: Change) -> Command:
 
 
 def hardware_entries(service: ServiceProgram) -> int:
-    """Megaflows of a service: its flows in `classify` times its blocks.
+    """Return the megaflows of a service: its flows in `classify` times its blocks.
 
     Every ingress port, VIP and port mask is matched exactly, so each multiplies the blocks. Counted for one client-side
-    MAC (`rewrite_source_mac` needs as many again for each further one) and, where neighbour discovery has to be told
-    from a service that takes any IPv6 protocol, for one IP protocol.
+    MAC (`rewrite_source_mac` needs as many again for each further one) and, where a service takes any IPv6 protocol but
+    not neighbour discovery, for one IP protocol.
     """
     return len(service.classify) * len(service.decision.active.rows)
 
 
 def installed_entries(ways: Counter[int | None], blocks: Iterable[Flow]) -> int:
-    """The same of what is installed. `ways`: of `ways_by_service`; `blocks`: the flows that split its clients."""
+    """Return the same for installed flows. `ways`: of `ways_by_service`; `blocks`: the flows that split its clients."""
     by_type = Counter(_dl_type(flow) for flow in blocks)
     return sum(count * by_type[dl_type] for dl_type, count in ways.items())
 
 
 def ways_by_service(flows: Iterable[Flow]) -> dict[int, Counter[int | None]]:
-    """How many flows of `classify` lead to each service, by its id, for each dl_type."""
+    """Return how many flows of `classify` lead to each service, by its id, for each dl_type."""
     found: dict[int, Counter[int | None]] = {}
     for flow in flows:
         cookie = decode_cookie(flow.cookie)
@@ -158,8 +159,8 @@ def _dl_type(flow: Flow) -> int | None:
 # What a plan means for the services: shares before and after, clients that move, hardware entries.
 
 
-class Fate(Enum):
-    """What happens to a service."""
+class ChangeKind(Enum):
+    """What a plan does to a service."""
 
     NEW = "new"
     SAME = "same"
@@ -169,26 +170,29 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BackendShare:
-    """One backend before and after, as shares of the clients. `wanted`: by weight; None: not in the config."""
+    """One backend's share of the clients before and after. `target`: by weight; None: not in the config."""
 
     name: str
     hop: NextHop | None
-    wanted: Fraction | None
+    target: Fraction | None
     before: Fraction
     after: Fraction
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceChange:
-    """One service. `moved`: share of its clients that get another backend; `hardware_entries`: after the change.
+    """What a plan does to one service.
 
-    least_moved: the share that any change to these weights, within the tolerance, would move.
-    out:         the names of the backends that get no clients, whatever their weight.
+    Attributes:
+        moved: Share of its clients that get another backend.
+        hardware_entries: After the change.
+        least_moved: The share that any change to these weights, within the tolerance, would move.
+        ejected: Names of the backends that get no clients, whatever their weight.
     """
 
     name: str
     service_id: int
-    fate: Fate
+    kind: ChangeKind
     backends: tuple[BackendShare, ...]
     moved: Fraction
     blocks_before: int
@@ -196,7 +200,7 @@ class ServiceChange:
     hardware_entries_before: int
     hardware_entries: int
     least_moved: Fraction = Fraction(0)
-    out: tuple[str, ...] = ()
+    ejected: tuple[str, ...] = ()
 
 
 def summarise(
@@ -208,7 +212,7 @@ def summarise(
         program: What the bridge is to have.
         before: What `observed` says.
         observed: The flows that the bridge has, of all services but `same`.
-        same: Ids of services that are known to be as they should be; they are left out.
+        same: Ids of services that do not differ; they are left out.
     """
     seen = tuple(observed)
     balance = defaultdict[int, list[Flow]](list)
@@ -253,7 +257,7 @@ def _of_config(made: ServiceProgram, before: _Before) -> ServiceChange:
     return ServiceChange(
         name=made.service.name,
         service_id=made.service_id,
-        fate=Fate.SAME if same else Fate.CHANGED if before.blocks else Fate.NEW,
+        kind=ChangeKind.SAME if same else ChangeKind.CHANGED if before.blocks else ChangeKind.NEW,
         backends=_backend_shares(made, before.shares),
         moved=moved(was, made.decision) if was is not None and is_served else Fraction(0),
         blocks_before=len(before.blocks),
@@ -261,21 +265,21 @@ def _of_config(made: ServiceProgram, before: _Before) -> ServiceChange:
         hardware_entries_before=before.entries,
         hardware_entries=hardware_entries(made),
         least_moved=_least_moved(made, was) if was is not None and is_served else Fraction(0),
-        out=tuple(one.name for one in made.service.backends if one.name in made.decision.ejected),
+        ejected=tuple(one.name for one in made.service.backends if one.name in made.decision.ejected),
     )
 
 
 def _settled(flows: Iterable[Flow]) -> Iterator[Flow]:
     """Yield the flows that choose backends, as they are once drains are over."""
     every = tuple(flows)
-    later = {flow.match: flow.actions for flow in every if stage_number(flow) == Stage.NEXT.value}
+    later = {flow.match: flow.actions for flow in every if stage_number(flow) == Stage.DRAIN_TARGET.value}
     for flow in every:
         if is_block(flow):
-            yield replace(flow, actions=later.get(flow.match, ())) if flow.actions == TO_PIN else flow
+            yield replace(flow, actions=later.get(flow.match, ())) if flow.actions == TO_DRAIN else flow
 
 
 def _least_moved(made: ServiceProgram, was: ServiceDecision) -> Fraction:
-    """Return the lower bound: surplus has to go, and what is missing has to come, less what nobody has."""
+    """Return the lower bound: surplus has to go, and what is missing has to come, less what no backend serves."""
     shares, width = was.active.shares(), max(was.active.depth, made.decision.active.depth)
     held = [int(shares.get(backend.name, Fraction(0)) * (1 << width)) for backend in made.service.backends]
     unserved = (1 << width) - int(sum(shares.values(), Fraction(0)) * (1 << width))
@@ -287,7 +291,7 @@ def _least_moved(made: ServiceProgram, was: ServiceDecision) -> Fraction:
 
 
 def _windows(made: ServiceProgram, width: int) -> list[Window]:
-    """Return the units that each backend may have; what it has after the change is among them, whatever it took."""
+    """Return the units that each backend may have, widened to what it has after the change."""
     ejected = made.decision.ejected
     weights = [0 if backend.name in ejected else backend.weight for backend in made.service.backends]
     if not any(weights):
@@ -311,7 +315,7 @@ def _removed(service_id: int, before: _Before) -> ServiceChange:
     return ServiceChange(
         name=f"id {service_id:#x}",
         service_id=service_id,
-        fate=Fate.REMOVED,
+        kind=ChangeKind.REMOVED,
         backends=tuple(_not_configured(owner, share) for owner, share in sorted(before.shares.items())),
         moved=Fraction(0),
         blocks_before=len(before.blocks),

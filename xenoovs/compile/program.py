@@ -25,12 +25,12 @@ from xenoovs.compile.pipeline import (
     OTHER_PRIORITY,
     OUTPUT_PORT,
     SERVICE_ID,
-    TO_PIN,
-    PinPriority,
+    TO_DRAIN,
+    DrainPriority,
     Stage,
     block_priority,
     cookie_of,
-    pin_priority,
+    drain_priority,
     service_priority,
 )
 from xenoovs.compile.read import drain_ports, read
@@ -78,7 +78,7 @@ from xenoovs.openflow.flow import (
 )
 from xenoovs.openflow.text import render_flow
 
-# The first stage: is this packet a service's, and which one's? ARP for a VIP; everything else by policy.
+# The first stage: which service a packet belongs to; ARP for a VIP; the policy for all other traffic.
 
 
 _TABLE = Stage.CLASSIFY.table
@@ -87,7 +87,7 @@ _ARP_REQUEST, _ARP_REPLY = 1, 2
 
 
 def service_flows(service: Service, *, service_id: int, ingress: tuple[str, ...]) -> Iterator[Flow]:
-    """One flow for each ingress port, VIP and port mask of the service: remember whose packet it is and go on."""
+    """Yield one flow for each ingress port, VIP and port mask: it writes the service id and goes on to `balance`."""
     actions = (SetField(SERVICE_ID, service_id), Resubmit(Stage.BALANCE.table))
     cookie = cookie_of(Stage.CLASSIFY, service_id)
     for in_port, (conditions, port_bits) in product(ingress, _conditions(service.claim)):
@@ -98,10 +98,12 @@ def service_flows(service: Service, *, service_id: int, ingress: tuple[str, ...]
 
 
 def arp_flows(balancer: Balancer) -> Iterator[Flow]:
-    """Answers ARP requests for the IPv4 VIPs with the VIP's MAC, inside the switch (RFC 826).
+    """Yield flows that answer ARP requests for the IPv4 VIPs with the VIP's MAC, inside the switch (RFC 826).
 
-    Services can share a VIP (DNS over UDP and over TCP), so that an answer belongs to none of them. Raises CompileError
-    for two MACs of one VIP.
+    Services can share a VIP (DNS over UDP and over TCP), so that an answer belongs to none of them.
+
+    Raises:
+        CompileError: Two services give one VIP two MACs.
     """
     for in_port, (vip, mac) in product(balancer.uplinks.ingress, sorted(_vip_macs(balancer.services).items())):
         conditions = (exact(Field.DL_TYPE, ETH_ARP), exact(Field.ARP_OP, _ARP_REQUEST), exact(Field.ARP_TPA, vip))
@@ -110,7 +112,7 @@ def arp_flows(balancer: Balancer) -> Iterator[Flow]:
 
 
 def neighbour_discovery_flows(balancer: Balancer) -> Iterator[Flow]:
-    """Keeps neighbour discovery out of a service that would take every IPv6 packet (RFC 4861)."""
+    """Yield flows that keep neighbour discovery (RFC 4861) out of services that take every IPv6 packet."""
     if not any(_swallows_neighbour_discovery(service.claim) for service in balancer.services):
         return
     for in_port, icmp_type in product(balancer.uplinks.ingress, NEIGHBOUR_DISCOVERY):
@@ -120,13 +122,13 @@ def neighbour_discovery_flows(balancer: Balancer) -> Iterator[Flow]:
             exact(Field.ICMP_TYPE, icmp_type),
         )
         key = FlowKey(_TABLE, NEIGHBOUR_DISCOVERY_PRIORITY, match_of(conditions, in_port=in_port))
-        # Where the flows of others decide there is no going back to them from here: a learning switch comes closest.
+        # With `other_traffic: leave` foreign flows decide, but this flow is above them: NORMAL comes closest.
         actions = _other_actions(balancer, in_port)
         yield Flow(key, cookie_of(Stage.CLASSIFY), (Normal(),) if actions is None else actions)
 
 
 def other_flows(balancer: Balancer) -> Iterator[Flow]:
-    """What happens to packets of no service, for each port that the config names."""
+    """Yield the flows for packets of no service, one for each port that the config names."""
     for port in balancer.ports:
         actions = _other_actions(balancer, port)
         if actions is not None:
@@ -228,11 +230,12 @@ _OPENS = Masked(Field.TCP_FLAGS, TCP_SYN, TCP_SYN | TCP_ACK)
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class DrainRule:
     """The block `rule` moves from `old` to `new`.
 
-    is_settling: megaflows from before may still be there, so that new connections go to `old` for now.
-    port_number: the OpenFlow port number of the port to which new connections go.
+    Attributes:
+        port_number: OpenFlow port number of the port to which new connections go.
+        is_settling: Megaflows from before may still be there, so that new connections go to `old` for now.
     """
 
     rule: BlockRule
@@ -243,52 +246,52 @@ class Pin:
 
     @property
     def opens(self) -> NextHop:
-        """Who gets new connections now."""
+        """The next hop that gets new connections now."""
         return self.old if self.is_settling else self.new
 
 
-def pin_flows(service: Service, pin: Pin, *, service_id: int) -> Iterator[Flow]:
-    """The flows of one block in `pin`, and the memory of where it moves, for each IP family."""
+def drain_flows(service: Service, moving: DrainRule, *, service_id: int) -> Iterator[Flow]:
+    """Yield the flows of one block in `drain` and its flow in `drain_target`, for each IP family."""
     for family in service.claim.served_families:
-        block = (exact(SERVICE_ID, service_id), *block_conditions(service, family, pin.rule))
-        key = FlowKey(Stage.NEXT.table, block_priority(pin.rule.depth), match_of(block))
-        yield Flow(key, cookie_of(Stage.NEXT, service_id), deliver(pin.new, service.source_mac))
-        for kind, conditions, actions in _kinds(service, pin, family, service_id):
+        block = (exact(SERVICE_ID, service_id), *block_conditions(service, family, moving.rule))
+        key = FlowKey(Stage.DRAIN_TARGET.table, block_priority(moving.rule.depth), match_of(block))
+        yield Flow(key, cookie_of(Stage.DRAIN_TARGET, service_id), deliver(moving.new, service.source_mac))
+        for kind, conditions, actions in _kinds(service, moving, family, service_id):
             # A key may ask for the protocol too.
             match = match_of(dict.fromkeys((*block, *conditions)))
-            key = FlowKey(Stage.PIN.table, pin_priority(kind, pin.rule.depth), match)
-            yield Flow(key, cookie_of(Stage.PIN, service_id), actions)
+            key = FlowKey(Stage.DRAIN.table, drain_priority(kind, moving.rule.depth), match)
+            yield Flow(key, cookie_of(Stage.DRAIN, service_id), actions)
 
 
-_Kind = tuple[PinPriority, tuple[Masked, ...], tuple[Action, ...]]
+_Kind = tuple[DrainPriority, tuple[Masked, ...], tuple[Action, ...]]
 
 
-def _kinds(service: Service, pin: Pin, family: Family, service_id: int) -> Iterator[_Kind]:
-    stays = deliver(pin.old, service.source_mac)
+def _kinds(service: Service, moving: DrainRule, family: Family, service_id: int) -> Iterator[_Kind]:
+    stays = deliver(moving.old, service.source_mac)
     if service.claim.protocol in (None, Protocol.TCP):
         tcp = exact(Field.NW_PROTO, TCP)
-        number = SetField(OUTPUT_PORT, pin.port_number)
-        learn = _learn(service, pin, family, service_id)
-        yield PinPriority.NEW_CONNECTION, (tcp, _OPENS), (number, learn, *deliver(pin.opens, service.source_mac))
+        number = SetField(OUTPUT_PORT, moving.port_number)
+        learn = _learn(service, moving, family, service_id)
+        yield DrainPriority.NEW_CONNECTION, (tcp, _OPENS), (number, learn, *deliver(moving.opens, service.source_mac))
         # Without the copies one wide megaflow would take the first packets of new connections too, until Open vSwitch
         # sees that their flows were learned: a field that an action reads is matched as a whole.
         copies = (Move(field, field) for field in _connection(family))
-        yield PinPriority.OPEN_CONNECTION, (tcp,), (*copies, *stays)
+        yield DrainPriority.OPEN_CONNECTION, (tcp,), (*copies, *stays)
     if service.claim.protocol is not Protocol.TCP:
-        yield PinPriority.REST, (), stays
+        yield DrainPriority.REST, (), stays
 
 
-def _learn(service: Service, pin: Pin, family: Family, service_id: int) -> Learn:
+def _learn(service: Service, moving: DrainRule, family: Family, service_id: int) -> Learn:
     return Learn(
         table=Stage.LEARNED.table,
-        priority=pin_priority(PinPriority.LEARNED),
+        priority=drain_priority(DrainPriority.LEARNED),
         cookie=cookie_of(Stage.LEARNED, service_id),
         idle_timeout_s=min(_LONGEST_S, -(-service.drain.timeout_ms // 1000) + _SPARE_S),
         limit=MAX_LEARNED,
         dl_type=family_is(family).value,
         nw_proto=TCP,
         same=(SERVICE_ID, *_connection(family)),
-        writes=rewrites(pin.opens, service.source_mac),
+        writes=rewrites(moving.opens, service.source_mac),
         output=OUTPUT_PORT,
     )
 
@@ -317,8 +320,8 @@ class ServiceProgram:
         decision: What the flows encode; `moves`: blocks on their way.
         classify: Flows that find the packets of the service.
         blocks: Flows that split them.
-        planned: Memory of the home blocks of backends that do not serve all of theirs; no packet meets these flows.
-        pins: Flows for packets of moving blocks, and the memory of where those blocks go.
+        home: Flows that remember the home blocks of backends that do not serve all of theirs.
+        drain: Flows for packets of moving blocks, and those that remember where the blocks go.
     """
 
     service: Service
@@ -327,12 +330,12 @@ class ServiceProgram:
     moves: tuple[BlockMove, ...]
     classify: tuple[Flow, ...]
     blocks: tuple[BlockFlow, ...]
-    planned: tuple[Flow, ...] = ()
-    pins: tuple[Flow, ...] = ()
+    home: tuple[Flow, ...] = ()
+    drain: tuple[Flow, ...] = ()
 
     @property
     def flows(self) -> tuple[Flow, ...]:
-        return (*self.classify, *(block.flow for block in self.blocks), *self.planned, *self.pins)
+        return (*self.classify, *(block.flow for block in self.blocks), *self.home, *self.drain)
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
@@ -411,7 +414,7 @@ def _with_blocks(bare: ServiceProgram, ofports: Mapping[str, int]) -> ServicePro
     delivered = {owner: deliver(_hop(service, owner, hops), service.source_mac) for owner in owners}
     cut = split(decided.active, bare.moves)
     rows = sorted(((rule_of(block, service.key), owner, move) for block, owner, move in cut), key=lambda row: row[0])
-    rules: list[BlockActions] = [(rule, delivered[owner] if move is None else TO_PIN) for rule, owner, move in rows]
+    rules: list[BlockActions] = [(rule, delivered[owner] if move is None else TO_DRAIN) for rule, owner, move in rows]
     flows = block_flows(service, rules, service_id=service_id)
     targets = [
         (rule, backends.get(owner) or _unnamed(bare, owner), move)
@@ -421,12 +424,12 @@ def _with_blocks(bare: ServiceProgram, ofports: Mapping[str, int]) -> ServicePro
     displaced = decided.displaced
     away = ((rule_of(b, service.key), delivered[owner]) for b, owner in decided.home.rows if owner in displaced)
     home = sorted(away, key=lambda row: row[0])
-    pins = [_pin(bare, rule, owner, move, ofports) for rule, owner, move in rows if move is not None]
+    moving = [_drain_rule(bare, rule, owner, move, ofports) for rule, owner, move in rows if move is not None]
     return replace(
         bare,
         blocks=tuple(BlockFlow(flow, *target) for flow, target in zip(flows, targets, strict=True)),
-        planned=tuple(block_flows(service, home, service_id=service_id, stage=Stage.PLANNED)),
-        pins=tuple(flow for pin in pins for flow in pin_flows(service, pin, service_id=service_id)),
+        home=tuple(block_flows(service, home, service_id=service_id, stage=Stage.HOME)),
+        drain=tuple(flow for each in moving for flow in drain_flows(service, each, service_id=service_id)),
     )
 
 
@@ -437,10 +440,12 @@ def _hop(service: Service, owner: Owner, hops: NextHops) -> NextHop:
     return found
 
 
-def _pin(program: ServiceProgram, rule: BlockRule, owner: Owner, move: BlockMove, ofports: Mapping[str, int]) -> Pin:
+def _drain_rule(
+    program: ServiceProgram, rule: BlockRule, owner: Owner, move: BlockMove, ofports: Mapping[str, int]
+) -> DrainRule:
     old, new, is_settling = program.hop(move.old), program.hop(owner), move.phase is Phase.SETTLING
     opens = output_port(old if is_settling else new)
-    return Pin(rule, old, new, ofports.get(opens, 0), is_settling)
+    return DrainRule(rule, old, new, ofports.get(opens, 0), is_settling)
 
 
 def _unnamed(program: ServiceProgram, owner: Owner) -> Backend:

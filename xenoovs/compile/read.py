@@ -1,4 +1,4 @@
-"""The way back from flows to the decision that they encode: the one place that reads meaning out of flows."""
+"""Decode flows into the decision and the transition that they encode: the inverse of `program`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from xenoovs.compile.encoding import block_of, hop_of, infer_key, key_bits
-from xenoovs.compile.pipeline import NESTED_RULES, OUTPUT_PORT, TO_PIN, Stage
+from xenoovs.compile.pipeline import NESTED_RULES, OUTPUT_PORT, TO_DRAIN, Stage
 from xenoovs.decision.decision import (
     BlockMove,
     Blocks,
@@ -24,7 +24,7 @@ from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.flow import Field, Flow, Learn, ObservedFlow, Output, SetField, decode_cookie
 from xenoovs.partition.block import MAX_WIDTH, Block
 
-_STAGES = {stage.value: stage for stage in (Stage.BALANCE, Stage.PIN, Stage.PLANNED, Stage.NEXT)} | {
+_STAGES = {stage.value: stage for stage in (Stage.BALANCE, Stage.DRAIN, Stage.HOME, Stage.DRAIN_TARGET)} | {
     NESTED_RULES: Stage.BALANCE
 }
 
@@ -32,11 +32,11 @@ _STAGES = {stage.value: stage for stage in (Stage.BALANCE, Stage.PIN, Stage.PLAN
 def read(observed: Iterable[ObservedFlow], balancer: Balancer, *, now_s: float = 0.0) -> tuple[Decision, Transition]:
     """Return what the flows of a switch say: `read(compile(decision, transition)) == (decision, transition)`.
 
-    Flows that others changed or deleted leave clients without an owner; flows that are no blocks are passed over. A
-    service that the config lacks is read with next hops as owners.
+    Clients whose flows were changed or deleted by another program have no owner; flows that are no blocks are ignored.
+    A service that the config lacks is read with next hops as owners.
 
     Args:
-        observed: Flows with their ages; those of others are passed over.
+        observed: Flows with their ages; foreign flows are ignored.
         balancer: The config whose backends are the owners.
         now_s: The time that ages are counted from, on the clock of the transition.
     """
@@ -52,7 +52,7 @@ def read(observed: Iterable[ObservedFlow], balancer: Balancer, *, now_s: float =
 
 
 def stage_number(flow: Flow) -> int | None:
-    """Return the stage in the cookie; None for a flow of others."""
+    """Return the stage in the cookie; None for a foreign flow."""
     cookie = decode_cookie(flow.cookie)
     return None if cookie is None else cookie.stage
 
@@ -67,14 +67,14 @@ def is_learned(flow: Flow) -> bool:
     return stage_number(flow) == Stage.LEARNED.value
 
 
-def is_in_pin(flow: Flow) -> bool:
+def is_in_drain_table(flow: Flow) -> bool:
     """Return whether packets of moving blocks meet the flow."""
-    return stage_number(flow) in (Stage.PIN.value, Stage.LEARNED.value)
+    return stage_number(flow) in (Stage.DRAIN.value, Stage.LEARNED.value)
 
 
 def is_of_drain(flow: Flow) -> bool:
     """Return whether the flow is there because blocks move."""
-    return stage_number(flow) in (Stage.PIN.value, Stage.NEXT.value, Stage.LEARNED.value)
+    return stage_number(flow) in (Stage.DRAIN.value, Stage.DRAIN_TARGET.value, Stage.LEARNED.value)
 
 
 def learns(flow: Flow) -> bool:
@@ -86,7 +86,7 @@ def drain_ports(observed: Iterable[ObservedFlow]) -> Mapping[str, int]:
     """Return the ports that flows of drains name, with their OpenFlow numbers; 0 where no flow has the number."""
     found: dict[str, int] = {}
     for each in observed:
-        if stage_number(each.flow) in (Stage.PIN.value, Stage.NEXT.value):
+        if stage_number(each.flow) in (Stage.DRAIN.value, Stage.DRAIN_TARGET.value):
             actions = each.flow.actions
             numbers = [a.value for a in actions if isinstance(a, SetField) and a.field is OUTPUT_PORT]
             for name in (action.port for action in actions if isinstance(action, Output)):
@@ -114,24 +114,24 @@ class _Reader:
         hops = {} if service is None else next_hops(service)
         self._owners: Mapping[NextHop, Owner] = {hop: name for name, hop in hops.items()}
         self._stages = {stage: list(self._blocks(stages.get(stage, ()))) for stage in _STAGES.values()}
-        self._later = {each.block: each for each in self._stages[Stage.NEXT]}
+        self._later = {each.block: each for each in self._stages[Stage.DRAIN_TARGET]}
 
     def decision(self) -> ServiceDecision | None:
         """Return None where no flow is a block."""
-        blocks, planned = self._stages[Stage.BALANCE], self._stages[Stage.PLANNED]
-        if not blocks and not planned:
+        blocks, home = self._stages[Stage.BALANCE], self._stages[Stage.HOME]
+        if not blocks and not home:
             return None
         active = Blocks.of((each.block, self._owner(self._new(each))) for each in blocks)
-        remembered = Blocks.of((each.block, self._owner(each.hop)) for each in planned)
+        remembered = Blocks.of((each.block, self._owner(each.hop)) for each in home)
         return ServiceDecision(self._key, remembered.over(active), active)
 
     def moves(self) -> Iterator[BlockMove]:
         """Yield the blocks on their way whose old owner is known."""
-        opens = {each.block: each for each in self._stages[Stage.PIN] if learns(each.seen.flow)}
-        stays = {each.block: each for each in self._stages[Stage.PIN] if not learns(each.seen.flow)}
+        opens = {each.block: each for each in self._stages[Stage.DRAIN] if learns(each.seen.flow)}
+        stays = {each.block: each for each in self._stages[Stage.DRAIN] if not learns(each.seen.flow)}
         for part, each in self._visible() if self._later else ():
             later, stay = self._later.get(each.block), stays.get(each.block)
-            if each.seen.flow.actions != TO_PIN or later is None or later.hop is None or stay is None or not stay.hop:
+            if each.seen.flow.actions != TO_DRAIN or later is None or later.hop is None or stay is None or not stay.hop:
                 continue
             new_connections = opens.get(each.block)
             is_open = not self._learns if new_connections is None else new_connections.hop == later.hop
@@ -146,7 +146,7 @@ class _Reader:
         return ((part, found[int(number)]) for part, number in numbered.rows)
 
     def _new(self, each: _BlockFlow) -> NextHop | None:
-        if each.seen.flow.actions != TO_PIN:
+        if each.seen.flow.actions != TO_DRAIN:
             return each.hop
         later = self._later.get(each.block)
         return None if later is None else later.hop
@@ -155,9 +155,9 @@ class _Reader:
         return None if hop is None else owner_of(hop, self._owners)
 
     def _blocks(self, flows: Iterable[ObservedFlow]) -> Iterator[_BlockFlow]:
-        """Yield the flows that are blocks of the key, those that win last.
+        """Yield the flows that are blocks of the key, by rising precedence.
 
-        Both IP families have the same blocks. Where they differ, because others changed one of them, IPv4 wins.
+        Both IP families have the same blocks. Where they differ, because another program changed one, IPv4 wins.
         """
         for each in sorted(flows, key=lambda each: (-_family(each.flow), each.flow.priority)):
             if (block := _block(*key_bits(each.flow), self._key)) is not None:

@@ -1,8 +1,8 @@
-"""Drains from one moment to the next: which blocks keep their open connections with the old backend, and how long.
+"""Advance drains: which blocks leave open connections with the old backend, and for how long.
 
-A block begins to move when its owner in the active assignment changes. It settles first: new connections stay with the
-old backend until Open vSwitch has revalidated all megaflows. Then it is open: new connections go to the new backend. It
-has moved when its time is over, or when the old backend has no traffic of it left.
+A block begins to move when its owner in the active assignment changes. First it settles: new connections go to the old
+backend until Open vSwitch has revalidated all megaflows. Then it is open: new connections go to the new backend. The
+move ends when its time is over, or when the old backend gets no more packets of the block.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Progress:
         now_s: The time, on the clock of the transition.
         ports: Names of the ports that the bridge has. No connection is left at a port that is gone.
         quiet: Blocks whose old backend gets no packets any more.
-        settle_s: How long a block settles; None: drains do not go on, and new connections go where they go now.
+        settle_s: How long a block settles; None: drains do not advance, new connections go where they go now.
     """
 
     now_s: float
@@ -82,7 +82,7 @@ def advance(
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A block that a switch serves: who has its open connections, and who owns it. `move`: None where it is settled."""
+    """A block that a switch serves: `old` has its open connections, `new` owns it. `move`: None: it does not move."""
 
     block: Block
     old: Owner
@@ -121,19 +121,19 @@ class _Drain:
             return
         goes_on = held.move is not None and (held.block, held.new) == (part, new)
         since_s = held.move.since_s if held.move is not None and goes_on else self._progress.now_s
-        # A block that came back has nobody to settle for: new connections go where they went.
+        # A block that came back need not settle: its new connections went there all the time.
         is_open = old == new or self._is_open(held)
         yield BlockMove(part, old, since_s, Phase.OPEN if is_open else Phase.SETTLING)
 
     def _old(self, held: _Held, new: Owner) -> Owner | None:
-        """Return who keeps the open connections of a block that goes to `new`; None: it moves at once."""
+        """Return the owner of the open connections of a block that goes to `new`; None: it moves at once."""
         old = self._serving(held.old)
         if held.move is None:
             return None if old == new else old
         is_over = self._age_s(held.move) >= self._drain.timeout_ms / 1000 or self._is_quiet(held)
         if held.new == new:
             return None if is_over else old
-        # It moves again before it has moved. Connections to where it was going are known one by one.
+        # A second move before the end of the first. Connections to the first target were learned one by one.
         second = self._serving(held.new)
         return (None if second == new else second) if is_over or old is None else old
 

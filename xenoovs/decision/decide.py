@@ -1,4 +1,4 @@
-"""Weights, health and slow starts to a decision, with the least movement of clients from the decision before."""
+"""Decide which backend gets which clients, with the least movement of clients from the decision before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fractions import Fraction
 from xenoovs.decision.decision import Blocks, Decision, DesiredState, Owner, ServiceDecision
 from xenoovs.model.balancer import Churn, Service, service_ids
 from xenoovs.partition.block import MAX_WIDTH, Assignment
-from xenoovs.partition.change import STEPS, Goal, ease, overlay, part_of, start, update
+from xenoovs.partition.change import STEPS, Goal, failover, part_of, slow_start, start, update
 from xenoovs.partition.solve import Partition, partition
 
 _BLOCK_PRICE = {Churn.LEAST: Fraction(0), Churn.BALANCED: None, Churn.COMPACT: Fraction(1 << MAX_WIDTH)}
@@ -17,7 +17,7 @@ _BLOCK_PRICE = {Churn.LEAST: Fraction(0), Churn.BALANCED: None, Churn.COMPACT: F
 
 
 def decide(previous: Decision, desired: DesiredState, *, met: DesiredState | None = None) -> Decision:
-    """Return who gets which clients. Services without a previous decision get the fewest blocks.
+    """Return which backend gets which clients. Services without a previous decision get the fewest blocks.
 
     Args:
         previous: What was decided before; the result moves as few clients from it as the churn of a service allows.
@@ -100,14 +100,14 @@ def _decide_service(service: Service, before: ServiceDecision | None, desired: D
 
 
 def _home(service: Service, before: Blocks | None) -> Blocks:
-    """Return the blocks that the weights give, near those of before."""
+    """Return the blocks for the weights, near those of before."""
     names = tuple(backend.name for backend in service.backends)
     near = None if before is None or not before.rows else _near(service, before)
     return Blocks.of_assignment(near or _fewest(service).assignment, names)
 
 
 def _near(service: Service, before: Blocks) -> Assignment | None:
-    """None where the key is too short for the blocks of before, or what comes out exceeds the budget of flows."""
+    """Return None where the key is too short for the blocks of before, or the result exceeds the budget of flows."""
     goal = goal_of(service)
     if before.depth > goal.max_width:
         return None
@@ -149,25 +149,25 @@ def _active(
     ejected: frozenset[str],
     ramps: Mapping[str, Fraction],
 ) -> Blocks:
-    """Return who serves while `ejected` serve nobody and `ramps` serve a part; nobody else's clients move."""
+    """Return the assignment while `ejected` serve no clients and `ramps` serve a part; no other clients move."""
     if not _weighted(service) - ejected:
         return Blocks()
     if not ejected and not ramps:
         return home
     names = tuple(backend.name for backend in service.backends)
     numbers = {name: number for number, name in enumerate(names)}
-    planned = _numbered(home, names)
+    whole = Assignment.of(home.depth, ((block, numbers[owner]) for block, owner in home.rows), len(names))
     goal = goal_of(service)
     down = {numbers[name] for name in (*ejected, *ramps)}
     if before is None or before.active.depth > goal.max_width or not before.active.rows:
-        lent = overlay(planned, planned, goal=goal, down=down)
+        active = failover(whole, whole, goal=goal, down=down)
     else:
-        live, owners = before.active.assignment()
-        lent = overlay(planned, live, goal=goal, down=down, owners=_indices(service, owners))
+        last, owners = before.active.assignment()
+        active = failover(whole, last, goal=goal, down=down, owners=_indices(service, owners))
     if ramps:
         parts = {numbers[name]: part for name, part in ramps.items()}
-        lent = ease(planned, lent, parts=parts, max_width=goal.max_width)
-    return Blocks.of_assignment(lent, names)
+        active = slow_start(whole, active, parts=parts, max_width=goal.max_width)
+    return Blocks.of_assignment(active, names)
 
 
 def _ramps(service: Service, desired: DesiredState, ejected: frozenset[str]) -> dict[str, Fraction]:
@@ -182,14 +182,9 @@ def _part(found: ServiceDecision, owner: Owner) -> Fraction:
     if owner not in found.active.owners:
         return Fraction(0)
     home, owners = found.home.assignment()
-    live, serving = found.active.assignment()
-    part = part_of(home, live, owners.index(owner), live_owner=serving.index(owner))
+    active, serving = found.active.assignment()
+    part = part_of(home, active, owners.index(owner), active_owner=serving.index(owner))
     return max(part, Fraction(1, STEPS))
-
-
-def _numbered(blocks: Blocks, names: tuple[str, ...]) -> Assignment:
-    numbers = {name: number for number, name in enumerate(names)}
-    return Assignment.of(blocks.depth, ((block, numbers[owner]) for block, owner in blocks.rows), len(names))
 
 
 def _indices(service: Service, owners: tuple[Owner | None, ...]) -> list[int | None]:

@@ -1,4 +1,4 @@
-"""The decision: which backend has which clients of every service, as a value that any switch can be given."""
+"""The decision: which backend has which clients of every service, as a value that any switch can compile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xenoovs.model.balancer import Balancer, BlockKey, Service, service_ids
 from xenoovs.model.next_hop import NextHop, parse_next_hop
 from xenoovs.partition.block import Assignment, Block, Piece, Table, reverse_bits, spread
 
-# Blocks and their owners: who has which clients of one service, in the one form that two equal tables share.
+# Blocks and their owners: which backend has which clients of one service, in canonical form.
 
 
 Owner = str
@@ -25,12 +25,12 @@ Row = tuple[Block, Owner]
 Interval = tuple[int, int, Owner]
 """Start, size (a power of two that divides the start) and owner, in a space of `2**width` units."""
 
-_NOBODY = ""
+_NO_OWNER = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Who owns which block. Clients in no block are dropped.
+    """Blocks and their owners. Clients in no block are dropped.
 
     The value is canonical: two `Blocks` that send every client to the same owner are equal.
 
@@ -53,8 +53,8 @@ class Blocks:
         for block, owner in reversed(given):
             for start, size, held in tuple(space.parts(block.start(width), block.size(width))):
                 if held is None:
-                    space.put(start, size, owner or _NOBODY)
-        return cls(_coalesced(width, (part for part in space if part[2] != _NOBODY)))
+                    space.put(start, size, owner or _NO_OWNER)
+        return cls(_coalesced(width, (part for part in space if part[2] != _NO_OWNER)))
 
     @classmethod
     def of_assignment(cls, assignment: Assignment, owners: Iterable[Owner]) -> Blocks:
@@ -107,7 +107,7 @@ class Blocks:
 
 
 class Space:
-    """Disjoint intervals of a space of `2**width` units, and who owns them."""
+    """Disjoint intervals of a space of `2**width` units and their owners."""
 
     def __init__(self, width: int, rows: Iterable[Row] = ()) -> None:
         """Raises ValueError for rows that overlap."""
@@ -127,7 +127,7 @@ class Space:
         insort(self._starts, start)
 
     def parts(self, start: int, size: int) -> Iterator[tuple[int, int, Owner | None]]:
-        """Yield what an aligned interval holds, cut to it, as aligned intervals; None: nobody owns the part."""
+        """Yield the parts of an aligned interval with their owners, as aligned intervals; None: no owner."""
         outer = size
         while outer <= 1 << self.width:
             found = self._held.get(start & -outer)
@@ -169,7 +169,7 @@ class ServiceDecision:
     Attributes:
         key: The bits that choose.
         home: What the weights give. Where it has no block, `active` has none either.
-        active: Who serves now. Blocks of ejected backends are with others, those of a slow start in part.
+        active: The blocks in use now. Other backends have those of ejected backends, and a part of those in slow start.
     """
 
     key: BlockKey
@@ -197,7 +197,7 @@ class Decision:
 
     Attributes:
         services: Ids of services (32 bits) and what is decided for them, sorted by id.
-        version: A store of decisions counts its changes here. No part of what is decided: versions are not compared.
+        version: The number of the change in a store of decisions. It is not compared.
     """
 
     services: tuple[tuple[int, ServiceDecision], ...] = ()
@@ -207,11 +207,8 @@ class Decision:
     def of(cls, services: Mapping[int, ServiceDecision], *, version: int = 0) -> Decision:
         return cls(tuple(sorted(services.items(), key=lambda pair: pair[0])), version)
 
-    def service(self, service_id: int) -> ServiceDecision | None:
-        return dict(self.services).get(service_id)
 
-
-# The transition: blocks of one switch that are on their way to another backend, with connections still open.
+# The transition: blocks of one switch that move to another backend and still have open connections.
 
 
 class Phase(Enum):
@@ -223,10 +220,10 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BlockMove:
-    """One block that leaves `old`, which keeps the open connections, for its owner in the active assignment.
+    """One block that moves from `old` to its owner in the active assignment; open connections stay with `old`.
 
     Attributes:
-        since_s: When the move began, in seconds of the clock of whoever reads the switch.
+        since_s: When the move began, on the clock of the process that reads the switch.
         phase: Of a block that came back to `old` before it had moved: OPEN.
     """
 
@@ -248,9 +245,6 @@ class Transition:
         moves = {i: tuple(sorted(of, key=lambda m: (m.block.depth, m.block.value))) for i, of in services.items()}
         return cls(tuple(sorted((i, of) for i, of in moves.items() if of)))
 
-    def moves(self, service_id: int) -> tuple[BlockMove, ...]:
-        return dict(self.services).get(service_id, ())
-
 
 def split(active: Blocks, moves: Iterable[BlockMove]) -> Iterator[tuple[Block, Owner, BlockMove | None]]:
     """Yield the active blocks cut so that every move has blocks of its own, each with its owner and its move."""
@@ -265,7 +259,7 @@ def split(active: Blocks, moves: Iterable[BlockMove]) -> Iterator[tuple[Block, O
             yield block_at(start, size, width), owner, None if number is None else moving[number]
 
 
-# What a decision has to meet: the config with its weights in use, and which backends may have clients now.
+# What a decision has to meet: the config with the weights in use, and which backends may have clients now.
 
 
 BackendName = tuple[str, str]
@@ -287,7 +281,7 @@ class DesiredState:
     ramps: Mapping[BackendName, Fraction] = field(default_factory=dict)
 
 
-# Owners of blocks and the backends of a config: the next hop of an owner, and who is who after a config change.
+# Owners of blocks and the backends of a config: next hops, and names after a change of the config.
 
 
 NextHops = Mapping[Owner, NextHop]
@@ -317,10 +311,10 @@ def owner_of(hop: NextHop, owners: Mapping[NextHop, Owner]) -> Owner:
 def follow(
     decision: Decision, transition: Transition, *, before: Balancer, after: Balancer
 ) -> tuple[Decision, Transition]:
-    """Return both under the names that owners have in another config, so that blocks stay where they are.
+    """Return both with the names that owners have in another config, so that blocks stay where they are.
 
-    A next hop makes a backend what it is: names that two backends exchange move no client. A backend that was found by
-    its address is what answers there, and one with a new next hop in place of one that is gone is the same backend.
+    The next hop identifies a backend: if two backends exchange their names, no client moves. A backend given by its
+    address is whatever answers there. A backend with a new next hop in place of one that is gone is the same backend.
     """
     if before is after:
         return decision, transition
@@ -363,7 +357,7 @@ def _names(before: Service, after: Service) -> dict[Owner, Owner]:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Clients that one decision gives to `old` and the other to `new`; None: to nobody. share: 0 < share <= 1."""
+    """Clients that one decision gives to `old` and the other to `new`; None: to no backend. share: 0 < share <= 1."""
 
     old: Owner | None
     new: Owner | None
@@ -397,7 +391,7 @@ def moved(before: ServiceDecision, after: ServiceDecision) -> Fraction:
 
 
 def shifts(before: ServiceDecision, after: ServiceDecision) -> tuple[Shift, ...]:
-    """Return who loses clients to whom, the largest part first. Each client counts once, whatever bits choose."""
+    """Return which owner loses clients to which, the largest part first. Each client counts once."""
     pairs = defaultdict[tuple[Owner | None, Owner | None], Fraction](Fraction)
     served = Fraction(0)
     lost, won = dict(before.active.shares()), dict(after.active.shares())

@@ -1,4 +1,4 @@
-"""A balancer as the config describes it: one bridge with its ports, its services and their backends. Values only."""
+"""A balancer as the config describes it: one bridge, its ports, services and backends. Values only."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ class BlockKey:
 
 
 LOW_SOURCE_BITS = BlockKey()
-"""The key of a service that names none."""
+"""The key of a service without `match`."""
 
 
-# What becomes of the connections of clients that get another backend.
+# Drain: what happens to the open connections of clients that get another backend.
 
 
 class DrainMode(Enum):
@@ -94,14 +94,14 @@ class Drain:
 
 
 AT_ONCE = Drain()
-"""What a service does that says nothing."""
+"""The drain of a service without `drain`."""
 
 
-# How it is found out whether a backend serves, and how many may be taken out.
+# Health checks, and how many backends they may eject.
 
 
 class ProbeKind(Enum):
-    """What is sent to a backend. NONE: nothing, it is taken to serve."""
+    """What a health check sends. NONE: nothing, the backend counts as up."""
 
     NONE = "none"
     ICMP = "icmp"
@@ -126,7 +126,7 @@ class Initial(Enum):
 
 
 class AllDown(Enum):
-    """When every backend is down: clients stay with those that were left, or are dropped."""
+    """When every backend is down: clients stay with the last ones that served, or are dropped."""
 
     KEEP = "keep"
     DROP = "drop"
@@ -185,10 +185,11 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One server, reached by its next hop. Weight 0: configured, gets nothing.
+    """One server, reached by its next hop. Weight 0: it gets no clients.
 
-    address: its own, at which health probes ask; no packet of a client is sent there.
-    follows: it was given by its address alone: its MAC is found on its network; the next hop has none until then.
+    Attributes:
+        address: Its own address, the target of health probes; clients' packets are never sent to it.
+        follows: It is configured by its address only. Its MAC is looked up; the next hop has none until then.
     """
 
     name: str
@@ -231,7 +232,7 @@ def usual_positions(field: KeyField, protocol: Protocol | None) -> tuple[int, ..
 
 
 class Churn(Enum):
-    """What a change of weights spares: clients that move, or blocks (= hardware entries), or both in balance."""
+    """What a change of weights minimises: clients that move, or blocks (= hardware entries), or both in balance."""
 
     LEAST = "least"
     BALANCED = "balanced"
@@ -256,7 +257,7 @@ class PortRange:
 
 
 def merge_ports(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
-    """The same ports in the fewest ranges, sorted: those that overlap or follow each other become one."""
+    """Return the same ports in the fewest ranges, sorted: ranges that overlap or touch become one."""
     merged: list[PortRange] = []
     for ports in sorted(ranges):
         if merged and ports.first <= merged[-1].last + 1:
@@ -326,14 +327,14 @@ class Service:
         return tuple(backend.weight for backend in self.backends)
 
 
-# Stable ids of services. A service is known by what it claims, so a new name, order or comment moves nothing.
+# Stable ids of services. What a service matches identifies it, so a new name, order or comment moves no client.
 
 
 _ID_MASK = 0xFFFFFFFF
 
 
 def service_ids(claims: Iterable[Claim]) -> Mapping[Claim, int]:
-    """A distinct 32-bit id, never 0, for each claim. On a collision (1,000 services: 1 in 8,600) the next free id."""
+    """Return a distinct 32-bit id, never 0, for each claim; on a collision (1,000 services: 1 in 8,600) the next."""
     return _ids_of(tuple(claims))
 
 
@@ -359,7 +360,7 @@ def _canonical(claim: Claim) -> str:
 
 
 class OtherTraffic(Enum):
-    """What happens to packets on our ports that belong to no service."""
+    """What happens to packets of no service on the ports of the config."""
 
     PASSTHROUGH = "passthrough"
     NORMAL = "normal"
@@ -382,7 +383,7 @@ class Uplinks:
 
     @property
     def label(self) -> str:
-        """What tells the bridge from all others, also on other hosts: `ovsbr1`, or `ovsbr1@0000c470bda056ac`."""
+        """A name that is unique over hosts: `ovsbr1`, or `ovsbr1@0000c470bda056ac`."""
         return label_of(self.bridge, self.datapath_id)
 
 

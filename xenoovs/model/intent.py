@@ -1,4 +1,4 @@
-"""The oracle: which backends may answer a packet, said without any table, mask or flow."""
+"""The intent of a config: which backends may answer a packet, without tables, masks and flows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from xenoovs.model.address import Family
 from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service
 from xenoovs.model.packet import Packet
 
-# Neighbour discovery (RFC 4861, section 4: types 133 to 137) keeps the link alive and is nobody's client traffic.
+# Neighbour discovery (RFC 4861, section 4: types 133 to 137) keeps the link alive and is no client traffic.
 NEIGHBOUR_DISCOVERY = range(133, 138)
 
 

@@ -1,4 +1,4 @@
-"""How packets reach a backend. Nobody but this module and the translators takes a next hop apart."""
+"""How packets reach a backend. Only this module and `compile.encoding` look inside a next hop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from xenoovs.model.address import Mac, parse_mac
 
 UNKNOWN_MAC = Mac(0)
-"""What stands in an ARP request where the MAC is asked for; no machine has it (docs/adr/0012)."""
+"""The target address of an ARP request (RFC 826); no machine has it (docs/adr/0012)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -25,7 +25,7 @@ from xenoovs.partition.solve import (
     windows,
 )
 
-# Turning a table into one with other spaces: keep large pieces, merge free buddies, fill the rest best fit first.
+# A table with other spaces: keep large pieces, merge free buddies, fill the rest best fit first.
 
 
 class FreeSpace:
@@ -72,9 +72,9 @@ class FreeSpace:
 
 
 def keep_set(pieces: Sequence[Piece], space: int) -> tuple[list[Piece], list[Piece]]:
-    """Keep exactly `space` units in as few pieces as possible: (kept, released).
+    """Keep exactly `space` units in as few pieces as possible; return the kept and the released pieces.
 
-    `pieces` belong to one owner and stand largest first, then by position.
+    `pieces` belong to one owner and are sorted largest first, then by position.
     """
     kept, skipped = [], []
     for piece in pieces:
@@ -91,13 +91,13 @@ def keep_set(pieces: Sequence[Piece], space: int) -> tuple[list[Piece], list[Pie
 
 
 def _first_units(piece: Piece, count: int) -> list[Piece]:
-    """The first `count` units of a piece, largest part first."""
+    """Return the first `count` units of a piece, largest part first."""
     parts = [1 << bit for bit in range(count.bit_length() - 1, -1, -1) if count >> bit & 1]
     return [Piece(piece.start + sum(parts[:index]), part, piece.owner) for index, part in enumerate(parts)]
 
 
 def _other_units(piece: Piece, count: int) -> list[Piece]:
-    """The units of a piece after the first `count > 0`, smallest part first."""
+    """Return the units of a piece after the first `count > 0`, smallest part first."""
     found = []
     while count < piece.size:
         part = count & -count
@@ -106,18 +106,8 @@ def _other_units(piece: Piece, count: int) -> list[Piece]:
     return found
 
 
-def kept_count(pieces: Sequence[Piece], space: int) -> int:
-    """The number of pieces that `keep_set` keeps."""
-    count = 0
-    for piece in pieces:
-        if piece.size <= space:
-            count += 1
-            space -= piece.size
-    return count + space.bit_count()
-
-
 def realise(table: Table, wanted: Sequence[int]) -> Table:
-    """A coalesced table in which owner i has `wanted[i]` units; the sum is that of the table's units.
+    """Return a coalesced table in which owner i has `wanted[i]` units; these sum to the units of the table.
 
     Owners that shrink only give, owners that grow only take.
     """
@@ -145,7 +135,7 @@ def fill(table: Table, released: Sequence[Piece], wanted: Sequence[int]) -> None
 
 
 def _merge_buddies(table: Table, free: FreeSpace, needs: list[int]) -> None:
-    """Growing owners double their pieces into free buddies, largest first: space without a new block."""
+    """Double the pieces of growing owners into free buddies, largest first: space without a new block."""
     queue = [(-piece.size, piece) for piece in table if needs[piece.owner] >= piece.size]
     heapify(queue)
     while queue:
@@ -160,7 +150,7 @@ def _merge_buddies(table: Table, free: FreeSpace, needs: list[int]) -> None:
 
 
 def _place_pieces(table: Table, free: FreeSpace, needs: Sequence[int]) -> None:
-    """The powers of two of every need, largest first, into the smallest free intervals that hold them."""
+    """Place the powers of two of every need, largest first, into the smallest free intervals that hold them."""
     queue = [
         (-(1 << bit), owner) for owner, need in enumerate(needs) for bit in range(need.bit_length()) if need >> bit & 1
     ]
@@ -374,7 +364,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """An old table in the width and owners of a goal, its spaces and windows; owners that are gone stand at the end."""
+    """An old table in the width and owners of a goal, its spaces and windows; removed owners share the last index."""
 
     table: Table
     spaces: tuple[int, ...]
@@ -382,7 +372,7 @@ class Start:
 
     @property
     def least_moved(self) -> int:
-        """The units that any table within the windows must move: what is too much, or what is missing."""
+        """The units that any table within the windows must move: the surplus, or what is missing."""
         over = sum(max(0, space - hi) for space, (_, hi) in zip(self.spaces, self.allowed, strict=True))
         under = sum(max(0, lo - space) for space, (lo, _) in zip(self.spaces, self.allowed, strict=True))
         return max(over, under)
@@ -430,7 +420,7 @@ def start(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = 
 
 
 def renumbered(old: Assignment, backends: int, owners: Sequence[int | None] | None) -> list[int]:
-    """The new index of every old backend; `backends`, which is none of them, for those that are gone."""
+    """Return the new index of every old backend; `backends`, which is none of them, for those that are gone."""
     kept = range(old.backends) if owners is None else owners
     return [index if index is not None and index < backends else backends for index in kept]
 
@@ -453,7 +443,7 @@ def update(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None =
 
 
 def least_possible_moved(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> int:
-    """The units that any assignment within the goal's windows moves, in the width that `start` gives."""
+    """Return the units that any assignment within the goal's windows moves, in the width that `start` gives."""
     return start(old, goal, owners=owners).least_moved
 
 
@@ -470,9 +460,10 @@ def _nearest(begin: Start, goal: Goal) -> Table:
 
 
 def cheapest_change(begin: Start, price: Fraction) -> Table:
-    """A table within the windows for which units moved + `price` * blocks is small: the best spaces, then exchanges.
+    """Return a table within the windows for which units moved + `price` * blocks is small.
 
-    ValueError: the windows cannot be met.
+    Raises:
+        ValueError: The windows cannot be met.
     """
     result = realise(begin.table, _cheapest_spaces(begin, price))
     compact(result, begin.table, price)
@@ -493,7 +484,7 @@ def _cheapest_spaces(begin: Start, price: Fraction) -> tuple[int, ...]:
 
 
 def _priced(values: Sequence[int], space: int, price: Fraction) -> list[Option]:
-    """Units gained plus the price of the blocks, in fractions of a unit that make both whole."""
+    """Return the cost of each value: units gained plus the price of the blocks, scaled to whole numbers."""
     return [
         (value, max(0, value - space) * price.denominator + price.numerator * value.bit_count()) for value in values
     ]
@@ -504,7 +495,7 @@ def _all_values(space: int, window: Window) -> Sequence[int]:
 
 
 def _likely_values(space: int, window: Window) -> Sequence[int]:
-    """The whole window if it is small, else about 100 values: near its ends and the old space, and round ones."""
+    """Return the window if it is small, else about 100 values: near its ends and the old space, and round ones."""
     lo, hi = window
     if hi - lo < _FULL_WINDOW:
         return range(lo, hi + 1)
@@ -519,15 +510,15 @@ def _likely_values(space: int, window: Window) -> Sequence[int]:
     return sorted(value for value in values if lo <= value <= hi)
 
 
-# Backends that are down: their addresses go to others until they are back, and all other addresses stay.
+# Failover: the clients of backends that are down go to other backends until these return; all other clients stay.
 #
-# The plan is the assignment for all backends. An overlay is what differs from it while some are down; it is taken
-# away, not recomputed, when they return.
+# `home` is the assignment for all backends, `active` the one in use. When a backend returns, its failover blocks go
+# back to it; nothing else is computed again.
 
 
 _WIDTHS_TRIED = 3
 _WIDENINGS = 10
-"""Halvings of the search for the least tolerance that keeps the plan; finer steps change no window worth having."""
+"""Halvings of the search for the least tolerance that keeps the home blocks; finer steps change no useful window."""
 
 
 _PIECE = 8
@@ -536,64 +527,71 @@ _PIECE = 8
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The address space by what may happen to it: `planned` is fixed, `lent` may move, `free` has no owner."""
+    """The address space by what may happen to it: `home` is fixed, `failover` may move, `free` has no owner."""
 
     width: int
-    planned: tuple[Piece, ...]
-    lent: tuple[Piece, ...]
+    home: tuple[Piece, ...]
+    failover: tuple[Piece, ...]
     free: tuple[Piece, ...]
 
     def held(self, backends: int) -> list[int]:
-        return _units_by_owner((*self.planned, *self.lent), backends)
+        return _units_by_owner((*self.home, *self.failover), backends)
 
-    def without_loans(self) -> _Parts:
-        return _Parts(self.width, self.planned, (), (*self.free, *self.lent))
+    def without_failover(self) -> _Parts:
+        return _Parts(self.width, self.home, (), (*self.free, *self.failover))
 
 
-def overlay(
-    plan: Assignment,
-    live: Assignment,
+def failover(
+    home: Assignment,
+    active: Assignment,
     *,
     goal: Goal,
     down: Collection[int],
     owners: Sequence[int | None] | None = None,
 ) -> Assignment:
-    """The assignment to use while the backends `down` serve nothing.
+    """Return the assignment to use while the backends `down` serve nothing.
 
-    `plan`: made for `goal`, with all backends. `live`: in use now, the plan itself at first; its backend i is
-    `owners[i]` of the plan (None: gone; left out: indices are the same). Addresses whose plan owner is up are its own;
-    others stay with the owner they have if the shares of the rest allow it. With nobody down the result is the plan.
+    Blocks whose home owner is up belong to it. The others stay with the owner that they have, if the shares of the rest
+    allow it. With no backend down the result is `home`.
 
-    More bits than the plan's are used where the tolerance needs them. If no width up to the goal's keeps the plan and
-    the tolerance, the least tolerance that does is used. ValueError: no weight is left.
+    More bits than those of `home` are used where the tolerance needs them. If no width up to the goal's keeps the home
+    blocks and the tolerance, the least tolerance that does is used.
+
+    Args:
+        home: Made for `goal`, with all backends.
+        active: In use now; `home` itself at first.
+        owners: The index in `home` of each backend of `active`; None in it: gone; None: indices are the same.
+
+    Raises:
+        ValueError: No weight is left.
     """
-    if not any(owner in down for _, owner in plan.blocks):
-        return plan
+    if not any(owner in down for _, owner in home.blocks):
+        return home
     weights = tuple(0 if index in down else weight for index, weight in enumerate(goal.weights))
     first = first_feasible_width(weights, goal.tolerance, goal.max_width)
-    least = max(plan.width, live.width, goal.max_width if first is None else first)
+    least = max(home.width, active.width, goal.max_width if first is None else first)
     most = max(least, min(least + _WIDTHS_TRIED - 1, goal.max_width))
-    known = renumbered(live, plan.backends, owners)
+    known = renumbered(active, home.backends, owners)
     for width in range(least, most + 1):
-        parts = _parts(plan, Table.of(live, width, known), {*down, plan.backends})
+        parts = _parts(home, Table.of(active, width, known), {*down, home.backends})
         result = _within(parts, windows(weights, width, goal.tolerance))
         if result is not None:
-            return result.assignment(plan.backends)
-    return _widened(parts.without_loans(), weights, goal.tolerance).assignment(plan.backends)
+            return result.assignment(home.backends)
+    return _with_least_tolerance(parts.without_failover(), weights, goal.tolerance).assignment(home.backends)
 
 
-def _parts(plan: Assignment, live: Table, down: Collection[int]) -> _Parts:
-    width = live.width
-    planned: list[Piece] = []
-    lent: list[Piece] = []
+def _parts(home: Assignment, active: Table, down: Collection[int]) -> _Parts:
+    width = active.width
+    own: list[Piece] = []
+    elsewhere: list[Piece] = []
     free: list[Piece] = []
-    for piece in Table.of(plan, width):
+    for piece in Table.of(home, width):
         if piece.owner not in down:
-            planned.append(piece)
+            own.append(piece)
             continue
-        for part in live.within(piece.start, piece.size):
-            (free if part.owner in down else lent).append(part)
-    return _Parts(width, _coalesced(width, planned), _coalesced(width, lent), tuple(free))
+        for part in active.within(piece.start, piece.size):
+            (free if part.owner in down else elsewhere).append(part)
+    return _Parts(width, _coalesced(width, own), _coalesced(width, elsewhere), tuple(free))
 
 
 def _coalesced(width: int, pieces: Iterable[Piece]) -> tuple[Piece, ...]:
@@ -610,45 +608,45 @@ def _units_by_owner(pieces: Iterable[Piece], backends: int) -> list[int]:
 
 
 def _within(parts: _Parts, allowed: Sequence[Window]) -> Table | None:
-    """The gentlest way that meets the windows: only free addresses, then few loans, then all loans."""
+    """Return a table within the windows: give away free parts only, else move few failover blocks, else all."""
     held = parts.held(len(allowed))
     if not parts.free and all(lo <= units <= hi for units, (lo, hi) in zip(held, allowed, strict=True)):
         return _fill(parts, held)
     return (
         (_grown(parts, allowed) if parts.free else None)
-        or _with_loans_moved(parts, allowed)
-        or _grown(parts.without_loans(), allowed)
+        or _with_failover_moved(parts, allowed)
+        or _grown(parts.without_failover(), allowed)
     )
 
 
 def _grown(parts: _Parts, allowed: Sequence[Window]) -> Table | None:
-    """The free addresses given away and nothing else changed; None: the windows forbid it."""
+    """Give away the free parts and change nothing else; None: the windows forbid it."""
     held = parts.held(len(allowed))
     ranges = [Window(max(units, lo), hi) for units, (lo, hi) in zip(held, allowed, strict=True)]
     spaces = _even_spaces(parts, ranges, allowed)
     return None if spaces is None else _fill(parts, spaces)
 
 
-def _with_loans_moved(parts: _Parts, allowed: Sequence[Window]) -> Table | None:
-    """As few loans as possible change hands; None: addresses of the plan would have to."""
+def _with_failover_moved(parts: _Parts, allowed: Sequence[Window]) -> Table | None:
+    """Move as few failover blocks as possible; None: home blocks would have to move."""
     backends = len(allowed)
-    held, planned = parts.held(backends), _units_by_owner(parts.planned, backends)
+    held, home = parts.held(backends), _units_by_owner(parts.home, backends)
     free = sum(piece.size for piece in parts.free)
-    ranges = strict_windows((*held, free), (*allowed, Window(0, 0)), (*planned, 0))[:-1]
+    ranges = strict_windows((*held, free), (*allowed, Window(0, 0)), (*home, 0))[:-1]
     spaces = _even_spaces(parts, ranges, allowed)
     if spaces is None:
         return None
     kept: list[Piece] = []
     released: list[Piece] = []
-    for pieces, space, least in zip(Table(parts.width, parts.lent).by_owner(backends), spaces, planned, strict=True):
+    for pieces, space, least in zip(Table(parts.width, parts.failover).by_owner(backends), spaces, home, strict=True):
         stay, leave = keep_set(pieces, min(space - least, sum(piece.size for piece in pieces)))
         kept += stay
         released += leave
-    return _fill(_Parts(parts.width, parts.planned, tuple(kept), (*parts.free, *released)), spaces)
+    return _fill(_Parts(parts.width, parts.home, tuple(kept), (*parts.free, *released)), spaces)
 
 
 def _fill(parts: _Parts, spaces: Sequence[int]) -> Table:
-    table = Table(parts.width, (*parts.planned, *parts.lent))
+    table = Table(parts.width, (*parts.home, *parts.failover))
     table.coalesce_all()
     fill(table, parts.free, spaces)
     return table
@@ -657,7 +655,7 @@ def _fill(parts: _Parts, spaces: Sequence[int]) -> Table:
 def _even_spaces(parts: _Parts, ranges: Sequence[Window], allowed: Sequence[Window]) -> tuple[int, ...] | None:
     """Return spaces within `ranges` that need few new pieces; None: there are none.
 
-    A space at the end of its window counts like one piece more: the next death or return would push it out.
+    A space at the end of its window costs like one more piece: the next death or return would push it out.
     """
     options = [
         [
@@ -669,8 +667,8 @@ def _even_spaces(parts: _Parts, ranges: Sequence[Window], allowed: Sequence[Wind
     return solve_min_plus(options, 1 << parts.width)
 
 
-def _widened(parts: _Parts, weights: Sequence[Weight], tolerance: Fraction) -> Table:
-    """All loans given anew, within the least tolerance that the plan leaves possible."""
+def _with_least_tolerance(parts: _Parts, weights: Sequence[Weight], tolerance: Fraction) -> Table:
+    """Distribute all failover blocks again, within the least tolerance that the home blocks leave possible."""
     low, high = tolerance, max(2 * tolerance, Fraction(1, 100))
     while (table := _grown(parts, windows(weights, parts.width, high))) is None:
         low, high = high, 2 * high
@@ -684,37 +682,40 @@ def _widened(parts: _Parts, weights: Sequence[Weight], tolerance: Fraction) -> T
     return table
 
 
-# Slow start: a backend that returns gets its own addresses back part by part; no other address moves for it.
+# Slow start: a backend that returns gets its home blocks back part by part; no other client moves for it.
 
 
 STEPS = 8
-"""Parts that a slow start goes by. A power of two splits blocks, and so hardware entries, into the fewest."""
+"""Steps of a slow start. A power of two splits blocks, and so hardware entries, into the fewest parts."""
 
 _STEP_BITS = STEPS.bit_length() - 1
 
 
-def ease(plan: Assignment, lent: Assignment, *, parts: Mapping[int, Fraction], max_width: int) -> Assignment:
-    """`lent`, with the part `parts[i]` (0..1) of what `plan` has for backend i given back to it.
+def slow_start(home: Assignment, below: Assignment, *, parts: Mapping[int, Fraction], max_width: int) -> Assignment:
+    """Return `below` with the part `parts[i]` (0..1) of the home blocks of backend i given back to it.
 
-    `lent`: the overlay while all these backends serve nothing. What a smaller part gives, a larger one gives too. Parts
-    are cut finer than blocks only as far as `max_width` bits allow; then the part is rounded up to whole units.
+    What a smaller part gives, a larger one gives too. Parts are cut finer than blocks only as far as `max_width` bits
+    allow; then the part is rounded up to whole units.
+
+    Args:
+        below: The failover assignment while all these backends serve nothing.
     """
-    width = min(max(plan.width, lent.width) + _STEP_BITS, max(max_width, plan.width, lent.width))
-    below, planned = Table.of(lent, width), Table.of(plan, width)
-    back = [cut for owner, part in sorted(parts.items()) for cut in _first_part(_held(planned, owner), part)]
-    taken = Table(width, back)
-    rest = [part for piece in below for part in _outside(piece, taken)]
+    width = min(max(home.width, below.width) + _STEP_BITS, max(max_width, home.width, below.width))
+    whole = Table.of(home, width)
+    back = [cut for owner, part in sorted(parts.items()) for cut in _first_part(_held(whole, owner), part)]
+    returned = Table(width, back)
+    rest = [part for piece in Table.of(below, width) for part in _outside(piece, returned)]
     table = Table(width, (*back, *rest))
     table.coalesce_all()
-    return table.assignment(plan.backends)
+    return table.assignment(home.backends)
 
 
-def part_of(plan: Assignment, live: Assignment, owner: int, *, live_owner: int) -> Fraction:
-    """The part of what `plan` has for backend `owner` that it holds in `live`, in whole steps; 0: nothing of it."""
-    width = max(plan.width, live.width)
-    now = Table.of(live, width)
-    pieces = _held(Table.of(plan, width), owner)
-    held = sum(p.size for piece in pieces for p in now.within(piece.start, piece.size) if p.owner == live_owner)
+def part_of(home: Assignment, active: Assignment, owner: int, *, active_owner: int) -> Fraction:
+    """Return the part of its home blocks that `owner` has in `active`, in whole steps; 0: none of them."""
+    width = max(home.width, active.width)
+    now = Table.of(active, width)
+    pieces = _held(Table.of(home, width), owner)
+    held = sum(p.size for piece in pieces for p in now.within(piece.start, piece.size) if p.owner == active_owner)
     whole = sum(piece.size for piece in pieces)
     return Fraction(held * STEPS // whole, STEPS) if whole else Fraction(0)
 
@@ -724,7 +725,7 @@ def _held(table: Table, owner: int) -> list[Piece]:
 
 
 def _first_part(pieces: list[Piece], part: Fraction) -> list[Piece]:
-    """Of each piece its beginning; pieces too small for that are given back whole, one after the other."""
+    """Return the beginning of each piece; pieces too small for that are given back whole, one after the other."""
     small = [piece for piece in pieces if piece.size < STEPS]
     units = [unit for piece in small for unit in _unit_pieces(piece.start, piece.size, piece.owner)]
     count = -int(-part * len(units) // 1)
@@ -737,7 +738,7 @@ def _unit_pieces(start: int, size: int, owner: int) -> list[Piece]:
 
 
 def _aligned(start: int, length: int, owner: int) -> list[Piece]:
-    """The interval from an aligned start as aligned pieces, largest first."""
+    """Return the interval from an aligned start as aligned pieces, largest first."""
     made = []
     while length:
         size = 1 << (length.bit_length() - 1)
@@ -746,12 +747,12 @@ def _aligned(start: int, length: int, owner: int) -> list[Piece]:
     return made
 
 
-def _outside(piece: Piece, taken: Table) -> list[Piece]:
-    """What of a piece no piece of `taken` covers."""
-    if any(t.start <= piece.start and piece.start + piece.size <= t.start + t.size for t in taken):
+def _outside(piece: Piece, covered: Table) -> list[Piece]:
+    """Return the parts of a piece that no piece of `covered` covers."""
+    if any(t.start <= piece.start and piece.start + piece.size <= t.start + t.size for t in covered):
         return []
-    if not any(piece.start <= t.start < piece.start + piece.size for t in taken):
+    if not any(piece.start <= t.start < piece.start + piece.size for t in covered):
         return [piece]
     half = piece.size // 2
     halves = (Piece(piece.start, half, piece.owner), Piece(piece.start + half, half, piece.owner))
-    return [part for side in halves for part in _outside(side, taken)]
+    return [part for side in halves for part in _outside(side, covered)]

@@ -9,9 +9,9 @@ from fractions import Fraction
 
 from xenoovs.compile.drains import Draining, Times, drains_of
 from xenoovs.compile.encoding import hop_of
-from xenoovs.compile.pipeline import TO_PIN
+from xenoovs.compile.pipeline import TO_DRAIN
 from xenoovs.compile.program import Program, ServiceProgram
-from xenoovs.compile.read import is_in_pin, is_learned
+from xenoovs.compile.read import is_in_drain_table, is_learned
 from xenoovs.model.balancer import Backend
 from xenoovs.openflow.flow import FlowKey, ObservedFlow, service_of
 
@@ -98,11 +98,11 @@ def _counted(
     """The flows that tell what each backend gets: of a block that moves those behind it, by where they lead."""
     found = defaultdict[Backend, list[ObservedFlow]](list)
     for backend, flows in installed.items():
-        found[backend] += [each for each in flows if each.flow.actions != TO_PIN]
+        found[backend] += [each for each in flows if each.flow.actions != TO_DRAIN]
     if service.moves:
         hops = {backend.next_hop: backend for backend in service.service.backends}
         for each in seen.values():
-            is_mine = service_of(each.flow.cookie) == service.service_id and is_in_pin(each.flow)
+            is_mine = service_of(each.flow.cookie) == service.service_id and is_in_drain_table(each.flow)
             if is_mine and (hop := hop_of(each.flow.actions)) in hops:
                 found[hops[hop]].append(each)
     return found

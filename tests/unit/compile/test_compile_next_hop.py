@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.compile.encoding import arrives, deliver, hop_of, redirect
+from xenoovs.compile.encoding import arrives, deliver, hop_of
 from xenoovs.model.address import Mac
 from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.flow import Action
 from xenoovs.openflow.text import parse_flow
 
-HOP, OTHER = Direct(Mac(2), "p1"), Direct(Mac(7), "pf0hpf")
+HOP = Direct(Mac(2), "p1")
 
 
 def actions_of(text: str) -> tuple[Action, ...]:
@@ -21,19 +21,11 @@ def actions_of(text: str) -> tuple[Action, ...]:
 def test_where_actions_deliver_is_read_out_of_them(source_mac: Mac | None) -> None:
     actions = deliver(HOP, source_mac)
     assert hop_of(actions) == HOP
-    assert redirect(actions, OTHER) == deliver(OTHER, source_mac)
 
 
 @pytest.mark.parametrize("text", ["drop", "NORMAL", "output:p1", "mod_dl_dst:00:00:00:00:00:02", "resubmit(,2)"])
 def test_other_actions_deliver_to_no_next_hop(text: str) -> None:
     assert hop_of(actions_of(text)) is None
-
-
-def test_what_else_a_flow_does_stays() -> None:
-    flow = parse_flow("actions=load:0x5->NXM_NX_REG1[],mod_dl_dst:00:00:00:00:00:02,output:p1")
-    assert redirect(flow.actions, OTHER) == actions_of(
-        "load:0x5->NXM_NX_REG1[],mod_dl_dst:00:00:00:00:00:07,output:pf0hpf"
-    )
 
 
 @pytest.mark.parametrize(("dl_dst", "port"), [(2, "p9"), (3, "p1"), (2, None)])

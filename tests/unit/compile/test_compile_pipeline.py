@@ -63,15 +63,15 @@ def test_tables_are_those_of_flows_that_are_installed() -> None:
     assert {stage.name: (stage.table, stage.value) for stage in Stage} == {
         "CLASSIFY": (0, 0),
         "BALANCE": (1, 1),
-        "PIN": (2, 2),
-        "PLANNED": (4, 4),
-        "NEXT": (5, 5),
+        "DRAIN": (2, 2),
+        "HOME": (4, 4),
+        "DRAIN_TARGET": (5, 5),
         "LEARNED": (2, 6),
     }
 
 
 def test_cookies_are_ours() -> None:
-    cookie = cookie_of(Stage.PLANNED, 0xFFFFFFFF)
+    cookie = cookie_of(Stage.HOME, 0xFFFFFFFF)
     assert cookie >> 48 == OWNER
     assert decode_cookie(cookie) == Cookie(generation=1, stage=4, service=0xFFFFFFFF)
 

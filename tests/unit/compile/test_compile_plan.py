@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.compile.plan import Change, bundle_of, plan
+from xenoovs.compile.plan import FlowChange, bundle_of, plan
 from xenoovs.errors import FlowTaken
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow, render_flow_mod
@@ -34,7 +34,7 @@ def mods(desired: list[Flow], observed: list[Flow]) -> list[str]:
 
 def test_added_changed_removed_unchanged() -> None:
     difference = plan([A, B_ELSEWHERE], [A, B, C])
-    assert (difference.added, difference.changed, difference.removed) == ((), (Change(B, B_ELSEWHERE),), (C,))
+    assert (difference.added, difference.changed, difference.removed) == ((), (FlowChange(B, B_ELSEWHERE),), (C,))
     assert (difference.unchanged, difference.flow_mods, difference.is_empty) == (1, 2, False)
 
 

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 
 from tests.compiled import compiled, draining, observed
 from tests.unit.balancer import backends, balancer, claim, program, service
-from xenoovs.compile.plan import Fate, ServiceChange, summarise
+from xenoovs.compile.plan import ChangeKind, ServiceChange, summarise
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import read
 from xenoovs.decision.advance import Progress
@@ -31,8 +31,8 @@ def changes(made: Program, installed: Sequence[Flow]) -> Iterator[ServiceChange]
 
 def test_a_new_service() -> None:
     (change,) = changes(program(TWO), [])
-    assert (change.fate, change.moved, change.blocks_before, change.blocks_after) == (Fate.NEW, NOTHING, 0, 2)
-    assert [(b.name, b.wanted, b.before, b.after) for b in change.backends] == [
+    assert (change.kind, change.moved, change.blocks_before, change.blocks_after) == (ChangeKind.NEW, NOTHING, 0, 2)
+    assert [(b.name, b.target, b.before, b.after) for b in change.backends] == [
         ("b0", HALF, NOTHING, HALF),
         ("b1", HALF, NOTHING, HALF),
     ]
@@ -40,21 +40,26 @@ def test_a_new_service() -> None:
 
 def test_the_same_service_under_another_name() -> None:
     (change,) = changes(program(replace(TWO, name="new-name")), program(TWO).flows)
-    assert (change.name, change.fate, change.moved) == ("new-name", Fate.SAME, NOTHING)
+    assert (change.name, change.kind, change.moved) == ("new-name", ChangeKind.SAME, NOTHING)
 
 
 def test_a_service_that_is_gone() -> None:
     (change,) = changes(program(), program(TWO).flows)
-    assert (change.fate, change.blocks_before, change.blocks_after, change.hardware_entries) == (Fate.REMOVED, 2, 0, 0)
+    assert (change.kind, change.blocks_before, change.blocks_after, change.hardware_entries) == (
+        ChangeKind.REMOVED,
+        2,
+        0,
+        0,
+    )
     assert change.hardware_entries_before == 2
-    assert [(b.wanted, b.before, b.after) for b in change.backends] == [(None, HALF, NOTHING)] * 2
+    assert [(b.target, b.before, b.after) for b in change.backends] == [(None, HALF, NOTHING)] * 2
 
 
 def test_a_replaced_server_moves_its_clients() -> None:
     first, second = backends(1, 1)
     changed = replace(TWO, backends=(first, replace(second, next_hop=with_mac(second.next_hop, Mac(0x0B0000000001)))))
     (change,) = changes(program(changed), program(TWO).flows)
-    assert (change.fate, change.moved) == (Fate.CHANGED, HALF)
+    assert (change.kind, change.moved) == (ChangeKind.CHANGED, HALF)
     assert [(b.name, b.before, b.after) for b in change.backends] == [
         ("b0", HALF, HALF),
         ("b1", NOTHING, HALF),
@@ -66,7 +71,7 @@ def test_equal_backends_that_change_places_move() -> None:
     """The order of backends decides who gets which block; a reader of the plan must see what a swap costs."""
     swapped = replace(TWO, backends=tuple(reversed(TWO.backends)))
     (change,) = changes(program(swapped), program(TWO).flows)
-    assert (change.fate, change.moved) == (Fate.CHANGED, ALL)
+    assert (change.kind, change.moved) == (ChangeKind.CHANGED, ALL)
 
 
 def test_entries_before_are_those_that_were_predicted_then() -> None:
@@ -80,7 +85,7 @@ def test_entries_before_are_those_that_were_predicted_then() -> None:
 
 def test_another_source_mac_is_a_change_that_moves_no_client() -> None:
     (change,) = changes(program(replace(TWO, source_mac=Mac(0x0B0000000001))), program(TWO).flows)
-    assert (change.fate, change.moved) == (Fate.CHANGED, NOTHING)
+    assert (change.kind, change.moved) == (ChangeKind.CHANGED, NOTHING)
 
 
 def test_a_drain_that_goes_on_or_ends_is_no_change() -> None:
@@ -91,7 +96,7 @@ def test_a_drain_that_goes_on_or_ends_is_no_change() -> None:
     for age_s in (0.0, 30.0, 90.0):
         made.append(draining(after, observed(installed, age_s=age_s), progress, ofports={}))
         (change,) = changes(made[-1], installed)
-        assert (change.fate, change.moved) == ((Fate.SAME, NOTHING) if age_s else (Fate.CHANGED, HALF))
+        assert (change.kind, change.moved) == ((ChangeKind.SAME, NOTHING) if age_s else (ChangeKind.CHANGED, HALF))
         installed = made[-1].flows
     assert [len(each.services[0].moves) for each in made] == [1, 1, 0]
 
@@ -99,7 +104,7 @@ def test_a_drain_that_goes_on_or_ends_is_no_change() -> None:
 def test_another_key_moves_clients() -> None:
     """Of two backends, half of the clients have the other one by another bit."""
     (change,) = changes(program(replace(TWO, key=BlockKey(positions=(7,)))), program(TWO).flows)
-    assert (change.fate, change.moved) == (Fate.CHANGED, HALF)
+    assert (change.kind, change.moved) == (ChangeKind.CHANGED, HALF)
 
 
 def test_ejected_backends_come_in_the_order_of_the_config() -> None:
@@ -107,4 +112,4 @@ def test_ejected_backends_come_in_the_order_of_the_config() -> None:
     three = replace(TWO, backends=named)
     ejected = compiled(balancer(three), ejected={"s": frozenset("za")})
     (change,) = changes(ejected, program(three).flows)
-    assert change.out == ("z", "a")
+    assert change.ejected == ("z", "a")

@@ -52,7 +52,7 @@ def drain(*, drain: Drain = PIN, protocol: Protocol | None = Protocol.TCP) -> Pr
 )
 def test_flows_of_each_protocol(protocol: Protocol | None, priorities: list[int]) -> None:
     flows = drain(protocol=protocol).flows
-    assert sorted(flow.priority for flow in flows if flow.table == Stage.PIN.table) == priorities
+    assert sorted(flow.priority for flow in flows if flow.table == Stage.DRAIN.table) == priorities
 
 
 def test_the_age_of_a_drain_is_that_of_its_memory() -> None:

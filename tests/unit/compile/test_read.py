@@ -95,14 +95,14 @@ def test_a_deleted_flow_leaves_clients_without_an_owner() -> None:
 
 
 def test_the_memory_of_a_block_goes_before_who_serves_it() -> None:
-    found = said(block("", 1, priority=1000), block("0.0.0.1/0.0.0.1", 2, stage=Stage.PLANNED.value))
+    found = said(block("", 1, priority=1000), block("0.0.0.1/0.0.0.1", 2, stage=Stage.HOME.value))
     assert found.active == Blocks.of([(ALL, B1)])
     assert found.home == Blocks.of([(EVEN_HALF, B1), (ODD_HALF, B2)])
     assert found.ejected == {B2}
 
 
 def test_a_service_that_nobody_serves_is_known_by_its_memory() -> None:
-    found = said(block("", 1, stage=Stage.PLANNED.value))
+    found = said(block("", 1, stage=Stage.HOME.value))
     assert (found.home, found.active) == (Blocks.of([(ALL, B1)]), Blocks())
 
 
@@ -113,7 +113,7 @@ TWO_HALVES = Blocks.of([(EVEN_HALF, "b0"), (ODD_HALF, "b1")])
 def of_config(flows: list[Flow] | tuple[Flow, ...], service: Service = TWO) -> ServiceDecision | None:
     made = small.balancer(service)
     (service_id,) = (each.service_id for each in compiled(made).services)
-    return read(observed(flows), made)[0].service(service_id)
+    return dict(read(observed(flows), made)[0].services).get(service_id)
 
 
 def test_owners_are_backends_of_the_config() -> None:
@@ -192,14 +192,14 @@ def test_blocks_on_their_way_belong_to_whoever_gets_them() -> None:
 
 def test_without_its_memory_a_block_has_no_owner() -> None:
     balancer, program = of_drain()
-    flows = without(program, Stage.NEXT)
+    flows = without(program, Stage.DRAIN_TARGET)
     ((_, found),) = read(observed(flows), balancer)[0].services
     assert found.active == Blocks.of([(EVEN_HALF, "b0")])
     assert moves_of(flows) == []
 
 
 def test_without_the_flows_of_open_connections_nobody_keeps_them() -> None:
-    assert moves_of(without(of_drain()[1], Stage.PIN)) == []
+    assert moves_of(without(of_drain()[1], Stage.DRAIN)) == []
 
 
 def test_without_the_flow_of_new_connections_a_block_settles_once_more() -> None:

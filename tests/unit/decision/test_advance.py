@@ -50,7 +50,7 @@ def ways(state: State) -> list[tuple[str, str]]:
     return [
         (move.old, owner)
         for service_id, service in state[0].services
-        for _, owner, move in split(service.active, state[1].moves(service_id))
+        for _, owner, move in split(service.active, dict(state[1].services).get(service_id, ()))
         if move is not None
     ]
 

@@ -57,7 +57,10 @@ def followed(after: Balancer, *, before: Balancer = BEFORE) -> Mapping[Block, st
     assert found.version == 7
     assert service.home == service.active
     owners = dict(service.active.rows)
-    assert {move.block: move.old for move in transition.moves(SERVICE_ID)} == {ODD: owners[EVEN], EVEN: owners[ODD]}
+    assert {move.block: move.old for move in dict(transition.services)[SERVICE_ID]} == {
+        ODD: owners[EVEN],
+        EVEN: owners[ODD],
+    }
     return owners
 
 

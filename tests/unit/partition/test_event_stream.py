@@ -12,7 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 from xenoovs.partition.block import Assignment, moved
-from xenoovs.partition.change import Goal, least_possible_moved, overlay, update
+from xenoovs.partition.change import Goal, failover, least_possible_moved, update
 from xenoovs.partition.solve import block_count, feasible, partition, solve, windows
 
 BACKENDS, WIDTH, TOLERANCE = 16, 10, Fraction(1, 10)
@@ -106,11 +106,11 @@ def test_without_a_price_of_blocks_the_least_moves_at_every_event() -> None:
     assert cost.moved == cost.least_moved
 
 
-def test_overlay_moves_little_more_than_what_fails_and_returns() -> None:
+def test_failover_moves_little_more_than_what_fails_and_returns() -> None:
     events = stream(health, 120)
     plan = partition(events[0].weights, tolerance=TOLERANCE, width=WIDTH).assignment
     whole = Goal(events[0].weights, TOLERANCE, WIDTH)
-    cost = run(events, lambda live, event: overlay(plan, live, goal=whole, down=event.down))
+    cost = run(events, lambda live, event: failover(plan, live, goal=whole, down=event.down))
     assert cost.movement <= Fraction(110, 100)
     assert cost.size <= Fraction(165, 100)
 

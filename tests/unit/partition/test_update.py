@@ -130,3 +130,12 @@ def test_spare_units_grow_with_the_square_of_the_blocks_and_are_few_for_what_lea
             split.put(Piece(unit, 1, piece.owner))
     fragmented = replace(left, table=split)
     assert fragmented.spare_units == floor(Fraction(64, 4 * 8) * Fraction(256, left.usual_blocks) ** 2)
+
+
+@pytest.mark.parametrize("tolerance", [Fraction(1, 100), Fraction(1, 20), TEN_PERCENT])
+def test_a_drain_moves_no_client_of_the_other_backends(tolerance: Fraction) -> None:
+    """Weights 3:5:8, and the 8 is drained: its half of the clients moves, and nothing else."""
+    old = partition((3, 5, 8), tolerance=tolerance).assignment
+    assert 2 * moved(old, update(old, Goal((3, 5, 0), tolerance))) == 1 << max(
+        old.width, update(old, Goal((3, 5, 0), tolerance)).width
+    )

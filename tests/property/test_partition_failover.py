@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xenoovs.partition.block import Assignment
-from xenoovs.partition.change import Goal, overlay
+from xenoovs.partition.change import Goal, failover
 from xenoovs.partition.solve import partition, windows
 
 
@@ -23,7 +23,7 @@ def histories(draw: st.DrawFn) -> tuple[Goal, list[frozenset[int]]]:
 def lives(plan: Assignment, goal: Goal, history: list[frozenset[int]]) -> list[Assignment]:
     found = [plan]
     for down in history:
-        found.append(overlay(plan, found[-1], goal=goal, down=down))
+        found.append(failover(plan, found[-1], goal=goal, down=down))
     return found
 
 
