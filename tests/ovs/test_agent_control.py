@@ -107,8 +107,27 @@ def test_apply_is_refused_where_an_agent_would_take_it_back(
         assert said.status == 0
         assert sorted(bridge.dump_flows()) != before
         assert "warning: an agent keeps bridge ovsbr1" in said.err
-        assert "warning: an agent keeps bridge ovsbr1" in xenoovs("remove", other, "--db", bridge.ovs.db, "--yes").err
     assert "an agent" not in xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").err
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_remove_is_refused_where_an_agent_would_put_the_flows_back(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, everywhere: bool
+) -> None:
+    """All clients lost their backends until the agent compared the flows again, up to --resync later."""
+    arguments = ("remove", "--all" if everywhere else config, "--db", bridge.ovs.db)
+    with agent(bridge, config):
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75 % of the address space", "flows")
+        before = sorted(bridge.dump_flows())
+        for said in (xenoovs(*arguments, "--yes"), xenoovs(*arguments)):
+            assert said.status == 64
+            assert "An agent keeps bridge ovsbr1" in said.err
+            assert "stop the agent first" in said.err
+        assert sorted(bridge.dump_flows()) == before
+        said = xenoovs(*arguments, "--yes", "--force")
+        assert (said.status, "flows removed" in said.out) == (0, True)
+        assert "warning: an agent keeps bridge ovsbr1" in said.err
+    assert "an agent" not in xenoovs(*arguments, "--yes").err
 
 
 def test_without_an_agent_it_is_said_how_to_start_one(xenoovs: CommandLine, bridge: DummyBridge) -> None:

@@ -92,26 +92,33 @@ def refuse_beside_agent(places: Places, bridge: str) -> None:
         )
 
 
-def check_agent(where: Where, bridge: str, *, force: bool) -> None:
-    """Before a change of a bridge that an agent keeps. Raises click.UsageError unless it is forced; tells then."""
-    if force:
-        tell_of_agent(where, bridge)
-    elif agent_of(where, bridge) is not None:
+_INSTEAD = "edit that file, which it reads by itself, or use `xenoovs weight` and `xenoovs drain`"
+
+
+def check_agent(where: Where, bridge: str, *, force: bool, instead: str = _INSTEAD) -> None:
+    """Refuse a change of a bridge that an agent reconciles; with `force`, only warn on stderr.
+
+    Args:
+        where: How the agent is found.
+        bridge: Its name.
+        force: Whether the change is made although the agent will revert it.
+        instead: What the user should do, for the message.
+
+    Raises:
+        click.UsageError: An agent runs, and `force` is not set.
+    """
+    if agent_of(where, bridge) is None:
+        return
+    if not force:
         raise click.UsageError(
-            f"An agent keeps bridge {bridge} as its own config says (`xenoovs status` names it): edit that file, which "
-            "it reads by itself, or use `xenoovs weight` and `xenoovs drain`. With --force the change is made all the "
-            "same, until the agent takes it back."
+            f"An agent keeps bridge {bridge} as its own config says (`xenoovs status` names it): {instead}. "
+            "With --force the change is made, and the agent reverts it."
         )
-
-
-def tell_of_agent(where: Where, bridge: str) -> None:
-    """Say on stderr that an agent keeps the bridge, if one does."""
-    if agent_of(where, bridge) is not None:
-        echo(
-            f"warning: an agent keeps bridge {bridge}: it takes back what differs from its own config and from what "
-            "was set at run time (`xenoovs status`); change its config instead",
-            err=True,
-        )
+    echo(
+        f"warning: an agent keeps bridge {bridge}: it reverts what differs from its own config and from what was set "
+        "at run time (`xenoovs status`); change its config instead",
+        err=True,
+    )
 
 
 def ask(where: Where, name: str, request: Mapping[str, object] | None = None) -> Any:
