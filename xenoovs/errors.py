@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
@@ -259,23 +260,35 @@ class OtherDatapath(SwitchError):
 
 
 class PortsMissing(SwitchError):
-    """Ports of the config that are not on its bridge; `elsewhere` maps a port to the bridge where it is, or None."""
+    """Ports of the config that are not on its bridge.
 
-    def __init__(self, *, bridge: str, elsewhere: dict[str, str | None]) -> None:
-        self.bridge, self.elsewhere = bridge, dict(sorted(elsewhere.items()))
-        self.commands = tuple(self._command(port, other) for port, other in self.elsewhere.items())
-        told = map(self._explain, self.elsewhere.items(), self.commands)
-        super().__init__(f"{'; '.join(told)}; nothing was changed")
+    Attributes:
+        elsewhere: Each such port with the bridge that has it, or None.
+        present: The ports that the bridge has.
+    """
 
-    def _command(self, port: str, other: str | None) -> str:
-        leave = "" if other is None else f"del-port {other} {port} -- "
-        return f"ovs-vsctl {leave}add-port {self.bridge} {port}"
+    def __init__(self, *, bridge: str, elsewhere: Mapping[str, str | None], present: Iterable[str]) -> None:
+        self.bridge, self.elsewhere, self.present = bridge, dict(sorted(elsewhere.items())), tuple(sorted(present))
+        moves = {port: self._move(port, other) for port, other in self.elsewhere.items() if other is not None}
+        self.commands = tuple(moves.values())
+        parts = [f"port {port} is on bridge {self.elsewhere[port]}; move it with `{moves[port]}`" for port in moves]
+        parts += [f"port {port} is on no bridge{self._guess(port)}" for port in self.elsewhere if port not in moves]
+        if len(parts) > len(moves):
+            parts.append("correct the config, or add the port to the bridge first")
+        listed = f"has the ports {_listed(self.present)}" if self.present else "has no ports"
+        super().__init__(f"bridge {bridge} {listed}; {'; '.join(parts)}; nothing was changed")
 
-    def _explain(self, missing: tuple[str, str | None], command: str) -> str:
-        port, other = missing
-        if other is None:
-            return f"port {port} is on no bridge; add it with {_quoted(command)}"
-        return f"port {port} is on bridge {other}, not on {self.bridge}; move it with {_quoted(command)}"
+    def _move(self, port: str, other: str) -> str:
+        return f"ovs-vsctl del-port {other} {port} -- add-port {self.bridge} {port}"
+
+    def _guess(self, port: str) -> str:
+        near = difflib.get_close_matches(port, self.present, n=1)
+        return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return at most ten names."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 class CommandFailed(SwitchError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 
@@ -11,7 +12,7 @@ from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
 from tests.ovs.ways import Way, live_switch
 from xenoovs.compile.pipeline import LEARNED, PROGRAM, Stage, cookie_of, of_service
 from xenoovs.errors import BridgeMissing, CommandFailed, OtherDatapath, PortsMissing, UnusablePorts
-from xenoovs.openflow.flow import FOREIGN, OURS, Bundle, Command, Flow, FlowMod
+from xenoovs.openflow.flow import FOREIGN, OURS, Bundle, Command, Flow, FlowMod, why_unusable
 from xenoovs.openflow.text import Recognised, parse_dump, parse_flow, recognise, render_flow
 from xenoovs.switch.api import require_ports
 
@@ -164,7 +165,8 @@ def test_a_port_elsewhere_is_found(way: Way, dummy_ovs: DummyOvs, bridge: DummyB
     with dummy_ovs.bridge("ovsbr2", ports=("p2",)), pytest.raises(PortsMissing) as caught:
         require_ports(way.switch(dummy_ovs), bridge.name, ["p0", "p2", "p3"])
     assert caught.value.elsewhere == {"p2": "ovsbr2", "p3": None}
-    assert "port p2 is on bridge ovsbr2, not on ovsbr1" in str(caught.value)
+    assert "port p2 is on bridge ovsbr2; move it with" in str(caught.value)
+    assert "bridge ovsbr1 has the ports p0, p1; " in str(caught.value)
 
 
 def test_ports_that_no_flow_can_name(way: Way, dummy_ovs: DummyOvs) -> None:
@@ -175,8 +177,35 @@ def test_ports_that_no_flow_can_name(way: Way, dummy_ovs: DummyOvs) -> None:
         with pytest.raises(UnusablePorts) as caught:
             require_ports(way.switch(dummy_ovs), "brn", [*names, "brn", "LOCAL"])
     assert sorted(caught.value.reasons) == sorted((*names, "brn"))
-    assert "call it LOCAL" in caught.value.reasons["brn"]
+    assert "the bridge's own port" in caught.value.reasons["brn"]
     assert "does not work" in caught.value.reasons["gone"]
+
+
+_WORDS = (
+    "in_port",
+    "normal",
+    "local",
+    "none",
+    "transaction",
+    "output",
+    "ct",
+    "goto_table",
+    "exit",
+    "cookie",
+    "1p",
+    "0x1",
+)
+
+
+@pytest.mark.parametrize("name", _WORDS)
+def test_port_names_are_refused_exactly_where_open_vswitch_misreads_them(dummy_ovs: DummyOvs, name: str) -> None:
+    flows = (f"priority=5,ip,in_port={name} actions=output:p1", f"priority=6,ip,in_port=p1 actions=output:{name}")
+    with dummy_ovs.bridge("brw", ports=(name, "p1")) as bridge:
+        for flow in flows:
+            with suppress(CommandFailed):
+                bridge.ofctl("add-flow", flow)
+        dumped = "".join(bridge.dump_flows()).replace('"', "")
+    assert all(flow in dumped for flow in flows) == (why_unusable(name) is None)
 
 
 def test_only_the_datapath_that_is_meant_will_do(way: Way, bridge: DummyBridge) -> None:

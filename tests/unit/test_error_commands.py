@@ -37,7 +37,7 @@ def _unusable() -> XenoovsError:
 
 ERRORS = [
     BridgeMissing(bridge="br", present=()),
-    PortsMissing(bridge="br", elsewhere={"p0": None, "p1": "other"}),
+    PortsMissing(bridge="br", elsewhere={"p0": None, "p1": "other"}, present=("p2",)),
     OpenFlowVersionDisabled(bridge="br", version="OpenFlow14", spoken=()),
     ReadBackDiffers(bridge="br", flows=1),
     FlowsNotBack(reasons={"br": "why"}, files={"br": "/tmp/x"}),
@@ -66,3 +66,12 @@ def test_none_is_of_the_host_where_another_was_asked(error: XenoovsError) -> Non
 
 def test_advice_without_a_command_has_none() -> None:
     assert BundleRejected(bridge="br", error=None, message="m", advice="plan again").commands == ()
+
+
+def test_a_mistyped_port_is_answered_with_the_ports_of_the_bridge_and_not_with_add_port() -> None:
+    error = PortsMissing(bridge="br", elsewhere={"pf0phf": None, "x": None}, present=("p0", "pf0hpf"))
+    assert str(error) == (
+        "bridge br has the ports p0, pf0hpf; port pf0phf is on no bridge (did you mean pf0hpf?); "
+        "port x is on no bridge; correct the config, or add the port to the bridge first; nothing was changed"
+    )
+    assert error.commands == ()

@@ -230,10 +230,14 @@ Numbered = tuple[int, ServiceConfig]
 
 def check_switch(switch: SwitchConfig, lost: Lost) -> Iterator[Remark]:
     """The bridge's own ports. `lost`: of the switch, what is not to be judged."""
+    named = [(("ingress", index), port) for index, port in enumerate(switch.ingress)] + [(("egress",), switch.egress)]
+    for path, port in named:
+        if port == switch.bridge and not lost.has(path, ("bridge",)):
+            yield Remark(("switch", *path), _own_port(port))
     for index, port in enumerate(switch.ingress):
         if port in switch.ingress[:index]:
             yield Remark(("switch", "ingress", index), f"port {port} is listed twice; list each port once")
-    if switch.egress in switch.ingress and not lost.has(("egress",)):
+    if switch.egress in switch.ingress and switch.egress != switch.bridge and not lost.has(("egress",)):
         yield Remark(
             ("switch", "egress"),
             f"{switch.egress} is an ingress port too; clients enter by one port and backends are behind another",
@@ -247,13 +251,20 @@ def check_switch(switch: SwitchConfig, lost: Lost) -> Iterator[Remark]:
         )
 
 
+def _own_port(bridge: str) -> str:
+    return f"{bridge} is the bridge's own port, through which only this host is reached; name another port of it"
+
+
 def check_backend_ports(switch: SwitchConfig, services: Iterable[Numbered]) -> Iterator[Remark]:
     """OpenFlow drops a packet that is output to the port it came from (OpenFlow 1.4.1, 7.2.1, OFPP_IN_PORT)."""
     for i, service in services:
         for j, backend in enumerate(service.backends):
-            if backend.egress in switch.ingress:
+            here = ("services", i, "backends", j, "egress")
+            if backend.egress == switch.bridge:
+                yield Remark(here, _own_port(switch.bridge))
+            elif backend.egress in switch.ingress:
                 yield Remark(
-                    ("services", i, "backends", j, "egress"),
+                    here,
                     f"{backend.egress} is an ingress port; a bridge does not send packets back where they entered, "
                     "so put the backend behind another port",
                 )

@@ -32,7 +32,7 @@ from xenoovs.model.balancer import (
 _DURATION = {"type": "string", "pattern": values.DURATION_PATTERN}
 _COUNT = {"type": "integer", "minimum": 1, "maximum": values.MAX_COUNT}
 _PROBE_PORT = {"type": "integer", "minimum": 1, "maximum": values.MAX_PORT}
-_DEVICE = {"type": "string", "pattern": values.PORT_NAME_PATTERN}
+_DEVICE = {"type": "string", "pattern": values.DEVICE_PATTERN}
 _NAME = {"type": "string", "pattern": values.NAME_PATTERN}
 _PERCENT = {"type": "string", "pattern": values.PERCENT_PATTERN}
 _PATH = {"type": "string", "pattern": values.PATH_PATTERN}
@@ -57,7 +57,7 @@ Duration = Annotated[int | None, PlainValidator(values.duration_ms), WithJsonSch
 Count = Annotated[int | None, PlainValidator(values.count), WithJsonSchema(_COUNT)]
 Port = Annotated[int | None, PlainValidator(values.port), WithJsonSchema(_PROBE_PORT)]
 Part = Annotated[Fraction | None, PlainValidator(values.part), WithJsonSchema(_PERCENT)]
-Device = Annotated[str | None, PlainValidator(values.port_name), WithJsonSchema(_DEVICE)]
+Device = Annotated[str | None, PlainValidator(values.device), WithJsonSchema(_DEVICE)]
 Namespace = Annotated[str | None, PlainValidator(values.name), WithJsonSchema(_NAME)]
 Path = Annotated[str | None, PlainValidator(values.path), WithJsonSchema(_PATH)]
 Host = Annotated[str | None, PlainValidator(values.host), WithJsonSchema(_HOST)]
@@ -279,7 +279,9 @@ class _Mapping(BaseModel):
 class SwitchConfig(_Mapping):
     """The bridge and its ports."""
 
-    bridge: PortName = Field(default="ovsbr1", description="Open vSwitch bridge.")
+    bridge: Annotated[str, PlainValidator(values.device), WithJsonSchema(_DEVICE)] = Field(
+        default="ovsbr1", description="Open vSwitch bridge."
+    )
     datapath_id: DatapathId = Field(
         default=None,
         description="Its datapath id, 16 hexadecimal digits in quotes (`ovs-vsctl get bridge ovsbr1 datapath_id`): "

@@ -13,6 +13,7 @@ from typing import Protocol, TypeGuard, TypeVar
 
 from xenoovs.model.address import IPAddress, Mac, parse_mac
 from xenoovs.model.balancer import MAX_KEY_BITS, KeyField, PortRange
+from xenoovs.openflow.flow import why_unusable
 
 # The tree of plain values a YAML text says, and where each of them stands.
 
@@ -22,9 +23,24 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A YAML number that is not a short integer, kept as it was written: 0.5, 1e30, .inf, .nan."""
+    """A YAML number that is not a short decimal integer, kept as it was written: 0.5, 1e30, .inf, .nan, 0x10, 010."""
 
     text: str
+
+    @property
+    def other_notation(self) -> str | None:
+        """Return what to write instead of an integer that is not in plain decimals; None: it is a plain number."""
+        sign, digits = ("-", self.text[1:]) if self.text[0] == "-" else ("", self.text.removeprefix("+"))
+        if re.fullmatch("0[xo][0-9a-fA-F]{1,20}", digits):
+            read = int(digits, 0)
+            return f"{_shorten(self.text)} is {read} to YAML; write {read}"
+        if re.fullmatch("0[0-9]+", digits):
+            decimal = digits.lstrip("0") or "0"
+            return (
+                f"{_shorten(self.text)} starts with a zero: it is decimal in YAML 1.2 and octal in YAML 1.1; "
+                f"write {_shorten(sign + decimal)}"
+            )
+        return None
 
 
 Value = None | bool | int | Number | str | list["Value"] | dict[str, "Value"]
@@ -113,9 +129,10 @@ _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _MAY_BE_NUMBER = frozenset("0123456789+-.")
-_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
-_DECIMAL = re.compile(
-    r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", re.ASCII
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII)
+_NUMBER = re.compile(
+    r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)|0o[0-7]+|0x[0-9a-fA-F]+",
+    re.ASCII,
 )
 # Longer integers stay text: nothing here is that large, and converting millions of digits takes quadratic time.
 _INTEGER_CHARACTERS = 20
@@ -127,20 +144,9 @@ def parse_plain_scalar(text: str) -> str | int | bool | Number | None:
         return _WORDS.get(text, text)
     if text == "":
         return None
-    if _INTEGER.fullmatch(text):
-        return _integer(text) if len(text) <= _INTEGER_CHARACTERS else Number(text)
-    return Number(text) if _DECIMAL.fullmatch(text) else text
-
-
-def _integer(text: str) -> int:
-    """`010` is ten here; only 0o and 0x change the base."""
-    match text[:2]:
-        case "0o":
-            return int(text[2:], 8)
-        case "0x":
-            return int(text[2:], 16)
-        case _:
-            return int(text)
+    if _INTEGER.fullmatch(text) and len(text) <= _INTEGER_CHARACTERS:
+        return int(text)
+    return Number(text) if _NUMBER.fullmatch(text) else text
 
 
 # A mistake before its place in the file is looked up.
@@ -171,15 +177,11 @@ MAX_FLOWS = 2**MAX_KEY_BITS
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 # Names ovs-ofctl can read back in a flow: no separators of its grammar (ovs-ofctl(8), "Flow Syntax").
-PORT_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@+~%^-]{0,254}$"
+DEVICE_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@+~%^-]{0,254}$"
+PORT_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@+~%^-]{0,14}$"
 PORT_RANGE_PATTERN = r"^([0-9]{1,9}) ?- ?([0-9]{1,9})$"
 DATAPATH_ID_PATTERN = r"^[0-9A-Fa-f]{16}$"
 PERCENT_PATTERN = r"^[0-9]+(\.[0-9]+)? ?%$"
-
-# Words that ovs-ofctl takes for an OpenFlow reserved port, in any case (ovs-ofctl(8), "Port"; OpenFlow 1.4, 7.2.1).
-_RESERVED_PORTS = frozenset(
-    ("in_port", "table", "normal", "flood", "all", "controller", "local", "any", "none", "unset")
-)
 
 E = TypeVar("E", bound=Enum)
 
@@ -217,22 +219,28 @@ def name(value: object) -> str:
     return text
 
 
-def port_name(value: object) -> str:
-    """Of an OVS port or bridge."""
+def device(value: object) -> str:
+    """Return the name of a bridge or a network device."""
     text = _text(value)
-    if not re.fullmatch(PORT_NAME_PATTERN, text):
+    if not re.fullmatch(DEVICE_PATTERN, text):
         raise ValueError(
-            f"{show(value)} is not a port name; write 1 to 255 letters, digits or _ . @ + ~ % ^ -, "
-            "a letter, a digit or _ first"
+            f"{show(value)} is not a port name; write letters, digits or _ . @ + ~ % ^ -, a letter, a digit or _ first"
         )
-    if text.isdigit() or text.lower() in _RESERVED_PORTS:
-        raise ValueError(f"{show(value)} means a port of its own in OpenFlow; give the port another name")
+    return text
+
+
+def port_name(value: object) -> str:
+    """Return the name of an OVS port that flows can name."""
+    text = device(value)
+    reason = why_unusable(text)
+    if reason is not None:
+        raise ValueError(f"{show(value)} {reason}; give the port another name")
     return text
 
 
 def datapath_id(value: object) -> int:
     """Of a bridge, as ovs-vswitchd.conf.db(5) writes it: 16 hexadecimal digits, not all of them 0."""
-    if is_int(value) or isinstance(value, Number):
+    if isinstance(value, Number) or is_int(value):
         raise ValueError(f"{show(value)} is a number to YAML; write the 16 digits in quotes")
     if not isinstance(value, str) or not re.fullmatch(DATAPATH_ID_PATTERN, value) or not int(value, 16):
         raise ValueError(f'{show(value)} is not a datapath id; write 16 hexadecimal digits such as "0000c470bda056ac"')
@@ -363,7 +371,12 @@ def one_or_many(value: object) -> list[object]:
 
 
 def is_int(value: object) -> TypeGuard[int]:
-    """A whole number, and not true or false, which Python counts among them."""
+    """Return whether a value is a whole number; Python counts true and false among them.
+
+    Raises ValueError for an integer that YAML reads as another number than a person may.
+    """
+    if isinstance(value, Number) and value.other_notation is not None:
+        raise ValueError(value.other_notation)
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -141,6 +141,33 @@ _rank = attrgetter("field.rank")
 LOCAL = "LOCAL"
 """The bridge's own port, which ovs-ofctl never calls by its name (OpenFlow 1.4.0, 7.2.1: OFPP_LOCAL)."""
 
+MAX_PORT_NAME = 15
+"""Bytes of a port name in OpenFlow; longer ones are cut, and two that become equal lose their names
+(OpenFlow 1.4.0, 7.2.1: OFP_MAX_PORT_NAME_LEN with its final zero)."""
+
+_RESERVED_WORDS = frozenset(
+    ("in_port", "table", "normal", "flood", "all", "controller", "local", "any", "none", "unset", "drop")
+)
+"""Names that ovs-ofctl(8) reads as reserved ports or as an action, in any case of letters (OFPUTIL_NAMED_PORTS in
+include/openvswitch/ofp-port.h)."""
+
+
+def why_unusable(name: str) -> str | None:
+    """Return why no flow can name a port of this name, as the end of a sentence; None: flows can name it."""
+    if name.isdigit():
+        return "is a number, which OpenFlow reads as the number of a port"
+    if name.lower() in _RESERVED_WORDS:
+        return "is a reserved word of OpenFlow flows"
+    if "action" in name:
+        # parse_ofp_str__() of lib/ofp-flow.c looks for the word anywhere in a flow.
+        return "contains 'action', with which ovs-ofctl starts the actions of a flow"
+    if any(char in name for char in ' ,\t\n"\\'):
+        return "contains characters that separate the parts of a flow"
+    if len(name.encode()) > MAX_PORT_NAME:
+        return f"has more than {MAX_PORT_NAME} bytes, and OpenFlow cuts longer names"
+    return None
+
+
 WIDEST_LOAD = 64
 """Bits that one action writes (NXAST_REG_LOAD, include/openvswitch/ofp-actions.h)."""
 

@@ -7,16 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from xenoovs.errors import BridgeMissing, OtherDatapath, PortsMissing, UnusablePorts
-from xenoovs.openflow.flow import LOCAL, OURS, Bundle, Cookies, ObservedFlow
-
-MAX_PORT_NAME = 15
-"""Bytes of a port name in OpenFlow; longer ones are cut, and two that become equal lose their names
-(OpenFlow 1.4.0, 7.2.1: OFP_MAX_PORT_NAME_LEN with its final zero)."""
-
-_RESERVED = frozenset(
-    ("in_port", "table", "normal", "flood", "all", "controller", "local", "any", "none", "unset", "drop")
-)
-"""Words that ovs-ofctl(8) reads as reserved ports wherever a port name may stand, in any case of letters."""
+from xenoovs.openflow.flow import LOCAL, OURS, Bundle, Cookies, ObservedFlow, why_unusable
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +118,8 @@ class PortCheck:
         """Return the bridge. Raises PortsMissing, which names the bridges that have the ports, or UnusablePorts."""
         bridge = self.state.name
         if self.missing:
-            raise PortsMissing(bridge=bridge, elsewhere=dict(self.missing))
+            present = (port.name for port in self.state.ports if port.name != bridge)
+            raise PortsMissing(bridge=bridge, elsewhere=dict(self.missing), present=present)
         if self.unusable:
             commands = tuple(command for name in self.unusable if (command := _look(name)) in self.unusable[name])
             raise UnusablePorts(bridge=bridge, reasons=dict(self.unusable), commands=commands)
@@ -174,9 +166,6 @@ def _unusable(state: BridgeState, name: str) -> str | None:
         error = port.error if port is not None else None
         return f"does not work ({error or 'it has no OpenFlow number'}): see `{_look(name)}`"
     if name == state.name:
-        return f"is the bridge's own port: call it {LOCAL}"
-    if len(name.encode()) > MAX_PORT_NAME:
-        return f"has a name of more than {MAX_PORT_NAME} bytes, which OpenFlow cuts: rename it"
-    if name.lower() in _RESERVED or any(char in name for char in ' ,\t\n"\\'):
-        return "has a name that a flow cannot hold: rename it"
-    return None
+        return "is the bridge's own port: name another port of it"
+    reason = why_unusable(name)
+    return None if reason is None else f"cannot be named by flows ({reason}): rename the port"

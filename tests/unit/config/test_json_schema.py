@@ -27,7 +27,7 @@ FORM = [
 def plain(value: Any) -> Any:
     """The tree as a JSON reader would have it."""
     if isinstance(value, Number):
-        return float(value.text.replace(".nan", "nan"))
+        return int(value.text, 0) if value.other_notation else float(value.text.replace(".nan", "nan"))
     if isinstance(value, list):
         return [plain(item) for item in value]
     return {key: plain(item) for key, item in value.items()} if isinstance(value, dict) else value

@@ -17,7 +17,7 @@ def test_text_stays_text(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("53", 53), ("-1", -1), ("+7", 7), ("010", 10), ("0x1F", 31), ("0o17", 15), ("true", True), ("FALSE", False)],
+    [("53", 53), ("-1", -1), ("+7", 7), ("0", 0), ("true", True), ("FALSE", False)],
 )
 def test_core_schema(text: str, value: object) -> None:
     parsed = parse_plain_scalar(text)
@@ -28,6 +28,21 @@ def test_core_schema(text: str, value: object) -> None:
 @pytest.mark.parametrize("text", ["", "~", "null", "Null"])
 def test_null(text: str) -> None:
     assert parse_plain_scalar(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "instead"),
+    [
+        ("0x10", "0x10 is 16", "write 16"),
+        ("0o17", "0o17 is 15", "write 15"),
+        ("-010", "starts with a zero", "write -10"),
+    ],
+)
+def test_integers_in_other_notations_are_not_read_as_decimals(text: str, read: str, instead: str) -> None:
+    parsed = parse_plain_scalar(text)
+    assert isinstance(parsed, Number)
+    assert read in str(parsed.other_notation)
+    assert instead in str(parsed.other_notation)
 
 
 @pytest.mark.parametrize("text", ["0.1", "1e30", "-.5", ".inf", ".nan", "3.", "1" * 5000])

@@ -79,6 +79,7 @@ def test_ports_are_required_by_name(switch: FakeSwitch) -> None:
     with pytest.raises(PortsMissing) as caught:
         require_ports(switch, "br0", ["p0", "p2", "p9"])
     assert caught.value.elsewhere == {"p2": "br1", "p9": None}
+    assert caught.value.present == ("p0", "p1")
     with pytest.raises(BridgeMissing):
         require_ports(switch, "br7", ["p0"])
 
