@@ -1,4 +1,4 @@
-"""What tests of probes need: an event loop that must be left as it was, and answerers that misbehave as told."""
+"""What tests of probes need: an event loop that must be left as it was, and answerers that misbehave as a test says."""
 
 from __future__ import annotations
 

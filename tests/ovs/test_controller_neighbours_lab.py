@@ -13,7 +13,7 @@ from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
 from tests.ovs.ways import Record, connect
 from tests.patience import PATIENCE_S, eventually
 from tests.unit.controller.test_solicitation import solicitation
-from xenoovs.agent.probe.sockets import inside
+from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.controller.listen import parse_address
 from xenoovs.controller.server import Server, Settings
 from xenoovs.controller.switch import ControllerSwitch
@@ -43,7 +43,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def server(lab: Lab) -> Iterator[Server]:
     """A controller in the network namespace of the lab's switch."""
     settings = Settings(parse_address("127.0.0.1:0"))
-    started = inside(lab.topology.switch_namespace, lambda: Server(settings, voice=Record().voice))
+    started = in_namespace(lab.topology.switch_namespace, lambda: Server(settings, voice=Record().voice))
     with started as running:
         running.want(lab.topology.bridge)
         connect(lab.ovs, lab.topology.bridge, running)
@@ -89,7 +89,7 @@ def _finds(lab: Lab) -> bool:
             sock.bind((_CLIENT, 0))
             sock.sendto(b"?", (_VIP, 53))
 
-    inside(lab.topology.clients.namespace, call)
+    in_namespace(lab.topology.clients.namespace, call)
     return f"lladdr {VIP_MAC} REACHABLE" in _neighbour(lab)
 
 
@@ -107,7 +107,7 @@ def test_a_host_finds_the_vip_amid_a_flood(lab: Lab, server: Server) -> None:
             for _ in range(_FLOOD):
                 sock.send(frame)
 
-    inside(lab.topology.clients.namespace, flood)
+    in_namespace(lab.topology.clients.namespace, flood)
     eventually(lambda: _finds(lab), "the kernel takes the answer")
     assert server.want(lab.topology.bridge).responder.answered < _FLOOD
     assert [line.bridge for line in server.board.lines] == [lab.topology.bridge]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -48,6 +49,21 @@ def test_deadline_kills_the_children_too(tmp_path: Path) -> None:
             break
     child = Path("/proc", pid.read_text().strip())
     eventually(lambda: not child.exists() or state_of(child) == "Z", "the end of the child")
+
+
+def test_the_group_is_killed_before_its_leader_is_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number that was reaped may be that of another process group by then."""
+    states, kill = [], os.killpg
+
+    def killpg(group: int, number: int) -> None:
+        states.append(state_of(Path("/proc", str(group))) if Path("/proc", str(group)).exists() else "reaped")
+        kill(group, number)
+
+    monkeypatch.setattr(os, "killpg", killpg)
+    assert ask(ExecTarget(("true",)), exec_allowed=True).ok
+    assert not ask(ExecTarget(("sleep", "60")), timeout_s=0.2, exec_allowed=True).ok
+    assert states[0] == "Z"
+    assert "reaped" not in states
 
 
 def state_of(process: Path) -> str:

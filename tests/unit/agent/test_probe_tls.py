@@ -68,6 +68,21 @@ def test_trusted_by_address_and_by_name(authority: Authority) -> None:
     assert reason(authority.server("www.example"), Tls(ca_file=authority.file, name="www.example")) == "answered"
 
 
+def test_a_private_authority_of_plain_openssl_is_trusted_under_the_strict_defaults_of_python_3_13(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its certificates have no authority key identifier, which VERIFY_X509_STRICT asks for."""
+    make = ssl.create_default_context
+
+    def strict(*, cafile: str | None) -> ssl.SSLContext:
+        context = make(cafile=cafile)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    assert reason(authority.server("127.0.0.1"), Tls(ca_file=authority.file)) == "answered"
+
+
 def test_another_name(authority: Authority) -> None:
     server = authority.server("www.example")
     assert reason(server, Tls(ca_file=authority.file, name="api.example")) == "certificate for another name"

@@ -59,20 +59,18 @@ def empty(message: dns.message.Message) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "expected", "reason"),
+    ("change", "reason"),
     [
-        (lambda _: None, ("192.0.2.7",), "answered"),
-        (lambda _: None, (), "answered"),
-        (lambda _: None, ("192.0.2.8",), "www.example A is 192.0.2.7, wanted 192.0.2.8"),
-        (lambda m: m.set_rcode(dns.rcode.NXDOMAIN), (), "NXDOMAIN for www.example A"),
-        (lambda m: m.set_rcode(dns.rcode.SERVFAIL), (), "SERVFAIL for www.example A"),
-        (truncate, (), "the answer for www.example A is truncated"),
-        (empty, (), "www.example A is without a record"),
+        (lambda _: None, "answered"),
+        (lambda m: m.set_rcode(dns.rcode.NXDOMAIN), "NXDOMAIN for www.example A"),
+        (lambda m: m.set_rcode(dns.rcode.SERVFAIL), "SERVFAIL for www.example A"),
+        (truncate, "the answer for www.example A is truncated"),
+        (empty, "www.example A is without a record"),
     ],
 )
-def test_dns(change: Callable[[dns.message.Message], object], expected: tuple[str, ...], reason: str) -> None:
+def test_dns(change: Callable[[dns.message.Message], object], reason: str) -> None:
     with udp_answers(answer(change)) as port:
-        result = ask(DnsTarget(LOCAL, "www.example", expected=expected, port=port))
+        result = ask(DnsTarget(LOCAL, "www.example", port=port))
     assert (result.ok, result.reason) == (reason == "answered", reason)
 
 

@@ -1,7 +1,7 @@
-"""Echo requests to thousands of targets by one raw socket (RFC 792, RFC 4443, raw(7)).
+"""ICMP probes: echo requests to thousands of targets by one raw socket (RFC 792, RFC 4443, raw(7)).
 
-An answer is ours when it carries the identifier and the random token of this socket, the sequence number of a request
-that is waiting, and comes from the address that was asked. Errors of routers are ours by the request that they quote.
+A reply counts if it carries the identifier and the random token of this socket, the sequence number of a request that
+waits, and comes from the address of that request. An error of a router counts by the request that it quotes.
 """
 
 from __future__ import annotations
@@ -10,36 +10,36 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import IPv6Address
-from pathlib import Path
 
-from xenoovs.agent.probe.arp import packet_socket
 from xenoovs.agent.probe.sockets import (
     RECEIVE_BYTES,
     SO_RCVBUFFORCE,
-    Shared,
+    ChannelPool,
     device_of,
     family_of,
     host_of,
-    inside,
-    namespace_identity,
+    namespace_inode,
     open_socket,
 )
-from xenoovs.agent.probe.target import ArpTarget, IcmpTarget, Via
+from xenoovs.agent.probe.target import IcmpTarget, Via
 from xenoovs.model.address import IPAddress
 
 # Type, code, checksum, identifier, sequence number.
 _HEADER = struct.Struct("!BBHHH")
 _TOKEN_BYTES = 8
-_MOST_WAITING = 1 << 16
-_READS_A_TURN = 256
+_MAX_REQUESTS = 1 << 16
+_READS_PER_EVENT = 256
 
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """What differs between ICMP and ICMPv6. filter_: level, name, value of a socket option that keeps others away."""
+    """How ICMP and ICMPv6 differ.
+
+    Attributes:
+        errors: The meaning of error messages, by type and code.
+        filter_: Level, name and value of the socket option that drops all other types.
+    """
 
     protocol: int
     request: int
@@ -79,23 +79,23 @@ _V6 = _Version(
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiter:
-    """address: who has to answer; None: anybody."""
+class _Request:
+    """An echo request that waits for its reply from `address`."""
 
-    address: str | None
-    verdict: asyncio.Future[str | None]
+    address: str
+    failure: asyncio.Future[str | None]
 
 
 class IcmpChannel:
-    """One raw socket of one family, and who waits for which sequence number."""
+    """One raw socket of one family, and the requests that wait for a reply, by sequence number."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._version = _V4 if sock.family == socket.AF_INET else _V6
         self._identifier = int.from_bytes(os.urandom(2), "big")
         self._token = os.urandom(_TOKEN_BYTES)
-        self._last = 0
-        self._waiting: dict[int, _Waiter] = {}
+        self._last_sequence = 0
+        self._requests: dict[int, _Request] = {}
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(sock, self._readable)
 
@@ -105,32 +105,29 @@ class IcmpChannel:
         self._sock.close()
 
     async def echo(self, address: str) -> str | None:
-        """Ask, and wait for ever; why not, or None. Raises OSError as sendto(2)."""
-        return await self._echo(lambda message: self._sock.sendto(message, (address, 0)), address)
+        """Send an echo request and wait, without a time limit. Return why it failed; None: it was answered.
 
-    async def echo_by(self, send: Callable[[bytes], object]) -> str | None:
-        """As `echo`, with a request that `send` gets to its target, and from whatever address the answer comes."""
-        return await self._echo(send, None)
-
-    async def _echo(self, send: Callable[[bytes], object], address: str | None) -> str | None:
-        if len(self._waiting) == _MOST_WAITING:
+        Raises:
+            OSError: As sendto(2).
+        """
+        if len(self._requests) == _MAX_REQUESTS:
             return "too many probes at once"
-        sequence = self._free()
-        waiter = _Waiter(address, self._loop.create_future())
-        self._waiting[sequence] = waiter
+        sequence = self._free_sequence()
+        request = _Request(address, self._loop.create_future())
+        self._requests[sequence] = request
         try:
-            send(self._request(sequence))
-            return await waiter.verdict
+            self._sock.sendto(self._message(sequence), (address, 0))
+            return await request.failure
         finally:
-            del self._waiting[sequence]
+            del self._requests[sequence]
 
-    def _free(self) -> int:
-        self._last = (self._last + 1) % _MOST_WAITING
-        while self._last in self._waiting:
-            self._last = (self._last + 1) % _MOST_WAITING
-        return self._last
+    def _free_sequence(self) -> int:
+        self._last_sequence = (self._last_sequence + 1) % _MAX_REQUESTS
+        while self._last_sequence in self._requests:
+            self._last_sequence = (self._last_sequence + 1) % _MAX_REQUESTS
+        return self._last_sequence
 
-    def _request(self, sequence: int) -> bytes:
+    def _message(self, sequence: int) -> bytes:
         kind, identifier = self._version.request, self._identifier
         message = _HEADER.pack(kind, 0, 0, identifier, sequence) + self._token
         if self._version is _V6:  # the kernel adds the checksum: RFC 3542, section 3.1
@@ -138,54 +135,53 @@ class IcmpChannel:
         return _HEADER.pack(kind, 0, checksum(message), identifier, sequence) + self._token
 
     def _readable(self) -> None:
-        for _ in range(_READS_A_TURN):
+        for _ in range(_READS_PER_EVENT):
             try:
                 packet, sender = self._sock.recvfrom(2048)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
                 continue
-            self._take(packet[(packet[0] & 15) * 4 :] if self._version is _V4 else packet, sender[0].partition("%")[0])
+            self._received(
+                packet[(packet[0] & 15) * 4 :] if self._version is _V4 else packet, sender[0].partition("%")[0]
+            )
 
-    def _take(self, message: bytes, sender: str) -> None:
+    def _received(self, message: bytes, sender: str) -> None:
         if len(message) < _HEADER.size:
             return
         kind, code, _, identifier, sequence = _HEADER.unpack_from(message)
         if kind == self._version.reply:
-            waiter = self._waiting.get(sequence)
-            ours = identifier == self._identifier and message[_HEADER.size :] == self._token
-            if ours and waiter is not None and waiter.address in (None, sender):
-                _settle(waiter, None)
+            request = self._requests.get(sequence)
+            is_own = identifier == self._identifier and message[_HEADER.size :] == self._token
+            if is_own and request is not None and request.address == sender:
+                _settle(request, None)
         elif kind in self._version.errors:
-            self._take_error(self._version.errors[kind].get(code, "host unreachable"), message[_HEADER.size :], sender)
+            self._error_received(
+                self._version.errors[kind].get(code, "host unreachable"), message[_HEADER.size :], sender
+            )
 
-    def _take_error(self, reason: str, quoted: bytes, sender: str) -> None:
+    def _error_received(self, reason: str, quoted: bytes, sender: str) -> None:
         v4 = self._version is _V4
         start = (quoted[0] & 15) * 4 if v4 and quoted else 40
         if len(quoted) < start + _HEADER.size or start < 20 or quoted[9 if v4 else 6] != self._version.protocol:
             return
         kind, _, _, identifier, sequence = _HEADER.unpack_from(quoted, start)
-        asked = socket.inet_ntop(self._sock.family, quoted[16:20] if v4 else quoted[24:40])
-        waiter = self._waiting.get(sequence)
-        if waiter and (kind, identifier, asked) == (self._version.request, self._identifier, waiter.address):
-            _settle(waiter, f"{reason}, says {sender}")
+        destination = socket.inet_ntop(self._sock.family, quoted[16:20] if v4 else quoted[24:40])
+        request = self._requests.get(sequence)
+        if request and (kind, identifier, destination) == (self._version.request, self._identifier, request.address):
+            _settle(request, f"{reason}, says {sender}")
 
 
-async def probe_icmp(target: IcmpTarget, channels: Shared[IcmpChannel]) -> str | None:
-    """Why not, or None. Raises OSError."""
-    with channels.use(
-        channel_key(target.address, target.via), lambda: open_icmp(target.address, target.via)
-    ) as channel:
-        return await channel.echo(host_of(target.address))
+async def probe_icmp(target: IcmpTarget, channels: ChannelPool[IcmpChannel]) -> str | None:
+    """Return why the target failed; None: it answered. Raises OSError, EPERM without CAP_NET_RAW."""
+    address, via = target.address, target.via
+    key = (family_of(address), device_of(address, via), via.netns, namespace_inode(via.netns))
+    with channels.use(key, lambda: _open(address, via)) as channel:
+        return await channel.echo(host_of(address))
 
 
-def channel_key(address: IPAddress, via: Via) -> tuple[object, ...]:
-    """Targets of one key share a socket. Raises OSError when the namespace does not exist."""
-    return (family_of(address), device_of(address, via), via.netns, namespace_identity(via.netns))
-
-
-def open_icmp(address: IPAddress, via: Via) -> IcmpChannel:
-    """A channel for all addresses of this family. Raises OSError, EPERM without CAP_NET_RAW."""
+def _open(address: IPAddress, via: Via) -> IcmpChannel:
+    """Return a channel for all addresses of this family."""
     version = _V4 if address.version == 4 else _V6
     sock = open_socket(address, socket.SOCK_RAW, via, protocol=version.protocol)
     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
@@ -194,59 +190,12 @@ def open_icmp(address: IPAddress, via: Via) -> IcmpChannel:
 
 
 def checksum(data: bytes) -> int:
-    """RFC 1071, for an even number of bytes."""
+    """Return the checksum of RFC 1071 of an even number of bytes."""
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     total = (total & 0xFFFF) + (total >> 16)
     return ~(total + (total >> 16)) & 0xFFFF
 
 
-def _settle(waiter: _Waiter, verdict: str | None) -> None:
-    if not waiter.verdict.done():
-        waiter.verdict.set_result(verdict)
-
-
-# A machine answers of which only the MAC is known: an echo request to all nodes, in a frame to that MAC alone.
-#
-# Every IPv6 host listens to ff02::1 (RFC 4291, section 2.7.1) and answers an echo request to it (RFC 4443, section
-# 4.2). The random token comes back only from whoever took the frame, so it is the MAC that answered.
-
-
-_ALL_NODES = IPv6Address("ff02::1")
-_ETHERTYPE = 0x86DD
-_NEXT_HEADER = 58
-_HOP_LIMIT = 1
-
-# Version, payload length, next header, hop limit, source, destination (RFC 8200, section 3).
-_IPV6 = struct.Struct("!IHBB16s16s")
-
-
-async def probe_all_nodes(target: ArpTarget, channels: Shared[IcmpChannel]) -> str | None:
-    """Why not, or None. Raises OSError."""
-    via = Via(target.interface, target.netns)
-    source = inside(target.netns, lambda: _link_local(target.interface))
-    if source is None:
-        return f"interface {target.interface} has no IPv6 link-local address: give the address of the backend"
-    with (
-        channels.use(channel_key(_ALL_NODES, via), lambda: open_icmp(_ALL_NODES, via)) as channel,
-        inside(target.netns, lambda: packet_socket(target.interface, 0)) as sock,
-    ):
-        where = (target.interface, _ETHERTYPE, 0, 0, target.mac.value.to_bytes(6, "big"))
-        return await channel.echo_by(lambda message: sock.sendto(_packet(source, message), where))
-
-
-def _packet(source: IPv6Address, message: bytes) -> bytes:
-    """An IPv6 packet; the checksum covers the pseudo-header of RFC 8200, section 8.1."""
-    pseudo = source.packed + _ALL_NODES.packed + struct.pack("!II", len(message), _NEXT_HEADER)
-    summed = message[:2] + struct.pack("!H", checksum(pseudo + message)) + message[4:]
-    header = _IPV6.pack(6 << 28, len(message), _NEXT_HEADER, _HOP_LIMIT, source.packed, _ALL_NODES.packed)
-    return header + summed
-
-
-def _link_local(interface: str) -> IPv6Address | None:
-    """The address of a device in fe80::/10, from the calling thread's namespace (proc_net(5))."""
-    for line in Path("/proc/thread-self/net/if_inet6").read_text().splitlines():
-        digits, _, _, _, _, device = line.split()
-        address = IPv6Address(int(digits, 16))
-        if device == interface and address.is_link_local:
-            return address
-    return None
+def _settle(request: _Request, failure: str | None) -> None:
+    if not request.failure.done():
+        request.failure.set_result(failure)

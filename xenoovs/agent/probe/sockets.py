@@ -1,4 +1,4 @@
-"""Sockets of probes: of a family, a device and a namespace, never blocking; some shared by many probes."""
+"""Sockets of probes: non-blocking, by address family, device and network namespace. Some are shared by many probes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ctypes
 import errno
 import os
 import socket
-import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,162 +16,164 @@ from typing import Generic, Protocol, TypeVar
 from xenoovs.agent.probe.target import Via
 from xenoovs.model.address import IPAddress
 
-# Sockets of another network namespace: a socket stays in the namespace in which it was opened (network_namespaces(7)).
-#
-# setns(2) changes the calling thread alone, so a thread of its own goes there, opens the socket and ends; the event
-# loop stays where it is. Python 3.11 has no os.setns.
-
-
 T = TypeVar("T")
 
-_NAMED = "/run/netns"
+_NAMED_NAMESPACES = "/run/netns"
+_OWN_NAMESPACE = "/proc/thread-self/ns/net"
 _CLONE_NEWNET = 0x40000000  # linux/sched.h
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def namespace_path(netns: str) -> str:
-    """The file of a namespace given by name (ip-netns(8)) or by path."""
-    return netns if "/" in netns else f"{_NAMED}/{netns}"
+    """Return the file of a namespace given by name (ip-netns(8)) or by path."""
+    return netns if "/" in netns else f"{_NAMED_NAMESPACES}/{netns}"
 
 
-def namespace_identity(netns: str | None) -> int | None:
-    """Tells a namespace from a later one of the same name: the inode of namespaces(7). Raises OSError."""
-    return None if netns is None else _existing(netns).stat().st_ino
+def namespace_inode(netns: str | None) -> int | None:
+    """Return the inode of a namespace: a later one of the same name has another. Raises OSError if it is absent."""
+    return None if netns is None else _require_namespace(netns).stat().st_ino
 
 
-def inside(netns: str | None, make: Callable[[], T]) -> T:
-    """What `make` returns or raises, run inside a namespace. Raises OSError when there is no such namespace."""
+def in_namespace(netns: str | None, make: Callable[[], T]) -> T:
+    """Call `make` in a network namespace. A socket stays in the namespace in which it was opened.
+
+    setns(2) moves the calling thread alone, which returns before anything else can run in it.
+
+    Args:
+        netns: Name or path; None: the namespace of the calling thread.
+        make: Must not block, start a thread or call back into the event loop.
+
+    Raises:
+        OSError: There is no such namespace, or `make` raised it.
+    """
     if netns is None:
         return make()
-    descriptor = os.open(_existing(netns), os.O_RDONLY | os.O_CLOEXEC)
-    made: list[T] = []
-    raised: list[Exception] = []
-
-    def visit() -> None:
+    path = _require_namespace(netns)
+    with _opened(_OWN_NAMESPACE) as own, _opened(path) as other:
+        _set_namespace(other)
         try:
-            _enter(descriptor)
-            made.append(make())
-        except (OSError, ValueError) as error:
-            raised.append(error)
-
-    try:
-        visitor = threading.Thread(target=visit, name=f"netns {netns}", daemon=True)
-        visitor.start()
-        visitor.join()
-    finally:
-        os.close(descriptor)
-    if raised:
-        raise raised[0]
-    return made[0]
+            return make()
+        finally:
+            try:
+                _set_namespace(own)
+            except OSError as error:
+                # All that this thread did from now on would happen in a foreign namespace.
+                raise RuntimeError(f"cannot return from network namespace {netns}") from error
 
 
-def _existing(netns: str) -> Path:
+def _require_namespace(netns: str) -> Path:
     path = Path(namespace_path(netns))
     if not path.exists():
         raise OSError(f"network namespace {netns} does not exist")
     return path
 
 
-def _enter(descriptor: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(descriptor, _CLONE_NEWNET) != 0:
+@contextmanager
+def _opened(path: str | Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _set_namespace(descriptor: int) -> None:
+    # Python has os.setns only since 3.12.
+    if _LIBC.setns(descriptor, _CLONE_NEWNET) != 0:
         number = ctypes.get_errno()
         if number == errno.EINVAL:
             raise OSError("this is not a network namespace")
         raise OSError(number, os.strerror(number))
 
 
-# Sockets that many probes share: opened for the first, closed after the last, so none is ever left over.
-
-
-class Closable(Protocol):
-    """Anything that holds a socket."""
+class Channel(Protocol):
+    """An object that holds a socket."""
 
     def close(self) -> None: ...
 
 
-C = TypeVar("C", bound=Closable)
+C = TypeVar("C", bound=Channel)
 
 
 @dataclass(slots=True)
-class _Entry(Generic[C]):
+class _SharedChannel(Generic[C]):
     channel: C
     users: int = 0
 
 
-class Shared(Generic[C]):
-    """Channels by key. A channel that fails with OSError gets no new users: its device may be gone for good."""
+class ChannelPool(Generic[C]):
+    """Channels by key: opened for the first probe, closed after the last one.
+
+    A channel that fails with OSError gets no more probes: its device may be gone for good.
+    """
 
     def __init__(self) -> None:
-        self._entries: dict[Hashable, _Entry[C]] = {}
+        self._channels: dict[Hashable, _SharedChannel[C]] = {}
 
     @contextmanager
-    def use(self, key: Hashable, start: Callable[[], C]) -> Iterator[C]:
-        """The channel of this key; `start` makes it when nobody uses one. Raises what `start` raises."""
-        entry = self._entries.get(key)
-        if entry is None:
-            entry = self._entries[key] = _Entry(start())
-        entry.users += 1
+    def use(self, key: Hashable, open_channel: Callable[[], C]) -> Iterator[C]:
+        """Yield the channel of a key, opened if no probe uses one. Raises what `open_channel` raises."""
+        shared = self._channels.get(key)
+        if shared is None:
+            shared = self._channels[key] = _SharedChannel(open_channel())
+        shared.users += 1
         try:
-            yield entry.channel
+            yield shared.channel
         except OSError:
-            self._forget(key, entry)
+            self._forget(key, shared)
             raise
         finally:
-            entry.users -= 1
-            if entry.users == 0:
-                self._forget(key, entry)
-                entry.channel.close()
+            shared.users -= 1
+            if shared.users == 0:
+                self._forget(key, shared)
+                shared.channel.close()
 
-    def _forget(self, key: Hashable, entry: _Entry[C]) -> None:
-        if self._entries.get(key) is entry:
-            del self._entries[key]
+    def _forget(self, key: Hashable, shared: _SharedChannel[C]) -> None:
+        if self._channels.get(key) is shared:
+            del self._channels[key]
 
 
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h; Python does not name it
 RECEIVE_BYTES = 4 << 20
-"""Room for the answers of thousands of targets at once."""
+"""Receive buffer for the answers of thousands of targets at once."""
 
 
 def family_of(address: IPAddress) -> socket.AddressFamily:
-    """AF_INET or AF_INET6."""
+    """Return AF_INET or AF_INET6."""
     return socket.AF_INET if address.version == 4 else socket.AF_INET6
 
 
 def host_of(address: IPAddress) -> str:
-    """The address without its scope."""
+    """Return the address without its scope."""
     return str(address).partition("%")[0]
 
 
 def device_of(address: IPAddress, via: Via) -> str | None:
-    """The device to send by: that of the probe, else the scope of the address."""
+    """Return the device to send by: that of the probe, else the scope of the address."""
     return via.interface or (address.scope_id if isinstance(address, IPv6Address) else None)
 
 
 def open_socket(address: IPAddress, kind: socket.SocketKind, via: Via, *, protocol: int = 0) -> socket.socket:
-    """A socket to reach an address by. Raises OSError, also when device or namespace do not exist."""
+    """Return a socket from which an address is reached. Raises OSError if its device or namespace does not exist."""
     family, device = family_of(address), device_of(address, via)
 
     def make() -> socket.socket:
         sock = socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol)
-        try:
-            if device is not None:
-                bind_to_device(sock, device)
-        except OSError:
-            sock.close()
-            raise
+        if device is not None:
+            with naming_device(device, sock):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
         return sock
 
-    return inside(via.netns, make)
+    return in_namespace(via.netns, make)
 
 
-def bind_to_device(sock: socket.socket, device: str) -> None:
-    """SO_BINDTODEVICE of socket(7). Raises OSError that names a device that is not there."""
+@contextmanager
+def naming_device(device: str, sock: socket.socket) -> Iterator[None]:
+    """Close the socket if binding it fails, and name a device that does not exist in the OSError."""
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
+        yield
     except OSError as error:
-        raise absent(error, device) from None
-
-
-def absent(error: OSError, device: str) -> OSError:
-    """The same error, or one that says that there is no such device."""
-    return OSError(f"interface {device} does not exist") if error.errno in (errno.ENODEV, errno.ENXIO) else error
+        sock.close()
+        if error.errno in (errno.ENODEV, errno.ENXIO):
+            raise OSError(f"interface {device} does not exist") from None
+        raise

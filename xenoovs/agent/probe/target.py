@@ -1,44 +1,52 @@
-"""What a probe asks of a backend, and what came of it. Addresses are values: no probe looks up a name.
-
-`Via` says from where: a device (SO_BINDTODEVICE, socket(7)) and a network namespace (network_namespaces(7)), by its
-name below /run/netns (ip-netns(8)) or by a path; None is what the kernel chooses, and the namespace of this process.
-"""
+"""What a probe asks of a backend, and its result. Targets are addresses: a probe never looks up a name."""
 
 from __future__ import annotations
 
 import errno
 import os
 from dataclasses import dataclass
-from enum import Enum
 from ipaddress import IPv4Address
 
 from xenoovs.model.address import IPAddress, Mac
 
-# What came of a probe, and its reasons as short texts for people.
-
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """latency_s: seconds from the start of the probe to its verdict. reason: why not, or `answered`."""
+    """The result of one probe.
+
+    Attributes:
+        ok: Whether the backend answered as configured.
+        latency_s: Seconds from the start of the probe to its result.
+        reason: Why the probe failed, or `answered`.
+    """
 
     ok: bool
     latency_s: float
     reason: str
 
 
+class ResourceShortage(Exception):
+    """This host lacks descriptors or memory for a probe, so the probe says nothing about the backend."""
+
+
 @dataclass(slots=True)
-class Waiting:
-    """What a probe waits for at the moment; the deadline makes its reason of it, so a probe keeps it up to date."""
+class Expectation:
+    """What a running probe lacks. If its time runs out, the probe fails for this reason.
+
+    Attributes:
+        missing: The part of the answer that has not come yet.
+    """
 
     missing: str = "no answer"
 
-    def overdue(self, timeout_s: float) -> str:
-        """The reason when time is up."""
+    def timed_out(self, timeout_s: float) -> str:
+        """Return the reason for a probe that ran out of time."""
         return f"{self.missing} within {timeout_s:g} s"
 
 
-# What the errors of connect(2), send(2) and socket(7) mean for a probe; others are told in the words of the C library.
-_MEANING = {
+_SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+"""Errors that say nothing about a backend. ENOBUFS is none of them: a device without carrier gives it."""
+_REASONS = {
     errno.ECONNREFUSED: "connection refused",
     errno.ECONNRESET: "connection reset",
     errno.EPIPE: "connection reset",
@@ -51,28 +59,43 @@ _MEANING = {
     errno.EPERM: "not permitted here: a firewall of this machine, or the right CAP_NET_RAW is missing",
     errno.EACCES: "not permitted here: a firewall of this machine, or a broadcast address",
     errno.EMFILE: "too many open files in this process: raise LimitNOFILE",
+    errno.ENOBUFS: "the interface drops packets: it has no link, or its queue is full",
     errno.EADDRNOTAVAIL: "no address or port left here to send from",
     errno.EMSGSIZE: "too long for one datagram",
 }
+"""What the errors of connect(2), send(2) and socket(7) mean for a probe. For others the C library has a text."""
 
 
-def reason_of(error: OSError) -> str:
-    """An error of the operating system as a reason."""
+def failure_reason(error: OSError) -> str:
+    """Return why a probe failed by an error of the operating system.
+
+    Raises:
+        ResourceShortage: This host is the reason, and not the backend.
+    """
     if error.errno is None:
         return str(error) or type(error).__name__
-    text = _MEANING.get(error.errno) or os.strerror(error.errno).lower()
+    text = _REASONS.get(error.errno) or os.strerror(error.errno).lower()
+    if error.errno in _SHORTAGES:
+        raise ResourceShortage(text) from error
     return f"{error.filename}: {text}" if error.filename else text
 
 
 def quoted(data: bytes, *, most: int = 40) -> str:
-    """The beginning of bytes that somebody sent, safe to print on one line."""
+    """Return the first bytes that a peer sent, safe to print on one line."""
     text = data[:most].decode("ascii", errors="backslashreplace")
     return ascii(text + ("..." if len(data) > most else "")).replace("\\\\x", "\\x")
 
 
 @dataclass(frozen=True, slots=True)
 class Via:
-    """From where a probe is sent. A scope in an address (fe80::1%eth0, RFC 4007, section 11) counts as `interface`."""
+    """Where a probe is sent from.
+
+    Attributes:
+        interface: The device (SO_BINDTODEVICE, socket(7)). The scope of an address (fe80::1%eth0, RFC 4007, section 11)
+            counts as its interface. None: the kernel chooses.
+        netns: The network namespace (network_namespaces(7)), by its name below /run/netns (ip-netns(8)) or by a path.
+            None: the namespace of this process.
+    """
 
     interface: str | None = None
     netns: str | None = None
@@ -81,16 +104,9 @@ class Via:
 ANYWHERE = Via()
 
 
-class TcpClose(Enum):
-    """How an open connection is ended: RESET leaves no TIME_WAIT (SO_LINGER of 0 s, socket(7)), FIN is polite."""
-
-    RESET = "reset"
-    FIN = "fin"
-
-
 @dataclass(frozen=True, slots=True)
 class IcmpTarget:
-    """An echo request is answered by `address` (RFC 792, RFC 4443)."""
+    """`address` answers an echo request (RFC 792, RFC 4443)."""
 
     address: IPAddress
     via: Via = ANYWHERE
@@ -98,14 +114,11 @@ class IcmpTarget:
 
 @dataclass(frozen=True, slots=True)
 class ArpTarget:
-    """The machine with this MAC, on the network of `interface`, answers.
-
-    address: one that it has: asked by ARP (RFC 826). None: it has to have IPv6, for then the packet asks all nodes.
-    """
+    """The machine with this MAC, on the network of `interface`, answers ARP (RFC 826) for `address`."""
 
     mac: Mac
     interface: str
-    address: IPv4Address | None = None
+    address: IPv4Address
     netns: str | None = None
 
 
@@ -115,7 +128,6 @@ class TcpTarget:
 
     address: IPAddress
     port: int
-    close: TcpClose = TcpClose.RESET
     via: Via = ANYWHERE
 
     def __post_init__(self) -> None:
@@ -124,7 +136,12 @@ class TcpTarget:
 
 @dataclass(frozen=True, slots=True)
 class UdpTarget:
-    """`send` is answered. expect: bytes that the answer contains; empty: any answer will do. One datagram each."""
+    """A datagram is answered. Raises ValueError for a port outside 1-65535.
+
+    Attributes:
+        send: The datagram.
+        expect: Bytes that the answer contains. Empty: any answer is accepted.
+    """
 
     address: IPAddress
     port: int
@@ -138,12 +155,10 @@ class UdpTarget:
 
 @dataclass(frozen=True, slots=True)
 class DnsTarget:
-    """A query is answered with NOERROR (RFC 1035). expected: record data in presentation form, all in the answer."""
+    """A query for A records is answered with NOERROR and a record (RFC 1035). Raises ValueError as UdpTarget."""
 
     address: IPAddress
     query: str
-    kind: str = "A"
-    expected: tuple[str, ...] = ()
     port: int = 53
     via: Via = ANYWHERE
 
@@ -153,9 +168,12 @@ class DnsTarget:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """verify: certificate and name are checked. ca_file: PEM, for the system's authorities. name: SNI (RFC 6066).
+    """How an HTTPS probe uses TLS.
 
-    Without a name that of the request counts, and without that the address.
+    Attributes:
+        verify: Whether the certificate and its name are checked.
+        ca_file: PEM file with the authorities. None: those of the system.
+        name: SNI (RFC 6066). None: the Host header, and without one the address.
     """
 
     verify: bool = True
@@ -165,10 +183,14 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """GET is answered with a status within `status` (first and last, both included) and a body that contains `body`.
+    """GET is answered. A redirection is an answer, and is not followed. Raises ValueError for an impossible request.
 
-    path: with the query, as it is sent. host: the Host header; None: the address. tls: None for plain HTTP.
-    Redirections are answers and are not followed. Raises ValueError for values that no request can have.
+    Attributes:
+        path: The path and query, as sent.
+        host: The Host header. None: the address.
+        status: The first and the last accepted status.
+        body: Bytes that the body contains. Empty: any body is accepted.
+        tls: None for plain HTTP.
     """
 
     address: IPAddress
@@ -194,7 +216,8 @@ class HttpTarget:
 class ExecTarget:
     """A program ends with status 0. Raises ValueError for an empty argument list.
 
-    environment: names and values that it finds beside PATH, the only variable of ours that it gets.
+    Attributes:
+        environment: The variables that it gets beside PATH, which is the only one that it inherits.
     """
 
     argv: tuple[str, ...]
@@ -210,6 +233,6 @@ Target = IcmpTarget | ArpTarget | TcpTarget | UdpTarget | DnsTarget | HttpTarget
 
 
 def check_port(port: int) -> None:
-    """Raises ValueError for a port outside 1-65535 (RFC 6335, section 6, reserves 0)."""
+    """Raise ValueError for a port outside 1-65535 (RFC 6335, section 6, reserves 0)."""
     if not 1 <= port <= 65535:
         raise ValueError(f"{port} is not a port within 1-65535")

@@ -1,4 +1,4 @@
-"""A TCP connection is accepted, or answers an HTTP request."""
+"""TCP and HTTP probes: a connection is accepted, or a GET request is answered."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 from yarl import URL
 
 from xenoovs.agent.probe.sockets import device_of, host_of, open_socket
-from xenoovs.agent.probe.target import HttpTarget, TcpClose, TcpTarget, Tls, Via, Waiting, quoted, reason_of
+from xenoovs.agent.probe.target import Expectation, HttpTarget, TcpTarget, Tls, Via, failure_reason, quoted
 
 _RESET = struct.pack("ii", 1, 0)
 """struct linger of socket(7): on, for 0 s, which makes close(2) send a reset."""
 
 
 async def probe_tcp(target: TcpTarget) -> str | None:
-    """Why not, or None. Raises OSError where no connection comes about."""
+    """Return None: the target accepted a connection, which is reset, so that no TIME_WAIT is left. Raises OSError."""
     with open_socket(target.address, socket.SOCK_STREAM, target.via) as sock:
-        if target.close is TcpClose.RESET:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         await asyncio.get_running_loop().sock_connect(sock, (host_of(target.address), target.port))
     return None
 
 
-# GET is answered as wanted (RFC 9110), over a connection of its own: one that is kept would hide a dead listener.
+# HTTP (RFC 9110). Each probe has a connection of its own: a connection kept alive would hide a dead listener.
 
 
-_MOST_BODY_BYTES = 1 << 20
+_MAX_BODY_BYTES = 1 << 20
 _NO_LIMIT = ClientTimeout(total=None, sock_connect=None, sock_read=None)
 
-# x509_vfy.h of OpenSSL, what a person can act on; others are told in OpenSSL's words.
-_CERTIFICATE = {
+# x509_vfy.h of OpenSSL: the faults that an operator can mend. OpenSSL's own text stands for all others.
+_CERTIFICATE_FAULTS = {
     9: "certificate not valid yet",
     10: "certificate expired",
     18: "certificate signed by itself",
@@ -49,18 +48,18 @@ _CERTIFICATE = {
 
 
 class TlsContexts:
-    """Contexts of clients by what is asked of them, made once: reading the system's authorities takes milliseconds."""
+    """TLS contexts of clients, each made once: reading the system's authorities takes milliseconds."""
 
     def __init__(self) -> None:
-        self._made: dict[Tls, tuple[int, ssl.SSLContext]] = {}
+        self._contexts: dict[tuple[bool, str | None], tuple[int, ssl.SSLContext]] = {}
 
     def context(self, tls: Tls) -> ssl.SSLContext:
-        """A context; anew when ca_file was changed. Raises OSError for a file that cannot be read or holds no CA."""
-        changed = Path(tls.ca_file).stat().st_mtime_ns if tls.ca_file else 0
-        key = Tls(tls.verify, tls.ca_file)
-        known = self._made.get(key)
-        if known is None or known[0] != changed:
-            known = self._made[key] = (changed, _new_context(tls))
+        """Return a context; a new one after `ca_file` has changed. Raises OSError for a file without a CA."""
+        modified_ns = Path(tls.ca_file).stat().st_mtime_ns if tls.ca_file else 0
+        key = tls.verify, tls.ca_file
+        known = self._contexts.get(key)
+        if known is None or known[0] != modified_ns:
+            known = self._contexts[key] = modified_ns, _new_context(tls)
         return known[1]
 
 
@@ -69,14 +68,17 @@ def _new_context(tls: Tls) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=tls.ca_file)
     except ssl.SSLError:
         raise OSError(f"{tls.ca_file} holds no certificate in PEM form") from None
+    # Python 3.13 adds VERIFY_X509_STRICT to the defaults, which refuses certificates of a private authority made by
+    # openssl(1): they have no authority key identifier.
+    context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
     if not tls.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
 
 
-async def probe_http(target: HttpTarget, waiting: Waiting, contexts: TlsContexts) -> str | None:
-    """Why not, or None. Raises OSError."""
+async def probe_http(target: HttpTarget, expectation: Expectation, contexts: TlsContexts) -> str | None:
+    """Return why the target failed; None: it answered as configured. Raises OSError, ResourceShortage."""
     context = contexts.context(target.tls) if target.tls else None
     connector = TCPConnector(
         force_close=True,
@@ -88,15 +90,15 @@ async def probe_http(target: HttpTarget, waiting: Waiting, contexts: TlsContexts
         connector=connector, timeout=_NO_LIMIT, cookie_jar=DummyCookieJar(), auto_decompress=False
     ) as session:
         try:
-            return await _ask(session, target, waiting, context)
+            return await _get(session, target, expectation, context)
         except aiohttp.ClientError as error:
-            return _fault(error)
+            return _failure(error)
         except UnicodeError as error:
             return f"the request cannot be made: {error}"
 
 
-async def _ask(
-    session: ClientSession, target: HttpTarget, waiting: Waiting, context: ssl.SSLContext | None
+async def _get(
+    session: ClientSession, target: HttpTarget, expectation: Expectation, context: ssl.SSLContext | None
 ) -> str | None:
     url = URL.build(scheme="http" if context is None else "https", host=host_of(target.address), port=target.port).join(
         URL(target.path, encoded=True)
@@ -109,19 +111,19 @@ async def _ask(
         first, last = target.status
         if not first <= response.status <= last:
             return f"status {response.status}, wanted {first}" + (f"-{last}" if last != first else "")
-        waiting.missing = "no complete body"
-        return None if not target.body else await _body_fault(response.content, target.body)
+        expectation.missing = "no complete body"
+        return None if not target.body else await _body_failure(response.content, target.body)
 
 
-async def _body_fault(content: aiohttp.StreamReader, wanted: bytes) -> str | None:
-    seen = bytearray()
+async def _body_failure(content: aiohttp.StreamReader, wanted: bytes) -> str | None:
+    body = bytearray()
     async for part in content.iter_any():
-        seen += part
-        if wanted in seen:
+        body += part
+        if wanted in body:
             return None
-        if len(seen) > _MOST_BODY_BYTES:
-            return f"{quoted(wanted)} is not in the first {_MOST_BODY_BYTES} bytes of the body"
-    return f"the body has no {quoted(wanted)} in it: {quoted(bytes(seen))}"
+        if len(body) > _MAX_BODY_BYTES:
+            return f"{quoted(wanted)} is not in the first {_MAX_BODY_BYTES} bytes of the body"
+    return f"the body has no {quoted(wanted)} in it: {quoted(bytes(body))}"
 
 
 def _socket_factory(target: HttpTarget) -> Callable[[object], socket.socket]:
@@ -129,12 +131,16 @@ def _socket_factory(target: HttpTarget) -> Callable[[object], socket.socket]:
     return lambda _: open_socket(target.address, socket.SOCK_STREAM, via)
 
 
-def _fault(error: aiohttp.ClientError) -> str:
+def _failure(error: aiohttp.ClientError) -> str:
     match error:
         case aiohttp.ClientConnectorCertificateError():
             return certificate_fault(error.certificate_error)
         case aiohttp.ClientConnectorError():
-            return tls_fault(error.os_error) if isinstance(error.os_error, ssl.SSLError) else reason_of(error.os_error)
+            return (
+                tls_fault(error.os_error)
+                if isinstance(error.os_error, ssl.SSLError)
+                else failure_reason(error.os_error)
+            )
         case aiohttp.ServerDisconnectedError():
             return "connection closed before an answer"
         case aiohttp.ClientPayloadError():
@@ -142,20 +148,20 @@ def _fault(error: aiohttp.ClientError) -> str:
         case aiohttp.ClientResponseError():
             return f"the answer is no HTTP: {_first_line(error.message)}"
         case OSError():
-            return reason_of(error)
+            return failure_reason(error)
         case _:
             return _first_line(str(error)) or type(error).__name__
 
 
 def certificate_fault(error: Exception) -> str:
-    """What is wrong with a certificate."""
+    """Return what is wrong with a certificate."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         return "certificate for another name"
-    return _CERTIFICATE.get(error.verify_code, f"certificate refused: {error.verify_message}")
+    return _CERTIFICATE_FAULTS.get(error.verify_code, f"certificate refused: {error.verify_message}")
 
 
 def tls_fault(error: ssl.SSLError) -> str:
-    """Why there is no TLS."""
+    """Return why TLS failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return certificate_fault(error)
     return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
