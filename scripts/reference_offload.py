@@ -1,42 +1,40 @@
-"""The generated page docs/reference/offload.md: the table behind `xenoovs lint`."""
+"""Renders docs/reference/offload.md, the table behind `xenoovs lint`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from xenoovs.compile.offloadable.check import TOPICS
-from xenoovs.compile.offloadable.row import OLDEST, Kind, Profile, Row, Topic, render_version
+from xenoovs.compile.offloadable.table import OLDEST, TOPICS, Profile, TableRow, Topic, TopicKind, render_version
 
 _HEADINGS = {
-    Kind.MATCH: "What a flow matches",
-    Kind.ACTION: "What a flow does",
-    Kind.COMBINATION: "What comes together",
-    Kind.PLACE: "Ports, drivers and settings",
+    TopicKind.MATCH: "What a flow matches",
+    TopicKind.ACTION: "What a flow does",
+    TopicKind.COMBINATION: "What comes together",
+    TopicKind.ENVIRONMENT: "Ports, drivers and settings",
 }
 _INTRODUCTION = f"""# What can be offloaded
 
-The table behind `xenoovs lint`, `xenoovs validate` and `xenoovs why`. A row says what Open vSwitch can hand to the NIC,
-from version {render_version(OLDEST)} on; what the NIC's driver refuses, only the driver can say. For a flow the worst
-row counts.
+The table behind `xenoovs lint`, `xenoovs validate` and `xenoovs why`. A row says what Open vSwitch can offer to the
+NIC, from version {render_version(OLDEST)} on. The NIC's driver may refuse more. For a flow the worst row counts.
 
 | verdict | means |
 |---|---|
-| HW | in the NIC, if its driver agrees and its table has room |
+| HW | in the NIC, if its driver accepts it and its table has room |
 | DEPENDS | on something that the flow does not show |
 | PARTIAL | the NIC matches and marks, the CPU acts |
 | TC_SW | in the kernel's traffic control: Open vSwitch translates it, drivers refuse it |
 | SW | in software: Open vSwitch does not translate it |
 
 Profiles: `tc` is the kernel's datapath with traffic control, `doca` NVIDIA's OVS-DOCA, `dpdk` the userspace datapath
-with rte_flow. The version numbers of NVIDIA's DOCA train are its own, so the rows of `doca` name none. Since Open
-vSwitch 3.7 the code of the profiles `tc` and `dpdk` stands in files of other names, given in parentheses.
+with rte_flow. Rows of `doca` name no version, as NVIDIA numbers its releases differently. Open vSwitch 3.7 moved the
+code of the profiles `tc` and `dpdk` to other files; their names are in parentheses.
 """
 
 
 def offload_page(generated: str) -> str:
-    """All topics with their rows; `generated`: the note that the page is not to be edited."""
+    """Return the page. `generated`: the note that the page must not be edited."""
     parts = [generated, _INTRODUCTION]
-    for kind in Kind:
+    for kind in TopicKind:
         parts.append(f"## {_HEADINGS[kind]}\n")
         parts += (part for topic in TOPICS if topic.kind is kind for part in _topic(topic))
     return "\n".join(parts)
@@ -53,7 +51,7 @@ def _topic(topic: Topic) -> Iterator[str]:
     yield "\n".join(_rows(topic.rows)) + "\n"
 
 
-def _rows(rows: Iterable[Row]) -> Iterator[str]:
+def _rows(rows: Iterable[TableRow]) -> Iterator[str]:
     order = {profile: number for number, profile in enumerate(Profile)}
     for row in sorted(rows, key=lambda row: (order[row.profile], row.first or OLDEST)):
         said = f"`{row.message.strip()}`" if row.message else ""
@@ -61,7 +59,7 @@ def _rows(rows: Iterable[Row]) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def _versions(row: Row) -> str:
+def _versions(row: TableRow) -> str:
     match row.first, row.last:
         case None, None:
             return "all"

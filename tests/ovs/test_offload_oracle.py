@@ -12,11 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.ovs.dummy import DummyBridge, DummyOvs
-from xenoovs.compile.offloadable.check import TOPICS, check_flow, judge, overall
-from xenoovs.compile.offloadable.datapath_seen import seen_in_megaflow
-from xenoovs.compile.offloadable.openflow_seen import Seen, matched, parse_groups, without_repetition
-from xenoovs.compile.offloadable.row import Kind, Offload, Profile, Topic
-from xenoovs.compile.offloadable.topics_group import EXAMPLE_GROUPS
+from xenoovs.compile.offloadable.check import check_flow, judge, overall
+from xenoovs.compile.offloadable.megaflow_topics import megaflow_topics
+from xenoovs.compile.offloadable.openflow_topics import TopicUse, each_topic_once, match_topics, parse_groups
+from xenoovs.compile.offloadable.table import EXAMPLE_GROUPS, TOPICS, Offload, Profile, Topic, TopicKind
 from xenoovs.datapath.megaflow import Key, Megaflow
 from xenoovs.datapath.parse import split_actions
 from xenoovs.openflow.text import parse_flow
@@ -40,7 +39,9 @@ _NOT_TRACED = frozenset(
     # datapath cannot encapsulate; packets that the trace does not make (fragments), or that the match does not meet.
     ("unknown-action", "group", "set-tunnel", "set-tunnel-options", "nsh-action", "set-port-of-fragment", "wide-match")
 )
-TRACED = [t for t in TOPICS if t.example and t.kind in (Kind.ACTION, Kind.COMBINATION) and t.name not in _NOT_TRACED]
+TRACED = [
+    t for t in TOPICS if t.example and t.kind in (TopicKind.ACTION, TopicKind.COMBINATION) and t.name not in _NOT_TRACED
+]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ def test_a_flow_is_judged_as_what_it_becomes(offload_bridge: DummyBridge, topic:
     assert said in (became, Offload.DEPENDS), answer
 
 
-def _seen(answer: str) -> tuple[Seen, ...]:
+def _seen(answer: str) -> tuple[TopicUse, ...]:
     """Megaflow and datapath actions of a trace, as topics."""
     conditions, actions = (
         re.search(rf"^{head}: (.*)$", answer, re.MULTILINE) for head in ("Megaflow", "Datapath actions")
@@ -72,6 +73,6 @@ def _seen(answer: str) -> tuple[Seen, ...]:
     assert actions
     flow = parse_flow(f"{conditions[1]} actions=drop")
     megaflow = Megaflow(None, (Key("in_port", "p0"),), 0, 0, None, None, None, None, split_actions(actions[1]))
-    done = seen_in_megaflow(megaflow, internal=(_BRIDGE,))
-    slow = (Seen("slow-path", "slow path"),) if "slow path" in answer else ()
-    return without_repetition((*matched(flow.match), *done, *slow))
+    done = megaflow_topics(megaflow, internal_ports=(_BRIDGE,))
+    slow = (TopicUse("slow-path", "slow path"),) if "slow path" in answer else ()
+    return each_topic_once((*match_topics(flow.match), *done, *slow))

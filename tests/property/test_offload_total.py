@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tests.property.flows import flows
 from xenoovs.compile.offloadable.check import check_flow, check_megaflow, overall
-from xenoovs.compile.offloadable.openflow_seen import parse_groups
-from xenoovs.compile.offloadable.row import Profile, Version
+from xenoovs.compile.offloadable.openflow_topics import parse_groups
+from xenoovs.compile.offloadable.table import Profile, Version
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.errors import ParseError
 from xenoovs.openflow.flow import Flow, FlowKey, Foreign, Match

@@ -47,7 +47,7 @@ def validate_command(config: Path, output: Output) -> None:
     """
     from xenoovs.compile.offloadable.check import check_program, describe
     from xenoovs.compile.offloadable.cost import check_clients
-    from xenoovs.compile.offloadable.row import DEFAULT_VERSION, Profile, render_version
+    from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Profile, render_version
     from xenoovs.compile.program import compile_config
 
     program = compile_config(load(config))

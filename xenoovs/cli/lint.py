@@ -12,19 +12,19 @@ from xenoovs.cli.options import Output, load, output_option
 from xenoovs.cli.output import echo, print_table, print_text
 from xenoovs.cli.recorded import read_text
 from xenoovs.compile.offloadable.check import (
+    FlowReason,
+    FlowRole,
     JudgedFlow,
     ProgramOffload,
-    Reason,
-    Role,
     check_flows,
     check_program,
     count_by_service,
     describe,
     reasons,
 )
-from xenoovs.compile.offloadable.cost import Cost, CostFinding, check_cost, program_entries
-from xenoovs.compile.offloadable.openflow_seen import parse_groups
-from xenoovs.compile.offloadable.row import (
+from xenoovs.compile.offloadable.cost import CostFinding, CostKind, check_cost, program_entries
+from xenoovs.compile.offloadable.openflow_topics import parse_groups
+from xenoovs.compile.offloadable.table import (
     DEFAULT_VERSION,
     Offload,
     Profile,
@@ -86,18 +86,18 @@ def look(config: Path | None, *, profile: Profile, version: Version, **options: 
 def _foreign_cost(balancer: Balancer, program: Program, others: tuple[Flow, ...]) -> tuple[CostFinding, ...]:
     """What the flows of others cost that our packets pass: predicted with and without them."""
     from xenoovs.cli.doctor_case import foreign_flows
-    from xenoovs.verify.doctor.check import Cost as Measured
+    from xenoovs.verify.doctor.check import Cost
 
     found = foreign_flows(balancer, program, others)
     measured = found.cost
-    if not found.passed or not isinstance(measured, Measured) or measured.beside <= measured.alone:
+    if not found.passed or not isinstance(measured, Cost) or measured.beside <= measured.alone:
         return ()
     text = (
         f"{counted(len(found.passed), 'flow')} of others where our packets pass ({found.passed[0]}): "
         f"{counted(measured.beside, 'entry', 'entries')} instead of {measured.alone} for {measured.packets} sample "
         "packets; a table of their own would cost nothing"
     )
-    return (CostFinding(Cost.FOREIGN_FLOWS, None, measured.beside, text),)
+    return (CostFinding(CostKind.FOREIGN_FLOWS, None, measured.beside, text),)
 
 
 def _read_flows(path: Path) -> tuple[Flow, ...]:
@@ -120,12 +120,12 @@ _COLOUR = {
 
 def show_lint(found: Lint, *, everything: bool) -> None:
     """Tables, reasons, costs, and one sentence at the end."""
-    least = Offload.HW if everything else Offload.DEPENDS
+    at_least = Offload.HW if everything else Offload.DEPENDS
     if found.program is not None:
         _show_services(found.program)
-        _show_reasons(reasons(found.program.flows, least=least))
+        _show_reasons(reasons(found.program.flows, at_least=at_least))
     if found.dump is not None:
-        _show_dump(found.dump, least)
+        _show_dump(found.dump, at_least)
     for cost in found.costs:
         _show_cost(cost)
     if assumed := assumption_about(found.version, found.profile):
@@ -148,34 +148,34 @@ def _show_services(result: ProgramOffload) -> None:
     print_table(headers, rows, right=range(1, len(headers)))
 
 
-def _show_reasons(found: tuple[Reason, ...]) -> None:
+def _show_reasons(found: tuple[FlowReason, ...]) -> None:
     for reason in found:
-        whose = "ARP or neighbour discovery" if reason.is_plumbing else reason.service or "other traffic"
-        note = ", not counted" if reason.is_plumbing else ""
-        offload = reason.found.offload
-        head = click.style(f"{offload.value:8}", fg="bright_black" if reason.is_plumbing else _COLOUR[offload])
-        echo(f"\n{head} {whose}, {_flows(reason.count)}{note}: {reason.found.topic.what}")
-        _show_row(reason.found.evidence, reason.found.row.text, reason.found.row.source)
+        whose = "ARP or neighbour discovery" if reason.is_resolution else reason.service or "other traffic"
+        note = ", not counted" if reason.is_resolution else ""
+        offload = reason.result.offload
+        head = click.style(f"{offload.value:8}", fg="bright_black" if reason.is_resolution else _COLOUR[offload])
+        echo(f"\n{head} {whose}, {_flows(reason.count)}{note}: {reason.result.topic.what}")
+        _show_row(reason.result.evidence, reason.result.row.text, reason.result.row.source)
 
 
-def _show_dump(result: ProgramOffload, least: Offload) -> None:
+def _show_dump(result: ProgramOffload, at_least: Offload) -> None:
     for each in result.flows:
-        if each.offload.badness < least.badness:
+        if each.offload.badness < at_least.badness:
             continue
         echo(f"\n{click.style(f'{each.offload.value:8}', fg=_COLOUR[each.offload])} {render_flow(each.flow)}")
-        for found in each.found:
-            if found.offload.badness >= least.badness:
+        for found in each.results:
+            if found.offload.badness >= at_least.badness:
                 echo(f"  {found.offload.value}: {found.topic.what}")
                 _show_row(found.evidence, found.row.text, found.row.source)
 
 
 def _show_row(evidence: str, text: str, source: str) -> None:
-    for label, told in (("seen:  ", evidence), ("reason:", text), ("source:", source)):
-        print_text(f"  {label} {told}", indent=" " * 10)
+    for label, told in (("evidence:", evidence), ("reason:  ", text), ("source:  ", source)):
+        print_text(f"  {label} {told}", indent=" " * 12)
 
 
 def _show_cost(finding: CostFinding) -> None:
-    colour = "red" if finding.cost is Cost.TABLE_FULL else "cyan"
+    colour = "red" if finding.cost is CostKind.TABLE_FULL else "cyan"
     whose = f"{finding.service}: " if finding.service else ""
     echo(f"\n{click.style('COST    ', fg=colour)} {whose}{finding.text}")
 
@@ -184,7 +184,7 @@ def _conclusion(found: Lint) -> str:
     parts = []
     if found.program is not None:
         entries = "" if found.entries is None else f", {counted(found.entries, 'entry', 'entries')} for the services"
-        is_full = any(finding.cost is Cost.TABLE_FULL for finding in found.costs)
+        is_full = any(finding.cost is CostKind.TABLE_FULL for finding in found.costs)
         parts.append(f"{describe(found.program)}{entries}{', more than the table holds' if is_full else ''}")
     if found.dump is not None and found.program is not None:
         parts.append(f"flows of others: {describe(found.dump) if found.dump.flows else 'none'}")
@@ -194,7 +194,7 @@ def _conclusion(found: Lint) -> str:
 
 
 def _loses_offload(found: Lint) -> bool:
-    return any(result is not None and result.lost for result in (found.program, found.dump))
+    return any(result is not None and result.in_software for result in (found.program, found.dump))
 
 
 def _judge_name(found: Lint) -> str:
@@ -209,14 +209,14 @@ def _flows(count: int) -> str:
 
 def lint_document(found: Lint, *, everything: bool) -> dict[str, object]:
     """For programs; verdicts by the names of `Offload`."""
-    least = Offload.HW if everything else Offload.DEPENDS
+    at_least = Offload.HW if everything else Offload.DEPENDS
     return {
         "profile": found.profile.value,
         "ovs": render_version(found.version),
         "assumed": assumption_about(found.version, found.profile),
         "entries": found.entries,
-        "program": None if found.program is None else _program_document(found.program, least),
-        "dump": None if found.dump is None else _dump_document(found.dump, least),
+        "program": None if found.program is None else _program_document(found.program, at_least),
+        "dump": None if found.dump is None else _dump_document(found.dump, at_least),
         "costs": [
             {"cost": cost.cost.value, "service": cost.service, "entries": cost.entries, "text": cost.text}
             for cost in found.costs
@@ -224,7 +224,7 @@ def lint_document(found: Lint, *, everything: bool) -> dict[str, object]:
     }
 
 
-def _program_document(result: ProgramOffload, least: Offload) -> dict[str, object]:
+def _program_document(result: ProgramOffload, at_least: Offload) -> dict[str, object]:
     services = [
         {
             "service": counts.service,
@@ -236,37 +236,37 @@ def _program_document(result: ProgramOffload, least: Offload) -> dict[str, objec
     found = [
         {
             "service": reason.service,
-            "counted": not reason.is_plumbing,
+            "counted": not reason.is_resolution,
             "flows": reason.count,
             "flow": render_flow(reason.flow),
             **_found_document(reason),
         }
-        for reason in reasons(result.flows, least=least)
+        for reason in reasons(result.flows, at_least=at_least)
     ]
     return {"summary": describe(result), "services": services, "findings": found}
 
 
-def _dump_document(result: ProgramOffload, least: Offload) -> dict[str, object]:
-    return {"summary": describe(result), "flows": [_flow_document(each, least) for each in result.flows]}
+def _dump_document(result: ProgramOffload, at_least: Offload) -> dict[str, object]:
+    return {"summary": describe(result), "flows": [_flow_document(each, at_least) for each in result.flows]}
 
 
-def _flow_document(each: JudgedFlow, least: Offload) -> dict[str, object]:
-    found = reasons((each,), least=least)
+def _flow_document(each: JudgedFlow, at_least: Offload) -> dict[str, object]:
+    found = reasons((each,), at_least=at_least)
     return {
         "flow": render_flow(each.flow),
         "verdict": each.offload.value,
-        "counted": each.role is not Role.PLUMBING,
+        "counted": each.role is not FlowRole.RESOLUTION,
         "findings": [_found_document(reason) for reason in found],
     }
 
 
-def _found_document(reason: Reason) -> dict[str, object]:
-    found = reason.found
+def _found_document(reason: FlowReason) -> dict[str, object]:
+    found = reason.result
     return {
         "verdict": found.offload.value,
         "topic": found.topic.name,
         "what": found.topic.what,
-        "seen": found.evidence,
+        "evidence": found.evidence,
         "reason": found.row.text,
         "source": found.row.source,
     }
@@ -343,5 +343,5 @@ def lint_command(context: click.Context, /, config: Path | None, *, output: Outp
 def _is_bad(found: Lint, *, strict: bool) -> bool:
 
     results = [result for result in (found.program, found.dump) if result is not None]
-    lost = any(result.lost or (strict and result.open) for result in results)
-    return lost or any(finding.cost is Cost.TABLE_FULL for finding in found.costs)
+    lost = any(result.in_software or (strict and result.undetermined) for result in results)
+    return lost or any(finding.cost is CostKind.TABLE_FULL for finding in found.costs)

@@ -37,7 +37,7 @@ def test_our_templates_can_be_offloaded(xenoovs: CommandLine, name: str, profile
     assert "the NIC can take all" in said.out
 
 
-def test_arp_is_told_and_not_counted(xenoovs: CommandLine) -> None:
+def test_arp_is_shown_and_not_counted(xenoovs: CommandLine) -> None:
     said = xenoovs("lint", QUICKSTART)
     assert said.status == 0
     assert "SW       ARP or neighbour discovery, 1 flow, not counted: Write fields of ARP" in said.out
@@ -60,7 +60,7 @@ def test_a_backend_behind_the_same_port_twice_is_fine_but_the_table_can_be_too_s
     assert xenoovs("lint", config, "--table-size", 4).status == 0
     said = xenoovs("lint", config, "--table-size", 3)
     assert said.status == 2
-    assert "4 entries needed, 3 there: the rest, 1, in software" in said.out
+    assert "4 entries needed, the table holds 3: 1 stay in software" in said.out
     assert said.out.splitlines()[-1].endswith("4 entries for the services, more than the table holds")
 
 
@@ -72,7 +72,7 @@ def test_costs_have_numbers(xenoovs: CommandLine, tmp_path: Path) -> None:
     )
     document = json.loads(xenoovs("lint", config, "--client-macs", 5, "-o", "json").out)
     costs = {cost["cost"]: cost["entries"] for cost in document["costs"]}
-    assert costs == {"entrances": 8, "source-mac": 40}
+    assert costs == {"match-combinations": 8, "source-mac": 40}
     assert document["entries"] == 40
 
 
@@ -85,16 +85,22 @@ def test_costs_have_numbers(xenoovs: CommandLine, tmp_path: Path) -> None:
         ("tcp", "[1, 0]", ["affinity", "even-ports"]),
     ],
 )
-def test_what_clients_lose_by_source_port_is_told(
+def test_the_drawbacks_of_source_port_are_notes(
     xenoovs: CommandLine, tmp_path: Path, protocol: str, bits: str, wanted: list[str]
 ) -> None:
     config = _config(tmp_path / "my.yaml", service=f", protocol: {protocol}", bits=f"{bits}, field: source_port")
     assert [cost["cost"] for cost in json.loads(xenoovs("lint", config, "-o", "json").out)["costs"]] == wanted
-    assert "COST     web: source_port: each connection of a client may go to" in xenoovs("lint", config).out
+    assert (
+        "COST     web: source_port: connections of one client may go to different backends"
+        in xenoovs("lint", config).out
+    )
     assert xenoovs("lint", config, "--strict").status == 0
     notes = json.loads(xenoovs("validate", config, "-o", "json").out)["notes"]
     assert [(note["service"], note["note"]) for note in notes] == [("web", name) for name in wanted]
-    assert "note: web: source_port: each connection of a client may go to" in xenoovs("validate", config).out
+    assert (
+        "note: web: source_port: connections of one client may go to different backends"
+        in xenoovs("validate", config).out
+    )
 
 
 def test_services_by_address_have_no_notes(xenoovs: CommandLine) -> None:
@@ -102,7 +108,7 @@ def test_services_by_address_have_no_notes(xenoovs: CommandLine) -> None:
     assert "note" not in xenoovs("validate", QUICKSTART).out
 
 
-def test_ipv6_of_any_protocol_is_dear(xenoovs: CommandLine, tmp_path: Path) -> None:
+def test_ipv6_of_any_protocol_is_expensive(xenoovs: CommandLine, tmp_path: Path) -> None:
     config = _config(tmp_path / "my.yaml", service=", vip: 2001:db8::10")
     assert "4 entries for each IP protocol of its clients (12 for 3)" in xenoovs("lint", config).out
     config = _config(tmp_path / "my.yaml", service=", vip: 2001:db8::10, protocol: udp")
@@ -113,7 +119,7 @@ def test_wide_matches_of_ipv6_become_chains_on_doca(xenoovs: CommandLine, tmp_pa
     config = _config(tmp_path / "my.yaml", service=", vip: 2001:db8::10, protocol: udp, ports: [53]")
     said = xenoovs("lint", config, "--profile", "doca", "--all")
     assert said.status == 0
-    assert "seen:   43 bytes" in said.out
+    assert "evidence: 43 bytes" in said.out
 
 
 def test_versions_differ(xenoovs: CommandLine, tmp_path: Path) -> None:
@@ -140,7 +146,7 @@ def test_a_dump_of_others_is_judged_flow_by_flow(xenoovs: CommandLine, tmp_path:
     said = xenoovs("lint", "--flows", dump)
     assert said.status == 2
     assert f"SW       {CONTROLLER}" in said.out
-    assert "for 1 it depends (A group whose kind is not known); 1 stays with the CPU (Send to a controller)" in said.out
+    assert "for 1 it depends (A group of unknown type); 1 stays with the CPU (Send to a controller)" in said.out
 
 
 def test_flows_of_others_beside_ours_are_judged_and_their_cost_is_told(xenoovs: CommandLine, tmp_path: Path) -> None:
@@ -189,16 +195,16 @@ def test_validate_says_it_in_one_line(xenoovs: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("options", "assumed"),
     [
-        (("--ovs", "9.9"), "Open vSwitch 9.9 is not known here (2.13 to 4.0 are): judged as 4.0"),
+        (("--ovs", "9.9"), "the table covers Open vSwitch 2.13 to 4.0: 9.9 is judged as 4.0"),
         (("--ovs", "4.0"), None),
         (("--ovs", "9.9", "--profile", "doca"), None),
     ],
 )
-def test_a_version_that_nobody_knows_is_told_to_be_assumed(
+def test_a_version_beyond_the_table_is_judged_as_the_newest(
     xenoovs: CommandLine, options: tuple[str, ...], assumed: str | None
 ) -> None:
     assert json.loads(xenoovs("lint", QUICKSTART, *options, "-o", "json").out)["assumed"] == assumed
-    assert ("is not known here" in xenoovs("lint", QUICKSTART, *options).out) is (assumed is not None)
+    assert ("the table covers" in xenoovs("lint", QUICKSTART, *options).out) is (assumed is not None)
 
 
 def test_a_dump_of_our_flows_alone_has_none_of_others(xenoovs: CommandLine, tmp_path: Path) -> None:

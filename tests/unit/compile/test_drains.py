@@ -9,7 +9,7 @@ import pytest
 from tests.compiled import compiled, draining, observed
 from tests.unit import balancer as small
 from xenoovs.compile.drains import Draining, Quiet, Times, drains_of, leftover, old_packets
-from xenoovs.compile.offloadable.cost import Cost, check_cost
+from xenoovs.compile.offloadable.cost import CostKind, check_cost
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.compile.read import drain_ports
@@ -144,7 +144,7 @@ def test_udp_takes_no_entry_for_a_connection() -> None:
 
 
 def test_lint_reports_what_a_drain_costs() -> None:
-    assert [finding.cost for finding in check_cost(compiled(pinning(1, 1, 0)))] == [Cost.DRAIN]
+    assert [finding.cost for finding in check_cost(compiled(pinning(1, 1, 0)))] == [CostKind.DRAIN]
     assert check_cost(compiled(pinning(1, 1, protocol=Protocol.UDP))) == ()
 
 

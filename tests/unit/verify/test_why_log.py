@@ -7,6 +7,7 @@ from itertools import count
 import pytest
 
 from tests.unit.verify.why_cases import case, host, megaflow
+from xenoovs.compile.offloadable.table import SOURCES
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.verify.why.case import Evidence
 from xenoovs.verify.why.flows import action_reasons
@@ -111,8 +112,8 @@ def test_a_text_about_packets_without_a_frame_fits_no_ethernet_megaflow() -> Non
 
 
 def test_each_kind_of_line_has_a_source_in_open_vswitch() -> None:
-    assert {note.source.partition("/")[0] for note in NOTES} == {"lib"}
-    assert all("()" in note.source for note in NOTES)
+    assert {SOURCES[note.source].partition("/")[0] for note in NOTES} == {"lib"}
+    assert all("()" in SOURCES[note.source] for note in NOTES)
     (bare,) = parse_refusals(_failed())
     assert bare.source == "lib/dpif-netlink.c, parse_flow_put() (3.7: lib/dpif-offload-tc.c, tc_parse_flow_put())"
 

@@ -1,57 +1,35 @@
 """The static verdict: will the NIC forward the packets of this flow, this megaflow, this program?
 
-Says what Open vSwitch and the kernel's traffic control can do with it. The NIC's driver has the last word.
+It covers what Open vSwitch and the kernel's traffic control can do with them. The NIC's driver may still refuse.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 from types import MappingProxyType
 
-from xenoovs.compile.offloadable.datapath_seen import seen_in_megaflow
-from xenoovs.compile.offloadable.openflow_seen import (
+from xenoovs.compile.offloadable.megaflow_topics import megaflow_topics
+from xenoovs.compile.offloadable.openflow_topics import (
     ActionReader,
-    Group,
-    Seen,
+    OpenFlowGroup,
+    TopicUse,
     combinations,
-    matched,
-    width,
-    without_repetition,
+    each_topic_once,
+    match_bytes,
+    match_topics,
+    protocol_of,
 )
-from xenoovs.compile.offloadable.row import Offload, Profile, Row, Topic, Version
-from xenoovs.compile.offloadable.topics_action import HEADER_ACTION_TOPICS, SET_TOPICS
-from xenoovs.compile.offloadable.topics_forward import OUTPUT_TOPICS
-from xenoovs.compile.offloadable.topics_group import COMBINATION_TOPICS, GROUP_TOPICS
-from xenoovs.compile.offloadable.topics_match import HEADER_TOPICS
-from xenoovs.compile.offloadable.topics_place import PLACE_TOPICS
-from xenoovs.compile.offloadable.topics_state import STATE_TOPICS
+from xenoovs.compile.offloadable.table import TOPIC_OF, TOPICS, Offload, Profile, TableRow, Topic, Version
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.errors import counted, worded
 from xenoovs.openflow.flow import ETH_ARP, LOCAL, Action, Field, Flow, Masked, Output, SetField, is_ours
 
-# The whole table: what of a flow can be offloaded, by profile and version of Open vSwitch.
-
-
-TOPICS: tuple[Topic, ...] = (
-    *HEADER_TOPICS,
-    *STATE_TOPICS,
-    *OUTPUT_TOPICS,
-    *GROUP_TOPICS,
-    *SET_TOPICS,
-    *HEADER_ACTION_TOPICS,
-    *COMBINATION_TOPICS,
-    *PLACE_TOPICS,
-)
-
-TOPIC_OF = MappingProxyType({topic.name: topic for topic in TOPICS})
-"""Topics by name."""
-
-
-NO_GROUPS: Mapping[int, Group] = MappingProxyType({})
+NO_GROUPS: Mapping[int, OpenFlowGroup] = MappingProxyType({})
 _ORDER = MappingProxyType({topic.name: number for number, topic in enumerate(TOPICS)})
 
 
@@ -60,7 +38,7 @@ class Offloadability:
     """What the table says about one part of a flow. `evidence`: that part as it is written."""
 
     topic: Topic
-    row: Row
+    row: TableRow
     evidence: str
 
     @property
@@ -69,80 +47,78 @@ class Offloadability:
 
 
 def check_flow(
-    flow: Flow, profile: Profile, version: Version, *, groups: Mapping[int, Group] = NO_GROUPS
+    flow: Flow, profile: Profile, version: Version, *, groups: Mapping[int, OpenFlowGroup] = NO_GROUPS
 ) -> tuple[Offloadability, ...]:
-    """All that the table says about an OpenFlow flow, the worst first. `groups`: those of the bridge, by number.
+    """Return all that the table says about an OpenFlow flow, the worst first.
 
-    A flow that only goes on to another table is judged by what it matches: megaflows that pass it match that too.
+    A flow that only goes on to another table is judged by its match: megaflows that pass it match that too.
+
+    Args:
+        flow: the flow.
+        profile: how Open vSwitch reaches the NIC.
+        version: version of Open vSwitch.
+        groups: groups of the bridge, by number.
     """
-    return judge(seen_in_flows((flow,), groups=groups), profile, version)
+    return judge(flow_topics((flow,), groups=groups), profile, version)
 
 
 def check_megaflow(
-    megaflow: Megaflow, profile: Profile, version: Version, *, internal: Collection[str] = ()
+    megaflow: Megaflow, profile: Profile, version: Version, *, internal_ports: Collection[str] = ()
 ) -> tuple[Offloadability, ...]:
-    """All that the table says about a megaflow, the worst first. `internal`: ports that are the bridge's own."""
-    return judge(without_repetition(seen_in_megaflow(megaflow, internal=internal)), profile, version)
+    """Return all that the table says about a megaflow, the worst first. `internal_ports`: those of type internal."""
+    return judge(each_topic_once(megaflow_topics(megaflow, internal_ports=internal_ports)), profile, version)
 
 
-def overall(found: Iterable[Offloadability]) -> Offload:
-    """The worst; HW where nothing was said."""
-    return max((each.offload for each in found), key=lambda offload: offload.badness, default=Offload.HW)
+def overall(results: Iterable[Offloadability]) -> Offload:
+    """Return the worst verdict; HW if there is none."""
+    return max((result.offload for result in results), key=lambda offload: offload.badness, default=Offload.HW)
 
 
-def judge(seen: Iterable[Seen], profile: Profile, version: Version) -> tuple[Offloadability, ...]:
-    """What the table says about each topic that was seen, the worst first; nothing where it has no row."""
-    found = (
-        Offloadability(TOPIC_OF[each.topic], row, each.evidence)
-        for each in seen
-        if (row := TOPIC_OF[each.topic].row(profile, version)) is not None
+def judge(uses: Iterable[TopicUse], profile: Profile, version: Version) -> tuple[Offloadability, ...]:
+    """Return what the table says about each topic, the worst first; nothing about topics without a row."""
+    results = (
+        Offloadability(TOPIC_OF[use.topic], row, use.evidence)
+        for use in uses
+        if (row := TOPIC_OF[use.topic].row(profile, version)) is not None
     )
-    return tuple(sorted(found, key=lambda each: (-each.offload.badness, _ORDER[each.topic.name])))
+    return tuple(sorted(results, key=lambda result: (-result.offload.badness, _ORDER[result.topic.name])))
 
 
-def seen_in_flows(path: Iterable[Flow], *, groups: Mapping[int, Group] = NO_GROUPS) -> tuple[Seen, ...]:
-    """What the flows that one packet meets match and do together; each topic once."""
+def flow_topics(path: Iterable[Flow], *, groups: Mapping[int, OpenFlowGroup] = NO_GROUPS) -> tuple[TopicUse, ...]:
+    """Return the topics of the flows that one packet meets, each topic once."""
     flows = tuple(path)
-    found, outputs, actions = list[Seen](), 0, 0
+    uses, outputs, actions = list[TopicUse](), 0, 0
     for flow in flows:
-        reader = ActionReader(protocol=_protocol(flow), groups=groups)
-        found += matched(flow.match)
-        found += reader.read(flow.actions) if flow.actions else (Seen("drop", "drop"),)
+        reader = ActionReader(protocol=protocol_of(flow.match), groups=groups)
+        uses += match_topics(flow.match)
+        uses += reader.read(flow.actions) if flow.actions else (TopicUse("drop", "drop"),)
         outputs, actions = outputs + reader.outputs, actions + reader.count
     written = (action.field for flow in flows for action in flow.actions if isinstance(action, SetField))
-    size = width((flow.match for flow in flows), written=written)
-    return without_repetition((*found, *combinations(found, outputs=outputs, actions=actions), *size.seen()))
+    size = match_bytes((flow.match for flow in flows), written=written)
+    return each_topic_once((*uses, *combinations(uses, outputs=outputs, actions=actions, match_bytes=size)))
 
 
-def _protocol(flow: Flow) -> int | None:
-    condition = flow.match.get(Field.NW_PROTO)
-    return None if condition is None else condition.value
-
-
-# The static verdict on a whole program: of each flow, what the datapath will see of it.
-
-
-class Role(Enum):
-    """What a flow is for. PLUMBING: ARP and neighbour discovery, a few packets a minute, in software by design."""
+class FlowRole(Enum):
+    """What a flow is for. RESOLUTION: ARP and neighbour discovery, a few packets a minute, in software by design."""
 
     CLASSIFY = "classify"
     BLOCK = "block"
     OTHER = "other traffic"
-    PLUMBING = "plumbing"
+    RESOLUTION = "address resolution"
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedFlow:
-    """One flow of a program. `service`: None for flows of no service. `found`: the worst first."""
+    """One flow of a program. `service`: None for flows of no service. `results`: the worst first."""
 
     flow: Flow
     service: str | None
-    role: Role
-    found: tuple[Offloadability, ...]
+    role: FlowRole
+    results: tuple[Offloadability, ...]
 
     @property
     def offload(self) -> Offload:
-        return overall(self.found)
+        return overall(self.results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,22 +128,24 @@ class ProgramOffload:
     flows: tuple[JudgedFlow, ...]
 
     @property
-    def lost(self) -> tuple[JudgedFlow, ...]:
-        """Flows that carry traffic of clients and are sure to be forwarded by the CPU."""
-        return tuple(each for each in self.flows if each.offload.is_lost and each.role is not Role.PLUMBING)
+    def in_software(self) -> tuple[JudgedFlow, ...]:
+        """Flows that carry traffic of clients and that the CPU certainly forwards."""
+        return tuple(each for each in self.flows if each.offload.is_software and each.role is not FlowRole.RESOLUTION)
 
     @property
-    def open(self) -> tuple[JudgedFlow, ...]:
-        """Flows of which it depends on something else."""
-        return tuple(each for each in self.flows if each.offload is Offload.DEPENDS and each.role is not Role.PLUMBING)
+    def undetermined(self) -> tuple[JudgedFlow, ...]:
+        """Flows that carry traffic of clients and whose verdict is DEPENDS."""
+        return tuple(
+            each for each in self.flows if each.offload is Offload.DEPENDS and each.role is not FlowRole.RESOLUTION
+        )
 
 
 def check_program(program: Program, *, profile: Profile, version: Version) -> ProgramOffload:
-    """Judge every flow. A block is judged with the matches by which its packets enter, as they make one megaflow.
+    """Judge every flow. A block is judged together with the classify flows of its service: they make one megaflow.
 
-    Flows that differ in values alone are judged once; the evidence is that of the first of them.
+    Flows that differ only in values are judged once; the evidence is that of the first of them.
     """
-    judge_path = _Judge(profile, version)
+    judge_path = _PathJudge(profile, version)
     judged = [JudgedFlow(flow, None, _role(flow), judge_path((flow,))) for flow in program.shared]
     for service in program.services:
         judged += _service(service, judge_path)
@@ -175,44 +153,44 @@ def check_program(program: Program, *, profile: Profile, version: Version) -> Pr
 
 
 def check_flows(
-    flows: Iterable[Flow], *, profile: Profile, version: Version, groups: Mapping[int, Group] = NO_GROUPS
+    flows: Iterable[Flow], *, profile: Profile, version: Version, groups: Mapping[int, OpenFlowGroup] = NO_GROUPS
 ) -> ProgramOffload:
-    """Judge the flows of a dump, each on its own. `groups`: those of the bridge, by number."""
+    """Judge the flows of a dump, each on its own. `groups`: groups of the bridge, by number."""
     return ProgramOffload(
         tuple(
             JudgedFlow(
                 flow,
                 None,
-                _role(flow) if is_ours(flow.cookie) else Role.OTHER,
-                judge(seen_in_flows((flow,), groups=groups), profile, version),
+                _role(flow) if is_ours(flow.cookie) else FlowRole.OTHER,
+                judge(flow_topics((flow,), groups=groups), profile, version),
             )
             for flow in flows
         )
     )
 
 
-class _Judge:
-    """Judges the flows that one packet meets, each kind of way once."""
+class _PathJudge:
+    """Judges the flows that one packet meets, paths of one shape once."""
 
     def __init__(self, profile: Profile, version: Version) -> None:
         self._profile, self._version = profile, version
-        self._known: dict[tuple[_Shape, ...], tuple[Offloadability, ...]] = {}
+        self._results: dict[tuple[_Shape, ...], tuple[Offloadability, ...]] = {}
 
     def __call__(self, path: tuple[Flow, ...]) -> tuple[Offloadability, ...]:
         shape = tuple(map(_shape, path))
-        if shape not in self._known:
-            self._known[shape] = judge(seen_in_flows(path), self._profile, self._version)
-        return self._known[shape]
+        if shape not in self._results:
+            self._results[shape] = judge(flow_topics(path), self._profile, self._version)
+        return self._results[shape]
 
 
-def _service(service: ServiceProgram, judge_path: _Judge) -> Iterator[JudgedFlow]:
+def _service(service: ServiceProgram, judge_path: _PathJudge) -> Iterator[JudgedFlow]:
     name = service.service.name
     for flow in service.classify:
-        yield JudgedFlow(flow, name, Role.CLASSIFY, judge_path((flow,)))
-    entries = {family: _unlike(flows) for family, flows in _by_family(service.classify)}
+        yield JudgedFlow(flow, name, FlowRole.CLASSIFY, judge_path((flow,)))
+    entries = {family: _one_per_shape(flows) for family, flows in _by_family(service.classify)}
     for block in service.blocks:
         path = (*entries.get(_family(block.flow), ()), block.flow)
-        yield JudgedFlow(block.flow, name, Role.BLOCK, judge_path(path))
+        yield JudgedFlow(block.flow, name, FlowRole.BLOCK, judge_path(path))
 
 
 def _by_family(flows: Iterable[Flow]) -> Iterator[tuple[Masked | None, tuple[Flow, ...]]]:
@@ -224,19 +202,19 @@ def _family(flow: Flow) -> Masked | None:
     return flow.match.get(Field.DL_TYPE)
 
 
-def _unlike(flows: Iterable[Flow]) -> tuple[Flow, ...]:
-    """One flow of each shape."""
+def _one_per_shape(flows: Iterable[Flow]) -> tuple[Flow, ...]:
+    """Return one flow of each shape."""
     return tuple({_shape(flow): flow for flow in flows}.values())
 
 
 _Shape = tuple[object, ...]
-_TOLD_BY_VALUE = frozenset((Field.DL_TYPE, Field.NW_PROTO, Field.PKT_MARK))
+_VALUE_MATTERS = frozenset((Field.DL_TYPE, Field.NW_PROTO, Field.PKT_MARK))
 
 
 def _shape(flow: Flow) -> _Shape:
-    """What two flows have in common that are judged alike: all but the values of most fields."""
+    """Return what decides the verdict on a flow: all but the values of most fields."""
     matched = tuple(
-        (masked.field, masked.value if masked.field in _TOLD_BY_VALUE else None, masked.is_exact)
+        (masked.field, masked.value if masked.field in _VALUE_MATTERS else None, masked.is_exact)
         for masked in flow.match.masked
     )
     return (matched, flow.match.foreign, tuple(map(_action_shape, flow.actions)))
@@ -252,29 +230,26 @@ def _action_shape(action: Action) -> object:
             return action
 
 
-def _role(flow: Flow) -> Role:
+def _role(flow: Flow) -> FlowRole:
     dl_type = flow.match.get(Field.DL_TYPE)
     is_arp = dl_type is not None and dl_type.value == ETH_ARP
-    return Role.PLUMBING if is_arp or flow.match.get(Field.ICMP_TYPE) is not None else Role.OTHER
-
-
-# Judgements of many flows, gathered into what a person wants to read.
+    return FlowRole.RESOLUTION if is_arp or flow.match.get(Field.ICMP_TYPE) is not None else FlowRole.OTHER
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """One row of the table that applies to flows of one service. `flow`, `found`: the first of `count` of them."""
+class FlowReason:
+    """One row of the table that applies to `count` flows of one service. `flow` and `result`: of the first of them."""
 
     service: str | None
-    is_plumbing: bool
-    found: Offloadability
+    is_resolution: bool
+    result: Offloadability
     flow: Flow
     count: int
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """Flows of one service by verdict; `service` None: those of no service."""
+class VerdictCounts:
+    """Number of flows of one service by verdict. `service` None: flows of no service."""
 
     service: str | None
     by_offload: tuple[tuple[Offload, int], ...]
@@ -284,45 +259,48 @@ class Counts:
         return sum(count for _, count in self.by_offload)
 
 
-def reasons(judged: Iterable[JudgedFlow], *, least: Offload = Offload.DEPENDS) -> tuple[Reason, ...]:
-    """The rows that apply and are as bad as `least` or worse, the worst first, traffic before plumbing.
+def reasons(judged: Iterable[JudgedFlow], *, at_least: Offload = Offload.DEPENDS) -> tuple[FlowReason, ...]:
+    """Return the rows that apply and are as bad as `at_least` or worse, the worst first, address resolution last.
 
-    Of plumbing only what is sure to be in software.
+    Flows for address resolution count only where they are certainly in software.
     """
     first: dict[tuple[str | None, bool, str], tuple[JudgedFlow, Offloadability]] = {}
-    counts: dict[tuple[str | None, bool, str], int] = {}
+    counts = Counter[tuple[str | None, bool, str]]()
     for each in judged:
-        for found in each.found:
-            if found.offload.badness >= least.badness and (found.offload.is_lost or each.role is not Role.PLUMBING):
-                key = (each.service, each.role is Role.PLUMBING, found.topic.name)
-                first.setdefault(key, (each, found))
-                counts[key] = counts.get(key, 0) + 1
-    gathered = [Reason(key[0], key[1], found, each.flow, counts[key]) for key, (each, found) in first.items()]
-    return tuple(sorted(gathered, key=lambda reason: (reason.is_plumbing, -reason.found.offload.badness)))
+        is_resolution = each.role is FlowRole.RESOLUTION
+        for result in each.results:
+            if result.offload.badness >= at_least.badness and (result.offload.is_software or not is_resolution):
+                key = (each.service, is_resolution, result.topic.name)
+                first.setdefault(key, (each, result))
+                counts[key] += 1
+    gathered = [FlowReason(key[0], key[1], result, each.flow, counts[key]) for key, (each, result) in first.items()]
+    return tuple(sorted(gathered, key=lambda reason: (reason.is_resolution, -reason.result.offload.badness)))
 
 
-def count_by_service(judged: Iterable[JudgedFlow]) -> tuple[Counts, ...]:
-    """How many flows of each service have which verdict, in the order of the program."""
+def count_by_service(judged: Iterable[JudgedFlow]) -> tuple[VerdictCounts, ...]:
+    """Count the flows of each service by verdict, in the order of the program."""
     found: dict[str | None, dict[Offload, int]] = {}
     for each in judged:
         of_service = found.setdefault(each.service, dict.fromkeys(Offload, 0))
         of_service[each.offload] += 1
-    return tuple(Counts(service, tuple(counts.items())) for service, counts in found.items())
+    return tuple(VerdictCounts(service, tuple(counts.items())) for service, counts in found.items())
 
 
 def describe(result: ProgramOffload) -> str:
-    """One sentence on the flows that carry traffic."""
-    carrying = sum(each.role is not Role.PLUMBING for each in result.flows)
-    lost, depends = result.lost, result.open
-    taken = carrying - len(lost) - len(depends)
-    part = f"{taken} of " if taken < carrying else worded(carrying, "", "all ")
-    told = [f"the NIC can take {part}{counted(carrying, 'flow')}"]
+    """Return one sentence on the flows that carry traffic."""
+    carrying = sum(each.role is not FlowRole.RESOLUTION for each in result.flows)
+    software, depends = result.in_software, result.undetermined
+    hardware = carrying - len(software) - len(depends)
+    part = f"{hardware} of " if hardware < carrying else worded(carrying, "", "all ")
+    parts = [f"the NIC can take {part}{counted(carrying, 'flow')}"]
     if depends:
-        told.append(f"for {len(depends)} it depends ({_first(depends)})")
-    if lost:
-        told.append(f"{len(lost)} {worded(len(lost), 'stays', 'stay')} with the CPU ({_first(lost)})")
-    return "; ".join(told)
+        parts.append(f"for {len(depends)} it depends ({_worst_topic(depends)})")
+    if software:
+        parts.append(
+            f"{len(software)} {worded(len(software), 'stays', 'stay')} with the CPU ({_worst_topic(software)})"
+        )
+    return "; ".join(parts)
 
 
-def _first(judged: Iterable[JudgedFlow]) -> str:
-    return reasons(judged)[0].found.topic.what
+def _worst_topic(judged: Iterable[JudgedFlow]) -> str:
+    return reasons(judged)[0].result.topic.what

@@ -8,8 +8,8 @@ from dataclasses import replace
 from shlex import join
 
 from xenoovs.compile.offloadable.check import Offloadability, check_megaflow, judge
-from xenoovs.compile.offloadable.openflow_seen import matched
-from xenoovs.compile.offloadable.row import DEFAULT_VERSION, Kind, Offload, Profile, Version, parse_version
+from xenoovs.compile.offloadable.openflow_topics import match_topics
+from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Offload, Profile, TopicKind, Version, parse_version
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.openflow.flow import Field, Flow, Match
 from xenoovs.openflow.text import render_bits, render_flow, render_key_to_send, render_match_to_send
@@ -23,10 +23,10 @@ from xenoovs.verify.why.reason import Cause, Likelihood, Reason
 
 
 _CAUSES = {
-    Kind.MATCH: Cause.UNSUPPORTED_MATCH,
-    Kind.ACTION: Cause.UNSUPPORTED_ACTION,
-    Kind.COMBINATION: Cause.UNSUPPORTED_ACTION,
-    Kind.PLACE: Cause.EGRESS_ELSEWHERE,
+    TopicKind.MATCH: Cause.UNSUPPORTED_MATCH,
+    TopicKind.ACTION: Cause.UNSUPPORTED_ACTION,
+    TopicKind.COMBINATION: Cause.UNSUPPORTED_ACTION,
+    TopicKind.ENVIRONMENT: Cause.EGRESS_ELSEWHERE,
 }
 _SPECIAL = {
     "controller": Cause.SLOW_PATH,
@@ -48,7 +48,7 @@ _PARTLY = {
 def action_reasons(case: Case) -> Iterator[Reason]:
     """What the table says of this megaflow, and what the log says of it."""
     told = set[Refusal]()
-    for found in check_megaflow(case.megaflow, profile_of(case), version_of(case), internal=_internal(case)):
+    for found in check_megaflow(case.megaflow, profile_of(case), version_of(case), internal_ports=_internal(case)):
         if explains(found, case.verdict):
             lines = tuple(refusal for refusal in _refusals(case) if _says(refusal, found))
             told.update(lines)
@@ -164,8 +164,8 @@ def _unsupported(case: Case, widened: Widened) -> Iterator[Offloadability]:
     names = {name for name, _ in widened.fields}
     for flow in (widened.flows or ())[:_SHOWN]:
         alone = _only(flow.match, names)
-        for found in judge(tuple(matched(alone)), profile_of(case), version_of(case)):
-            if found.offload.is_lost and explains(found, case.verdict):
+        for found in judge(tuple(match_topics(alone)), profile_of(case), version_of(case)):
+            if found.offload.is_software and explains(found, case.verdict):
                 yield found
 
 

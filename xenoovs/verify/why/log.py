@@ -9,20 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from xenoovs.compile.offloadable.row import (
-    DPDK_ACTIONS,
-    DPDK_OUTPUT,
-    DPDK_PARTIAL,
-    NETLINK_NAK,
-    TC_ACTIONS,
-    TC_FAILED,
-    TC_INIT,
-    TC_KEY,
-    TC_MASKED_SET,
-    TC_PUT,
-    TC_REPLACE,
-    TC_TUNNEL,
-)
+from xenoovs.compile.offloadable.table import SOURCES
 from xenoovs.datapath.megaflow import Megaflow, parse_number
 from xenoovs.verify.why.reason import Cause
 
@@ -105,7 +92,7 @@ _KEYS = {"pkt_mark": "skb_mark", "actset_output": "in_port", "conj_id": "recirc_
 class Note:
     """A text and what it tells.
 
-    source:      where Open vSwitch writes it.
+    source:      where Open vSwitch writes it, a name in SOURCES of the offload table.
     applies:     whether a megaflow is of the kind that it names; None: it names none.
     is_fleeting: it is about a megaflow only where a failure follows at once, as other requests are refused too.
     """
@@ -174,36 +161,38 @@ def _note(pattern: str, cause: Cause, source: str, applies: _Applies | None = No
 
 
 NOTES = (
-    _note(r"unsupported put action type: (?P<number>[0-9]+)", Cause.UNSUPPORTED_ACTION, TC_ACTIONS, _has_action),
-    _note(r"offloading attribute (?P<key>[\w\[\]]+) isn't supported", Cause.UNSUPPORTED_MATCH, TC_KEY, _has_key),
-    _note(r"offloading of IPv6 fragments isn't supported", Cause.UNSUPPORTED_MATCH, TC_KEY, _is_ipv6_fragment),
-    _note(r"offloading multiple mpls_lses isn't supported", Cause.UNSUPPORTED_MATCH, TC_KEY, _has_lses),
-    _note(r"offloading of non-ethernet packets isn't supported", Cause.UNSUPPORTED_MATCH, TC_KEY, _is_no_frame),
-    _note(r"offloading isn't supported, unknown attribute", Cause.UNSUPPORTED_MATCH, TC_KEY),
-    _note(r"unsupported (?:sub attribute of )?set action type", Cause.UNSUPPORTED_ACTION, TC_MASKED_SET, _has_set),
+    _note(r"unsupported put action type: (?P<number>[0-9]+)", Cause.UNSUPPORTED_ACTION, "tc-actions", _has_action),
+    _note(r"offloading attribute (?P<key>[\w\[\]]+) isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _has_key),
+    _note(r"offloading of IPv6 fragments isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _is_ipv6_fragment),
+    _note(r"offloading multiple mpls_lses isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _has_lses),
+    _note(r"offloading of non-ethernet packets isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _is_no_frame),
+    _note(r"offloading isn't supported, unknown attribute", Cause.UNSUPPORTED_MATCH, "tc-key"),
+    _note(r"unsupported (?:sub attribute of )?set action type", Cause.UNSUPPORTED_ACTION, "tc-masked-set", _has_set),
     _note(
         r"set action type [0-9]+ not supported on fragments",
         Cause.UNSUPPORTED_ACTION,
-        TC_MASKED_SET,
+        "tc-masked-set",
         _sets_in_fragments,
     ),
-    _note(r"unsupported tunnel key attribute", Cause.UNSUPPORTED_ACTION, TC_TUNNEL, _has_set),
-    _note(r"Can only support [0-9]+ actions", Cause.UNSUPPORTED_ACTION, TC_ACTIONS, _is_long),
-    _note(r"recirc_id sharing not supported", Cause.RECIRCULATION, TC_PUT, _recirculates),
-    _note(r"recirc_id [0-9]+ exceeds the chain id upper limit", Cause.RECIRCULATION, TC_PUT, _recirculates),
-    _note(r"match for chain [0-9]+ failed due to non-existing goto chain", Cause.RECIRCULATION, TC_PUT, _recirculates),
-    _note(r"Can't find ifindex for output port (?P<egress>\S+),", Cause.EGRESS_ELSEWHERE, TC_ACTIONS, _goes_to),
-    _note(r"Can't find offloaded netdev for output port", Cause.EGRESS_ELSEWHERE, TC_ACTIONS),
-    _note(r"Flow API provider mismatch between ingress", Cause.EGRESS_ELSEWHERE, TC_ACTIONS),
-    _note(r"couldn't get tc prio: No space left on device", Cause.TABLE_FULL, TC_PUT),
+    _note(r"unsupported tunnel key attribute", Cause.UNSUPPORTED_ACTION, "tc-tunnel", _has_set),
+    _note(r"Can only support [0-9]+ actions", Cause.UNSUPPORTED_ACTION, "tc-actions", _is_long),
+    _note(r"recirc_id sharing not supported", Cause.RECIRCULATION, "tc-put", _recirculates),
+    _note(r"recirc_id [0-9]+ exceeds the chain id upper limit", Cause.RECIRCULATION, "tc-put", _recirculates),
+    _note(
+        r"match for chain [0-9]+ failed due to non-existing goto chain", Cause.RECIRCULATION, "tc-put", _recirculates
+    ),
+    _note(r"Can't find ifindex for output port (?P<egress>\S+),", Cause.EGRESS_ELSEWHERE, "tc-actions", _goes_to),
+    _note(r"Can't find offloaded netdev for output port", Cause.EGRESS_ELSEWHERE, "tc-actions"),
+    _note(r"Flow API provider mismatch between ingress", Cause.EGRESS_ELSEWHERE, "tc-actions"),
+    _note(r"couldn't get tc prio: No space left on device", Cause.TABLE_FULL, "tc-put"),
     # Up to 3.1 no port is named: then it says nothing of any.
-    _note(r"failed adding ingress qdisc required for offloading on (?P<port>\S+):", Cause.NO_INGRESS_QDISC, TC_INIT),
-    _note(r"Kernel flower acknowledgment does not match request", Cause.REFUSED_BY_KERNEL, TC_REPLACE),
-    _note(r"Output to port '(?P<egress>[^']+)' cannot be offloaded", Cause.EGRESS_ELSEWHERE, DPDK_OUTPUT, _goes_to),
-    _note(r"Unsupported action type [0-9]+", Cause.UNSUPPORTED_ACTION, DPDK_ACTIONS),
-    _note(r"Partial mask is not supported", Cause.UNSUPPORTED_ACTION, DPDK_PARTIAL, _has_set),
+    _note(r"failed adding ingress qdisc required for offloading on (?P<port>\S+):", Cause.NO_INGRESS_QDISC, "tc-init"),
+    _note(r"Kernel flower acknowledgment does not match request", Cause.REFUSED_BY_KERNEL, "tc-replace"),
+    _note(r"Output to port '(?P<egress>[^']+)' cannot be offloaded", Cause.EGRESS_ELSEWHERE, "dpdk-output", _goes_to),
+    _note(r"Unsupported action type [0-9]+", Cause.UNSUPPORTED_ACTION, "dpdk-actions"),
+    _note(r"Partial mask is not supported", Cause.UNSUPPORTED_ACTION, "dpdk-partial", _has_set),
     # The extended acknowledgement of the kernel.
-    Note(re.compile(r"received NAK error=[0-9]+ - "), Cause.REFUSED_BY_DRIVER, NETLINK_NAK, is_fleeting=True),
+    Note(re.compile(r"received NAK error=[0-9]+ - "), Cause.REFUSED_BY_DRIVER, "netlink-nak", is_fleeting=True),
 )
 
 
@@ -244,7 +233,7 @@ class Refusal:
     @property
     def source(self) -> str:
         """Where Open vSwitch writes such a line."""
-        return TC_FAILED if self.note is None else self.note.source
+        return SOURCES["tc-failed" if self.note is None else self.note.source]
 
     @property
     def is_specific(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xenoovs.compile.offloadable.row import TC_INIT
+from xenoovs.compile.offloadable.table import SOURCES
 from xenoovs.datapath.host import Feature
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.verify.why.case import Case
@@ -141,7 +141,7 @@ def _provider(case: Case) -> Iterator[Reason]:
         f"Open vSwitch found nothing that offloads for port {port}",
         (others,) if failure is None else (others, failure),
         (f"ovs-vsctl get Interface {port} type error", *case.evidence.where.restart),
-        source=None if failure is None else TC_INIT,
+        source=None if failure is None else SOURCES["tc-init"],
     )
 
 

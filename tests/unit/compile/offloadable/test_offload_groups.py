@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from xenoovs.compile.offloadable.check import check_flow, overall
-from xenoovs.compile.offloadable.openflow_seen import parse_groups
-from xenoovs.compile.offloadable.row import Offload, Profile
+from xenoovs.compile.offloadable.openflow_topics import parse_groups
+from xenoovs.compile.offloadable.table import Offload, Profile
 from xenoovs.errors import ParseError
 from xenoovs.openflow.text import parse_flow
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from xenoovs.compile.offloadable.check import check_megaflow, overall
-from xenoovs.compile.offloadable.row import Offload, Profile
+from xenoovs.compile.offloadable.table import Offload, Profile
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import parse_dump, parse_megaflow
 
@@ -28,7 +28,7 @@ def test_what_reached_tc_was_never_called_impossible() -> None:
     recorded = _recorded("tc")
     assert len(recorded) > 5
     for name, megaflow in recorded:
-        assert not overall(check_megaflow(megaflow, Profile.TC, (3, 1))).is_lost, name
+        assert not overall(check_megaflow(megaflow, Profile.TC, (3, 1))).is_software, name
 
 
 def test_what_tc_did_not_take_was_never_called_certain() -> None:
@@ -56,6 +56,7 @@ def test_what_tc_did_not_take_was_never_called_certain() -> None:
         ("eth_type(0x0800),ipv4(tos=0/0x3,frag=no)", "p1", "ip-tos"),
         ("eth_type(0x0800),ipv4(proto=2,frag=no)", "p1", "igmp"),
         ("eth_type(0x0800),ipv4(proto=17,frag=no),udp(src=0/0x7,dst=0/0)", "p1", "masked-port"),
+        ("eth_type(0x0800),ipv4(proto=132,frag=no),sctp(dst=5000)", "p1", "sctp-port"),
         ("eth_type(0x0800),ipv4(proto=6,frag=no),tcp_flags(+syn-ack)", "p1", "tcp-flags"),
         ("eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x0800))", "p1", "vlan"),
         ("eth_type(0x8100),vlan(vid=5/0xfe,pcp=0/0),encap(eth_type(0x0800))", "p1", "vlan-masked"),
@@ -90,7 +91,7 @@ def test_what_tc_did_not_take_was_never_called_certain() -> None:
 def test_keys_and_actions_are_recognised(keys: str, actions: str, topic: str) -> None:
     megaflow = parse_megaflow(f"{HEAD},{keys}, packets:1, bytes:98, used:0.1s, dp:ovs, actions:{actions}")
     profile = Profile.DPDK if topic in ("lb-output", "tunnel-pop") else Profile.TC
-    found = [each.topic.name for each in check_megaflow(megaflow, profile, (3, 5), internal=("br0",))]
+    found = [each.topic.name for each in check_megaflow(megaflow, profile, (3, 5), internal_ports=("br0",))]
     assert topic in found
 
 

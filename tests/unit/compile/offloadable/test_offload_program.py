@@ -1,4 +1,4 @@
-"""Whole programs: a block is judged with the flow by which its packets enter; plumbing is told apart."""
+"""Whole programs: a block is judged with the flow that classifies its packets; address resolution is separate."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from ipaddress import ip_address
 
 from tests.compiled import compiled
 from xenoovs.compile.offloadable.check import (
+    FlowRole,
     ProgramOffload,
-    Role,
     check_flows,
     check_program,
     count_by_service,
     describe,
     reasons,
 )
-from xenoovs.compile.offloadable.row import Offload, Profile, parse_version
+from xenoovs.compile.offloadable.table import Offload, Profile, parse_version
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Service, Uplinks
 from xenoovs.model.next_hop import Direct
@@ -35,37 +35,37 @@ def _judged(*, other: OtherTraffic, profile: Profile = Profile.TC, both: bool = 
 
 
 def _blocks(result: ProgramOffload) -> list[list[str]]:
-    return [[found.topic.name for found in each.found] for each in result.flows if each.role is Role.BLOCK]
+    return [[found.topic.name for found in each.results] for each in result.flows if each.role is FlowRole.BLOCK]
 
 
-def test_a_block_is_judged_with_its_entrance() -> None:
+def test_a_block_is_judged_with_its_classify_flow() -> None:
     blocks = _blocks(_judged(other=OtherTraffic.PASSTHROUGH))
     assert len(blocks) == 2
     # The masked port stands in `classify`, the masked address in `balance`: one megaflow has both.
     assert all({"masked-port", "masked-address", "set-ethernet", "output"} <= set(topics) for topics in blocks)
 
 
-def test_a_block_is_not_judged_with_entrances_of_the_other_ip_version() -> None:
+def test_a_block_is_not_judged_with_classify_flows_of_the_other_ip_version() -> None:
     blocks = _blocks(_judged(other=OtherTraffic.PASSTHROUGH, both=True, profile=Profile.DOCA))
     assert ["ipv6" in topics for topics in blocks] == [False, False, True, True]
     assert ["wide-match" in topics for topics in blocks] == [False, False, True, True]
 
 
-def test_arp_is_plumbing_and_not_lost() -> None:
+def test_arp_is_address_resolution_and_does_not_count() -> None:
     result = _judged(other=OtherTraffic.PASSTHROUGH)
-    plumbing = [each for each in result.flows if each.role is Role.PLUMBING]
-    assert [each.offload for each in plumbing] == [Offload.SW]
-    assert result.lost == result.open == ()
+    resolution = [each for each in result.flows if each.role is FlowRole.RESOLUTION]
+    assert [each.offload for each in resolution] == [Offload.SW]
+    assert result.in_software == result.undetermined == ()
     assert describe(result) == "the NIC can take all 5 flows"
 
 
-def test_what_depends_is_told() -> None:
+def test_the_summary_counts_what_depends() -> None:
     result = _judged(other=OtherTraffic.NORMAL)
     assert describe(result) == (
         "the NIC can take 3 of 5 flows; for 2 it depends (Forward as a learning switch (NORMAL, FLOOD, ALL))"
     )
-    worst = reasons(result.open)[0]
-    assert (worst.count, worst.service, worst.found.topic.name) == (2, None, "normal")
+    worst = reasons(result.undetermined)[0]
+    assert (worst.count, worst.service, worst.result.topic.name) == (2, None, "normal")
 
 
 def test_counts_by_service() -> None:
@@ -78,4 +78,4 @@ def test_counts_by_service() -> None:
 def test_flows_of_others_that_answer_arp_do_count() -> None:
     theirs = parse_flow("arp,arp_op=1 actions=load:0x2->NXM_OF_ARP_OP[],IN_PORT")
     result = check_flows([theirs], profile=Profile.TC, version=parse_version("3.1.0"))
-    assert [each.role for each in result.lost] == [Role.OTHER]
+    assert [each.role for each in result.in_software] == [FlowRole.OTHER]

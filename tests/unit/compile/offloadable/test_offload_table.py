@@ -6,10 +6,25 @@ from collections import Counter
 
 import pytest
 
-from xenoovs.compile.offloadable.check import TOPICS, check_flow
-from xenoovs.compile.offloadable.openflow_seen import parse_groups
-from xenoovs.compile.offloadable.row import OLDEST, Kind, Profile, Row, Topic, Version
-from xenoovs.compile.offloadable.topics_group import EXAMPLE_GROUPS
+from xenoovs.compile.offloadable.check import check_flow
+from xenoovs.compile.offloadable.openflow_topics import parse_groups
+from xenoovs.compile.offloadable.table import (
+    DATAPATH_ACTIONS,
+    DATAPATH_KEYS,
+    DATAPATH_SETS,
+    EXAMPLE_GROUPS,
+    FIELD_FAMILIES,
+    OLDEST,
+    OPENFLOW_ACTIONS,
+    TOPIC_OF,
+    TOPICS,
+    Profile,
+    TableRow,
+    Topic,
+    TopicKind,
+    Version,
+    _row,
+)
 from xenoovs.openflow.text import parse_flow
 
 VERSIONS: tuple[Version, ...] = (*((2, minor) for minor in range(13, 18)), *((3, minor) for minor in range(8)), (4, 0))
@@ -20,7 +35,7 @@ EXAMPLES = [(topic, row) for topic, row in ROWS if topic.example is not None]
 def _name(value: object) -> str:
     if isinstance(value, Topic):
         return value.name
-    assert isinstance(value, Row)
+    assert isinstance(value, TableRow)
     return f"{value.profile.value}-{value.offload.value}-{value.first or OLDEST}"
 
 
@@ -28,7 +43,7 @@ def test_names_are_unique() -> None:
     assert max(Counter(topic.name for topic in TOPICS).values()) == 1
 
 
-@pytest.mark.parametrize("topic", [t for t in TOPICS if t.kind is not Kind.PLACE], ids=_name)
+@pytest.mark.parametrize("topic", [t for t in TOPICS if t.kind is not TopicKind.ENVIRONMENT], ids=_name)
 def test_versions_leave_no_gap_and_no_overlap(topic: Topic) -> None:
     for profile in {row.profile for row in topic.rows}:
         rows = [row for row in topic.rows if row.profile is profile]
@@ -36,16 +51,30 @@ def test_versions_leave_no_gap_and_no_overlap(topic: Topic) -> None:
 
 
 @pytest.mark.parametrize(("topic", "row"), EXAMPLES, ids=_name)
-def test_the_example_of_a_row_is_judged_by_that_row(topic: Topic, row: Row) -> None:
+def test_the_example_of_a_row_is_judged_by_that_row(topic: Topic, row: TableRow) -> None:
     assert topic.example is not None
     version = next(version for version in VERSIONS if row.covers(version))
     found = check_flow(parse_flow(topic.example), row.profile, version, groups=parse_groups(EXAMPLE_GROUPS))
     assert [each.row for each in found if each.topic is topic] == [row]
 
 
-def test_every_row_tells_a_reason_and_a_source() -> None:
+def test_every_row_has_a_reason_and_a_source() -> None:
     assert all(row.text and row.source for _, row in ROWS)
 
 
 def test_doca_rows_name_no_version() -> None:
     assert all(row.first is row.last is None for _, row in ROWS if row.profile is Profile.DOCA)
+
+
+def test_every_word_of_a_flow_has_a_topic_of_the_table() -> None:
+    words = (OPENFLOW_ACTIONS, DATAPATH_KEYS, DATAPATH_SETS, DATAPATH_ACTIONS)
+    topics = {topic for by_word in words for topic in by_word.values()}
+    topics |= {family.match for family in FIELD_FAMILIES} | {family.set for family in FIELD_FAMILIES if family.set}
+    assert topics <= set(TOPIC_OF)
+
+
+def test_an_unknown_key_in_the_data_is_an_error() -> None:
+    with pytest.raises(TypeError):
+        _row(profile="tc", offload="HW", text="", source="tc-key", sources="tc-key")
+    with pytest.raises(ValueError, match="HARDWARE"):
+        _row(profile="tc", offload="HARDWARE", text="", source="tc-key")

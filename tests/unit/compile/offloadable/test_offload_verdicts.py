@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from xenoovs.compile.offloadable.check import check_flow, overall
-from xenoovs.compile.offloadable.openflow_seen import parse_groups
-from xenoovs.compile.offloadable.row import Offload, Profile, Version
+from xenoovs.compile.offloadable.openflow_topics import parse_groups
+from xenoovs.compile.offloadable.table import Offload, Profile, Version
 from xenoovs.openflow.text import parse_flow
 
 HW, DEPENDS, PARTIAL, TC_SW, SW = Offload.HW, Offload.DEPENDS, Offload.PARTIAL, Offload.TC_SW, Offload.SW
@@ -31,6 +31,7 @@ TC_ON_3_1 = [
     ("udp actions=mod_nw_dst:192.0.2.7,mod_tp_dst:53,output:p1", HW),
     ("ip actions=dec_ttl,output:p1", HW),
     ("ip actions=mod_nw_tos:32,output:p1", HW),
+    ("sctp actions=output:p1", HW),
     ("sctp actions=mod_tp_dst:53,output:p1", SW),
     ("sctp actions=load:0x35->OXM_OF_SCTP_DST[],output:p1", SW),
     ("icmp actions=load:0->NXM_OF_ICMP_TYPE[],output:p1", SW),
@@ -166,3 +167,11 @@ def test_versions_differ(
     flow = parse_flow(text)
     assert overall(check_flow(flow, profile, old)) is before
     assert overall(check_flow(flow, profile, new)) is after
+
+
+@pytest.mark.parametrize("match", ["sctp,tp_dst=5000", "sctp,tp_src=0/0x7", "sctp6,tp_dst=5000", "sctp,sctp_dst=5000"])
+def test_sctp_ports_are_not_in_hardware_as_mlx5_matches_ports_of_tcp_and_udp_only(match: str) -> None:
+    flow = parse_flow(f"{match} actions=output:p1")
+    assert overall(check_flow(flow, Profile.TC, (3, 1))) is TC_SW
+    assert overall(check_flow(flow, Profile.DOCA, (3, 1))) is DEPENDS
+    assert overall(check_flow(flow, Profile.DPDK, (3, 1))) is DEPENDS

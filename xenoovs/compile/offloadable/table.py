@@ -1,0 +1,211 @@
+"""The offload table: what Open vSwitch hands to a NIC, by profile and version. Its rows are in table.json."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+Version = tuple[int, int]
+"""Open vSwitch, major and minor: (3, 1). Rows of profile doca name none, as NVIDIA numbers its releases differently."""
+
+OLDEST: Version = (2, 13)
+"""The oldest version that the table covers: the first that prints `offloaded:partial`."""
+
+NEWEST: Version = (4, 0)
+"""The newest version that the table was compared with. Later versions are judged as this one."""
+
+DEFAULT_VERSION: Version = (3, 1)
+"""The version in Debian 12."""
+
+_VERSION = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})(?:[.+-].*)?", re.ASCII)
+
+
+def parse_version(text: str) -> Version:
+    """Parse `3.1`, `3.1.0` or `2.17.8+nvidia`.
+
+    Raises:
+        ValueError: for any other text, and for versions before 2.13.
+    """
+    found = _VERSION.fullmatch(text)
+    version = (int(found[1]), int(found[2])) if found else (0, 0)
+    if version < OLDEST:
+        raise ValueError(f"{text!r} is not a version of Open vSwitch from {render_version(OLDEST)} on; write 3.1")
+    return version
+
+
+def render_version(version: Version) -> str:
+    """Return a version as text: `3.1`."""
+    return f"{version[0]}.{version[1]}"
+
+
+def assumption_about(version: Version, profile: Profile) -> str | None:
+    """Return what the table assumes about a version that it does not cover; None if it covers it or ignores it."""
+    if version <= NEWEST or profile is Profile.DOCA:
+        return None
+    covered = f"{render_version(OLDEST)} to {render_version(NEWEST)}"
+    return f"the table covers Open vSwitch {covered}: {render_version(version)} is judged as {render_version(NEWEST)}"
+
+
+class Profile(Enum):
+    """How Open vSwitch reaches the NIC.
+
+    TC:   kernel datapath; megaflows become flower rules of the kernel's traffic control (ASAP2; the default).
+    DOCA: NVIDIA's fork on DOCA Flow (`doca-init`).
+    DPDK: userspace datapath with rte_flow.
+    """
+
+    TC = "tc"
+    DOCA = "doca"
+    DPDK = "dpdk"
+
+
+class Offload(Enum):
+    """Where packets of a flow are expected to be forwarded.
+
+    HW:      in the NIC, unless its driver refuses or its table is full.
+    DEPENDS: on something that the flow does not show; the row says on what.
+    PARTIAL: the NIC matches and marks, the CPU acts.
+    TC_SW:   in the kernel's traffic control: Open vSwitch translates the flow, drivers refuse it.
+    SW:      in the datapath's software: Open vSwitch does not translate the flow.
+    """
+
+    HW = "HW"
+    DEPENDS = "DEPENDS"
+    PARTIAL = "PARTIAL"
+    TC_SW = "TC_SW"
+    SW = "SW"
+
+    def __init__(self, _name: str) -> None:
+        self.badness = len(type(self).__members__)
+        """0 for HW; higher is worse."""
+
+    @property
+    def is_software(self) -> bool:
+        """Whether it is certain that the CPU forwards the packets."""
+        return self.badness > Offload.DEPENDS.badness
+
+
+class TopicKind(Enum):
+    """What a topic is about. ENVIRONMENT: ports, drivers and settings, which flows do not show."""
+
+    MATCH = "match"
+    ACTION = "action"
+    COMBINATION = "combination"
+    ENVIRONMENT = "environment"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One verdict on a topic.
+
+    Attributes:
+        text: why, and what to do about it.
+        source: file and function in Open vSwitch or Linux, or the document.
+        first: oldest version of Open vSwitch that the row covers; None: no limit.
+        last: newest version of Open vSwitch that the row covers; None: no limit.
+        message: part of what Open vSwitch logs about it (mostly at debug level); None: it logs nothing.
+    """
+
+    profile: Profile
+    offload: Offload
+    text: str
+    source: str
+    first: Version | None = None
+    last: Version | None = None
+    message: str | None = None
+
+    def covers(self, version: Version) -> bool:
+        """Return whether the row is valid for this version."""
+        return (self.first is None or self.first <= version) and (self.last is None or version <= self.last)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One thing that a flow can match or do.
+
+    Attributes:
+        name: short and stable, for programs.
+        what: for people, as the start of a sentence.
+        rows: for each profile, rows whose versions leave no gap; none for profiles where the topic cannot occur.
+        example: a flow as ovs-ofctl prints it, for topics that a flow can show.
+    """
+
+    name: str
+    kind: TopicKind
+    what: str
+    rows: tuple[TableRow, ...]
+    example: str | None = None
+
+    def row(self, profile: Profile, version: Version) -> TableRow | None:
+        """Return the row for this profile and version."""
+        return next((row for row in self.rows if row.profile is profile and row.covers(version)), None)
+
+
+# JSON, as no format loads with less work: each command that uses the table reads all of it at its start.
+_TABLE: Mapping[str, Any] = json.loads(Path(__file__).with_name("table.json").read_text(encoding="utf-8"))
+
+SOURCES: Mapping[str, str] = _TABLE["sources"]
+"""Short name of a source -> file and function in Open vSwitch or Linux, or the document."""
+
+
+def _topic(kind: str, rows: list[dict[str, Any]], **topic: str) -> Topic:
+    return Topic(kind=TopicKind(kind), rows=tuple(_row(**row) for row in rows), **topic)
+
+
+def _row(
+    *, profile: str, offload: str, source: str, first: str | None = None, last: str | None = None, **row: str
+) -> TableRow:
+    return TableRow(
+        Profile(profile),
+        Offload(offload),
+        source=SOURCES[source],
+        first=None if first is None else parse_version(first),
+        last=None if last is None else parse_version(last),
+        **row,
+    )
+
+
+TOPICS: tuple[Topic, ...] = tuple(_topic(**topic) for topic in _TABLE["topics"])
+
+TOPIC_OF: Mapping[str, Topic] = {topic.name: topic for topic in TOPICS}
+"""Topics by name."""
+
+EXAMPLE_GROUPS: str = "\n".join(_TABLE["example_groups"])
+"""The groups that examples refer to, as `ovs-ofctl -O OpenFlow15 dump-groups` prints them."""
+
+
+def _topic_by_word(topic_words: Mapping[str, list[str]]) -> Mapping[str, str]:
+    return {word: topic for topic, words in topic_words.items() for word in words}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldFamily:
+    """Header fields that the table treats alike.
+
+    Attributes:
+        names: regular expression for all their names in Open vSwitch (ovs-fields(7)).
+        match: topic of a flow that matches one of them.
+        set: topic of a flow that writes one of them; None: no flow can.
+    """
+
+    family: str
+    names: str
+    match: str
+    set: str | None = None
+
+
+FIELD_FAMILIES: tuple[FieldFamily, ...] = tuple(FieldFamily(**family) for family in _TABLE["fields"])
+"""If several fit a name, the first one counts."""
+
+OPENFLOW_ACTIONS = _topic_by_word(_TABLE["openflow_actions"])
+"""Name of an OpenFlow action (ovs-actions(7)) -> topic."""
+
+DATAPATH_KEYS = _topic_by_word(_TABLE["datapath_keys"])
+DATAPATH_SETS = _topic_by_word(_TABLE["datapath_sets"])
+DATAPATH_ACTIONS = _topic_by_word(_TABLE["datapath_actions"])
+"""Names in lib/odp-util.c of a key, of a key inside `set(...)`, and of an action -> topic."""
