@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socket import socket
 from types import FrameType
@@ -53,8 +52,8 @@ _SLACK_S = 5.0
 """More than a look takes: until then the guard leaves the decision to us."""
 
 
-class _Interrupted(BaseException):
-    """No Exception: click.echo takes any of those for a stream that it cannot remember, and goes on."""
+class _Interrupted(KeyboardInterrupt):
+    """A signal. No Exception: click.echo takes any of those for a stream that it cannot remember, and goes on."""
 
 
 @contextmanager
@@ -142,6 +141,9 @@ def wait_for_confirmation(guard: Guard, sock: socket, steps: Steps, *, within_s:
 
 def _answer(sock: socket, guard: Guard) -> bool:
     """Answer one request as an agent would (`POST /v1/confirm`). Whether it asked for that."""
+    # Imported here: it imports ssl, which takes longer than all of `apply --help`.
+    from http.server import BaseHTTPRequestHandler
+
     heard: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from io import StringIO
+from threading import Timer
 from typing import TYPE_CHECKING
 
 import click
@@ -28,6 +33,7 @@ EXIT_INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
 
 _GC_THRESHOLD = 200_000
+_REDELIVERY_S = 0.01
 
 # Written out in the order of `--help`, with their one line, so that help imports no command.
 COMMANDS = {
@@ -110,8 +116,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
+@contextmanager
+def _redelivering_interrupts() -> Iterator[None]:
+    """Send SIGINT again where Python drops a KeyboardInterrupt: in a `__del__`, as of Popen, or a callback."""
+    before = sys.unraisablehook
+
+    def hook(dropped: sys.UnraisableHookArgs) -> None:
+        if not issubclass(dropped.exc_type, KeyboardInterrupt):
+            before(dropped)
+            return
+        # From another thread and a moment later, as this hook would drop it too. It interrupts system calls.
+        Timer(_REDELIVERY_S, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit status."""
+    with _redelivering_interrupts():
+        return _run(arguments)
+
+
+def _run(arguments: list[str]) -> int:
     try:
         status = cli.main(args=arguments, prog_name="xenoovs", standalone_mode=False, obj=tuple(arguments))
         sys.stdout.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +14,8 @@ import click
 from xenoovs.cli.options import connect
 
 if TYPE_CHECKING:
+    import asyncio
+
     from xenoovs.controller.bridge import Place
     from xenoovs.controller.listen import Address, Certificates
     from xenoovs.controller.server import Post, Server, Settings
