@@ -101,7 +101,7 @@ def test_options_are_carried(dpu: DummyBridge) -> None:
         *("dl_vlan=5", "dl_vlan=5,dl_vlan_pcp=3", "tun_id=0x5", "tun_id=0/0x4", "reg7=0x1/0xf", "ct_mark=0x7"),
         *("ip,nw_tos=184", "ip,nw_ecn=2", "ipv6,nw_ttl=64", "icmp6,icmp_type=135,nd_target=fd00::1"),
         *("icmp6,icmp_type=135,nd_target=fd00::/8", "icmp6,icmp_type=136,icmp_code=0,nd_tll=02:00:00:00:00:01"),
-        *("ct_zone=5", "conj_id=7"),
+        *("ct_zone=5", "conj_id=7", "dl_vlan=0", "vlan_tci=0x1000/0x1000", "vlan_tci=0x1004/0x100c"),
     ],
 )
 def test_common_conditions_of_others_are_told_in_words(dpu: DummyBridge, conditions: str) -> None:

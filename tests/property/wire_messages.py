@@ -77,6 +77,7 @@ _FOREIGN = (
 _CONDITIONS = (
     *(
         "dl_vlan=5",
+        "vlan_tci=0x1000/0x1000",
         "dl_vlan_pcp=3",
         "nw_tos=184",
         "nw_ecn=2",

@@ -176,6 +176,8 @@ value; the length counts both."""
 _RAW = "oxm:"
 _VLAN_PRESENT = 0x1000
 """OFPVID_PRESENT: the packet has a tag (7.2.2.7)."""
+_VLAN_VID_BITS = 0x1FFF
+"""That bit and the VLAN id; the priority is a field of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ class _Kind:
 def foreign_condition(condition: bytes) -> str:
     """The text of one condition, header and value, of a field that is not in `Field`."""
     number, value = int.from_bytes(condition[:4]), condition[4:]
-    kind = _BY_NUMBER.get(number >> 9)
+    kind = _VLAN_TCI if number == masked_header(_VLAN_TCI.header) else _BY_NUMBER.get(number >> 9)
     if kind is not None:
         if number == kind.header and len(value) == kind.size:
             text = f"{kind.name}={kind.render(int.from_bytes(value))}"
@@ -238,7 +240,8 @@ def _parse_known(text: str) -> bytes | None:
     try:
         packed = kind.parse(value).to_bytes(kind.size)
         if not is_masked:
-            return U32.pack(kind.header) + packed
+            # Without a mask `vlan_tci` includes the priority, which is another field.
+            return None if kind is _VLAN_TCI else U32.pack(kind.header) + packed
         bits = _prefix(mask) if kind.size == 16 and mask.isascii() and mask.isdigit() else kind.parse(mask)
         return U32.pack(kind.header | HAS_MASK)[:3] + bytes((2 * kind.size,)) + packed + bits.to_bytes(kind.size)
     except (ValueError, OverflowError):
@@ -276,9 +279,19 @@ def _hex(name: str, place: tuple[int, int], width: int) -> _Kind:
     return _Kind(name, header(*place, width=width), render_hex, _parse_number)
 
 
+def _parse_vlan_tci(text: str) -> int:
+    value = _parse_number(text)
+    if value > _VLAN_VID_BITS:
+        raise ValueError(text)
+    return value
+
+
 def _render_vlan(value: int) -> str:
     return str(value & ~_VLAN_PRESENT) if value & _VLAN_PRESENT else ""
 
+
+# A mask on the VLAN id has no form as `dl_vlan`, so ovs-ofctl writes `vlan_tci` (format_vlan() of lib/match.c).
+_VLAN_TCI = _Kind("vlan_tci", header(OXM, 6, width=16), "0x{:04x}".format, _parse_vlan_tci)
 
 _KINDS = (
     _Kind("dl_vlan", header(OXM, 6, width=16), _render_vlan, lambda text: _parse_number(text) | _VLAN_PRESENT),
@@ -297,7 +310,7 @@ _KINDS = (
     *(_hex(f"reg{number}", (NXM_NX, number), 32) for number in range(4, 16)),
 )
 _BY_NUMBER = {kind.header >> 9: kind for kind in _KINDS}
-_BY_NAME = {kind.name: kind for kind in _KINDS}
+_BY_NAME = {kind.name: kind for kind in (*_KINDS, _VLAN_TCI)}
 
 
 _MATCH = Struct("!HH")

@@ -36,6 +36,8 @@ def _flow(*actions: Action, match: Match = Match(), priority: int = 1, options: 
         (_flow(Output("p7")), "port p7"),
         (_flow(match=Match(in_port="p7")), "port p7"),
         (_flow(Foreign("ct(commit)")), "ct(commit)"),
+        (_flow(match=Match(foreign=("vlan_tci=0x1005",))), "vlan_tci=0x1005"),
+        (_flow(match=Match(foreign=("vlan_tci=0x1005/0xffff",))), "vlan_tci=0x1005/0xffff"),
         (_flow(Foreign("wire:xyz")), "wire:xyz"),
         (_flow(Foreign("wire:00")), "wire:00"),
         (_flow(Foreign("instruction:xyz")), "instruction:xyz"),
