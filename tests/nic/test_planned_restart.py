@@ -36,12 +36,12 @@ def test_nothing_is_lost_from_the_end_of_the_old_to_the_start_of_the_new(story: 
 
 def test_the_new_one_takes_the_rules_away_and_packets_are_lost_until_flows_and_rules_are_back(story: Story) -> None:
     windows = _windows(story)
-    anew = [windows[begin] for begin in ("started anew", "runs")]
-    sent, lost = sum(window.sent for window in anew), sum(window.lost for window in anew)
+    starting = [windows[begin] for begin in ("restarted", "runs")]
+    sent, lost = sum(window.sent for window in starting), sum(window.lost for window in starting)
     assert 0 < lost < sent
     # Whatever was lost met no rule.
-    assert lost <= sum(window.miss for window in anew)
-    assert windows["started anew"].rules == 0
+    assert lost <= sum(window.miss for window in starting)
+    assert windows["restarted"].rules == 0
 
 
 def test_nothing_is_lost_any_more_when_the_command_has_ended(story: Story) -> None:

@@ -50,4 +50,4 @@ def test_packets_are_lost_only_between_the_order_and_the_end(tmp_path: Path) -> 
     packets, gap_s = sum(map(len, lost.values())), json.loads(said.out)["gap_s"]
     # Without ovs-vswitchd nothing is forwarded in user space.
     assert packets > 0
-    print(f"{packets} packets of {CLIENTS * RATE_PPS} a second are lost; the command told {gap_s:.2f} s")
+    print(f"{packets} packets of {CLIENTS * RATE_PPS} a second are lost; the command reported {gap_s:.2f} s")

@@ -38,7 +38,7 @@ def _restart(bench: Bench, stream: Stream) -> None:
     end_vswitchd(bench.ovs)
     stream.mark("gone")
     stream.go_on(_AWAY_S * RATE_PPS)
-    stream.mark("started anew")
+    stream.mark("restarted")
     start_vswitchd_again(bench.ovs)
     stream.mark("runs")
 
