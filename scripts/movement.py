@@ -141,7 +141,7 @@ def default_row(kind: Kind, tolerance: Fraction, seeds: Sequence[int], events: i
     """Return the cells of one kind and tolerance."""
     cost = measure(kind, tolerance, seeds=seeds, events=events)
     moved = (_times(cost.movement(step)) if step in cost.moved else "" for step in CONFIG)
-    return [kind.name, f"{tolerance * 100} %", *moved, *_blocks(cost)]
+    return [kind.name, f"{tolerance * 100}%", *moved, *_blocks(cost)]
 
 
 def health_table(seeds: Sequence[int], events: int) -> str:
@@ -151,7 +151,7 @@ def health_table(seeds: Sequence[int], events: int) -> str:
         for tolerance in TOLERANCES:
             cost = measure_health(kind, tolerance, seeds=seeds, events=events)
             moved = (cost.movement(), cost.movement(Step.DEATH), cost.movement(Step.RETURN))
-            rows.append([kind.name, f"{tolerance * 100} %", *map(_times, moved), *_blocks(cost)])
+            rows.append([kind.name, f"{tolerance * 100}%", *map(_times, moved), *_blocks(cost)])
     return _table(rows)
 
 
@@ -198,7 +198,7 @@ def picture(curves: tuple[Curve, ...]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         'font-family="Helvetica, Arial, sans-serif" font-size="14">',
         '<rect width="100%" height="100%" fill="#ffffff"/>',
-        '<text x="20" y="32" font-size="18" font-weight="bold">Clients moved against blocks, tolerance 5 %</text>',
+        '<text x="20" y="32" font-size="18" font-weight="bold">Clients moved against blocks, tolerance 5%</text>',
         *_axes(),
     ]
     for number, curve in enumerate(curves):

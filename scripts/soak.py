@@ -77,7 +77,7 @@ def change_and_watch(agent: subprocess.Popen[bytes], config: Path, duration_s: f
 
 
 def growth(sizes: list[int]) -> list[str]:
-    """What is wrong where the last fifth of the sizes has its peak more than 5 % above that of the first one."""
+    """What is wrong where the last fifth of the sizes has its peak more than 5% above that of the first one."""
     part = max(1, len(sizes) // 5)
     first, last = max(sizes[:part]), max(sizes[-part:])
     print(f"after warming up {first} KiB, at the end {last} KiB")

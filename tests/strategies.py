@@ -37,7 +37,7 @@ EGRESS = ("p1", "pf0hpf", "en3f0pf0sf0")
 _EDGES = (0, 1, 53, 80, 8000, 32767, 32768, 65534, 65535)
 _TOLERANCES = (Fraction(1, 10), Fraction(1, 4), Fraction(1))
 _POSITIONS_NEEDED = 10
-"""Weights up to 20 on five backends: the smallest share is 1/81, which 10 bits meet within 10 %."""
+"""Weights up to 20 on five backends: the smallest share is 1/81, which 10 bits meet within 10%."""
 
 _IPV6_BITS = 112
 """Those that a config may name: not the first 16 of the address."""

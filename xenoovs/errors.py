@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
+
+from xenoovs.display import percent_rounded_up
 
 
 def worded(number: int, one: str, many: str) -> str:
@@ -115,19 +116,13 @@ class ToleranceUnreachable(XenoovsError):
 
     def __init__(self, *, tolerance: Fraction, least: Fraction | None, smallest: int, max_width: int) -> None:
         self.tolerance, self.least, self.smallest, self.max_width = tolerance, least, smallest, max_width
-        wanted = f"a tolerance of {_percent(tolerance)} cannot be met with {counted(max_width, 'bit')}"
+        wanted = f"a tolerance of {percent_rounded_up(tolerance)} cannot be met with {counted(max_width, 'bit')}"
         super().__init__(
             f"{wanted}, which make {1 << max_width} classes of addresses, fewer than the backends; allow more bits"
             if least is None
-            else f"{wanted}; the least that can is {_percent(least)}: raise the tolerance "
+            else f"{wanted}; the least that can is {percent_rounded_up(least)}: raise the tolerance "
             f"or the smallest weight (backend {smallest}), or allow more bits where they are limited"
         )
-
-
-def _percent(share: Fraction) -> str:
-    """Rounded up at the fourth digit, so that a tolerance typed from the text is large enough."""
-    context = Context(prec=4, rounding=ROUND_CEILING)
-    return f"{context.divide(Decimal(100 * share.numerator), Decimal(share.denominator)):g}%"
 
 
 class BudgetUnreachable(XenoovsError):

@@ -14,7 +14,7 @@ from xenoovs.partition.solve import partition, solve, whole_weights, windows
 _BACKENDS = 1000
 _WIDTH = 16
 _TOLERANCE = Fraction(1, 10)
-_OF = f"of {_BACKENDS} backends, W = {_WIDTH}, 10 %, weights"
+_OF = f"of {_BACKENDS} backends, W = {_WIDTH}, 10%, weights"
 
 
 def rows() -> Iterator[Row]:

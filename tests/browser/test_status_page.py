@@ -70,9 +70,9 @@ def test_it_shows_what_the_snapshot_says(browser: str) -> None:
     async def scenario(tab: Tab, served: Served) -> None:
         await tab.open(served.url)
         assert await texts(tab, ".pill") == ["as configured"]
-        assert await texts(tab, ".facts dd:nth-of-type(1)") == ["75 %", "180 k", "1.44 G", "2 of 3", "25", "4 s"]
+        assert await texts(tab, ".facts dd:nth-of-type(1)") == ["75%", "180k", "1.44G", "2 of 3", "25", "4s"]
         assert await texts(tab, "section:first-of-type tbody th") == ["b0", "b1", "b2", "b3"]
-        assert (await texts(tab, "td.down span")) == ["down 95 s"]
+        assert (await texts(tab, "td.down span")) == ["down 1m 35s"]
 
     play(browser, scenario)
 

@@ -60,7 +60,7 @@ def test_a_second_agent_is_told_of_the_first(bridge: DummyBridge, config: Path) 
 
 def test_a_drain_outlives_a_kill(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
     with agent(bridge, config) as first:
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75 % of the address space", "flows")
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the address space", "flows")
         assert xenoovs("drain", "dns", "fips2", "--db", bridge.ovs.db).status == 0
         first.kill()
         first.wait()
@@ -70,7 +70,7 @@ def test_a_drain_outlives_a_kill(xenoovs: CommandLine, bridge: DummyBridge, conf
         assert "nobody listens, as after a kill" in said.err
     with agent(bridge, config) as second:
         eventually(lambda: xenoovs("status", config, "--db", bridge.ovs.db).status == 0, "the first round")
-        assert share_of_fips2(xenoovs, bridge) == "0 % of the address space"
+        assert share_of_fips2(xenoovs, bridge) == "0% of the address space"
         said = xenoovs("status", config, "--db", bridge.ovs.db)
         assert "dns/fips2: drained for" in said.out
         assert xenoovs("undrain", "dns", "fips2", "--db", bridge.ovs.db).status == 0
@@ -79,7 +79,7 @@ def test_a_drain_outlives_a_kill(xenoovs: CommandLine, bridge: DummyBridge, conf
 
 def test_apply_with_a_way_back_keeps_out_of_its_way(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
     with agent(bridge, config):
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75 % of the address space", "flows")
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the address space", "flows")
         config.write_text(SMALL_CONFIG.replace("p1", "p7"))
         config.with_name("other.yaml").write_text(SMALL_CONFIG.replace("30", "50"))
         arguments = ("apply", config.with_name("other.yaml"), "--db", bridge.ovs.db, "--confirm", "5s")
@@ -95,7 +95,7 @@ def test_apply_is_refused_where_an_agent_would_take_it_back(
     other = config.with_name("other.yaml")
     other.write_text(SMALL_CONFIG.replace("30", "50"))
     with agent(bridge, config):
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75 % of the address space", "flows")
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the address space", "flows")
         before = sorted(bridge.dump_flows())
         said = xenoovs("apply", other, "--db", bridge.ovs.db, "--yes")
         assert said.status == 64
@@ -117,7 +117,7 @@ def test_remove_is_refused_where_an_agent_would_put_the_flows_back(
     """All clients lost their backends until the agent compared the flows again, up to --resync later."""
     arguments = ("remove", "--all" if everywhere else config, "--db", bridge.ovs.db)
     with agent(bridge, config):
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75 % of the address space", "flows")
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the address space", "flows")
         before = sorted(bridge.dump_flows())
         for said in (xenoovs(*arguments, "--yes"), xenoovs(*arguments)):
             assert said.status == 64
@@ -144,7 +144,7 @@ def test_confirm_says_that_nothing_waits(xenoovs: CommandLine, bridge: DummyBrid
     assert "nothing waits to be confirmed: " in said.err
     assert "start one" not in said.err
     with agent(bridge, config):
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75 % of the address space", "flows")
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the address space", "flows")
         assert "no change waits to be confirmed" in xenoovs("confirm", "--db", bridge.ovs.db).err
 
 

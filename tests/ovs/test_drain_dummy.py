@@ -157,7 +157,7 @@ def test_apply_waits_for_the_end(xenoovs: CommandLine, bridge: DummyBridge, file
     file.write_text(WITHOUT_ONE.replace("timeout: 5m", "timeout: 1s"))
     said = xenoovs("apply", file, "--db", bridge.ovs.db, "-y")
     assert said.status == 0
-    assert "open connections of 2 blocks stay with one for at most 1 s" in said.out
+    assert "open connections of 2 blocks stay with one for at most 1s" in said.out
     assert "drained: " in said.out
     assert not [flow for flow in bridge.dump_flows() if "table=2" in flow or "table=5" in flow or ONE in flow]
     assert xenoovs("plan", file, "--db", bridge.ovs.db).status == 0

@@ -18,13 +18,13 @@ from xenoovs.agent.health import HealthChange, Known
 from xenoovs.agent.log import tell, warn
 from xenoovs.agent.overrides import Ended, Merged, merge, merge_back, require_possible, with_weight
 from xenoovs.agent.rollback import Before, roll_back, take_flows, touched
-from xenoovs.agent.runtime_file import show_weight
 from xenoovs.agent.snapshot import Override
 from xenoovs.agent.state import AgentState, ConfigFollowed, PortsChanged, RuntimeChanged, Tick, after, desired_state
 from xenoovs.compile.drains import Draining
 from xenoovs.compile.plan import ChangeKind
 from xenoovs.config.load import MAX_SIZE_BYTES, parse_config
 from xenoovs.decision.decision import BackendName
+from xenoovs.display import decimal
 from xenoovs.engine.change import Change, Problem
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ChangesHeld, ConfigUnreadable, NotConfirmed, StateUnusable, SwitchError, XenoovsError
@@ -399,7 +399,7 @@ class Reloader:
             warn("overrides are lost", reason=str(problem))
         merged = merge(self._overrides, self.config.balancer)
         for one in merged.kept:
-            tell("override", service=one.service, backend=one.backend, weight=show_weight(one.weight))
+            tell("override", service=one.service, backend=one.backend, weight=decimal(one.weight))
         self._engine.is_held = self._store.state.runtime.is_paused
         if self._engine.is_held:
             warn("paused before the restart; nothing is changed until `xenoovs resume`")
@@ -420,7 +420,7 @@ class Reloader:
         now, then = state.runtime.overrides, runtime.overrides
         await asyncio.to_thread(require_possible, state.tracker, balancer, then, instead_of=now)
         self._store.dispatch(RuntimeChanged(runtime))
-        shown = "config" if weight is None else show_weight(weight)
+        shown = "config" if weight is None else decimal(weight)
         tell("weight set", service=name[0], backend=name[1], weight=shown)
 
     def pause(self, *, hold: bool) -> bool:
@@ -505,7 +505,7 @@ class Reloader:
     def _keep(self, merged: Merged) -> None:
         for ended in merged.ended:
             one = ended.override
-            weight = show_weight(one.weight)
+            weight = decimal(one.weight)
             warn("an override has ended", service=one.service, backend=one.backend, weight=weight, reason=ended.reason)
         self._store.dispatch(RuntimeChanged(replace(self._store.state.runtime, overrides=merged.kept)))
 

@@ -12,6 +12,7 @@ from tempfile import NamedTemporaryFile
 
 from xenoovs.agent.log import warn
 from xenoovs.agent.snapshot import Override, Runtime
+from xenoovs.display import decimal
 from xenoovs.errors import StateUnusable
 
 MAX_WEIGHT = 10**9
@@ -82,8 +83,8 @@ def render_runtime(runtime: Runtime) -> str:
         {
             "service": override.service,
             "backend": override.backend,
-            "weight": show_weight(override.weight),
-            "configured": show_weight(override.configured),
+            "weight": decimal(override.weight),
+            "configured": decimal(override.configured),
             "since_s": override.since_s,
         }
         for override in runtime.overrides
@@ -133,12 +134,3 @@ def _weight(text: object) -> Fraction:
     if not 0 <= weight <= MAX_WEIGHT:
         raise ValueError(f"the weight {text} is not from 0 to {MAX_WEIGHT}")
     return weight
-
-
-def show_weight(weight: Fraction) -> str:
-    """Exactly, and as a person writes it where it has few decimals: 70, 0.5, 1/3."""
-    scaled = weight * 10**9
-    if scaled.denominator != 1:
-        return str(weight)
-    whole, decimals = divmod(scaled.numerator, 10**9)
-    return f"{whole}.{decimals:09}".rstrip("0").rstrip(".")

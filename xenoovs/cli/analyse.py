@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from xenoovs.cli.options import Output, config_argument, load, output_option
-from xenoovs.cli.output import echo, percent, print_error, print_json, print_table, print_text
+from xenoovs.cli.output import echo, print_error, print_json, print_table, print_text
+from xenoovs.display import percent
 from xenoovs.errors import counted
 from xenoovs.model.balancer import KeyField
 

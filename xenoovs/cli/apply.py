@@ -269,7 +269,7 @@ def _wait(steps: Steps, options: Options) -> float:
 
     waited_s = wait_for_drains(steps)
     if options.output is Output.TEXT:
-        echo(f"drained: all blocks have moved after {waited_s:.0f} s")
+        echo(f"drained: all blocks have moved after {waited_s:.0f}s")
     return waited_s
 
 

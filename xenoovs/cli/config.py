@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.options import Output, config_argument, load, load_resolved, output_option
-from xenoovs.cli.output import echo, percent, print_json, print_table, print_text
+from xenoovs.cli.output import echo, print_json, print_table, print_text
+from xenoovs.display import percent
 from xenoovs.errors import counted
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ import click
 
 from xenoovs.cli.agent_client import Where, agent_options, ask, change, find_client, find_places
 from xenoovs.cli.options import Output, output_option
-from xenoovs.cli.output import echo, percent, print_json
+from xenoovs.cli.output import echo, print_json
+from xenoovs.display import decimal, percent
 from xenoovs.errors import AgentMissing, RequestRefused
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def _show_weight(where: Where, service: str, backend: str, *, output: Output) ->
         print_json(shown)
     else:
         echo(
-            f"{service}/{backend}: weight {found['weight_in_use']:g} (the config says {found['weight']:g}), "
+            f"{service}/{backend}: weight {decimal(found['weight_in_use'])} "
+            f"(the config says {decimal(found['weight'])}), "
             f"{percent(found['share_installed'])} of the address space"
         )
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.options import Output, bridge_command, load_resolved, reach
-from xenoovs.cli.output import echo, percent, print_json, print_table
+from xenoovs.cli.output import echo, print_json, print_table
+from xenoovs.display import percent
 from xenoovs.errors import counted
 
 if TYPE_CHECKING:

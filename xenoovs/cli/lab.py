@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.options import Output, connect, hand_on, load, machine_of, output_option, run_inside
-from xenoovs.cli.output import echo, percent, print_json, print_table
+from xenoovs.cli.output import echo, print_json, print_table
+from xenoovs.display import percent
 from xenoovs.errors import counted
 from xenoovs.model.balancer import Protocol
 
@@ -284,7 +285,7 @@ def traffic_command(
     The backends are told by their answers, never by the flows. FILE: a config other than the one the lab was built
     for, with the same ports, VIPs and backends (other weights, say).
 
-    Exit status 0: the backends of each service answered, 2: of a service more than 1 % was lost, or somebody else
+    Exit status 0: the backends of each service answered, 2: of a service more than 1% was lost, or somebody else
     answered, or twice, or some could not be sent, 1: nothing could be sent.
     """
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK

@@ -9,7 +9,6 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import click
@@ -165,29 +164,3 @@ def _wrap(cell: str, room: int) -> list[str]:
     if len(cell) <= room or "\x1b" in cell:
         return [cell]
     return textwrap.wrap(cell, room, **_WHOLE_WORDS) or [cell]
-
-
-_SMALLEST, _LARGEST, _ALL = 0.0001, 0.9999, 1 - 1e-12
-"""Shares between 0 and 1 that two decimals can show; and what counts as 1, as a sum of parts may be off by so much."""
-
-
-def percent(share: Fraction | float | None) -> str:
-    """Return a share 0..1 with at most two decimals; `-` for None. Only 0 is `0 %`, and only 1 is `100 %`."""
-    if share is None:
-        return "-"
-    if 0 < share < _SMALLEST:
-        return "<0.01 %"
-    if _LARGEST < share < _ALL:
-        share = _LARGEST
-    text = f"{float(share) * 100:.2f}".rstrip("0").rstrip(".")
-    return f"{text} %"
-
-
-def quantity(value: float) -> str:
-    """Return a count or rate with three digits and an SI prefix: `1.23 M` for 1234567."""
-    # 999.5 and more is rounded to four digits, so it takes the next prefix.
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor * 0.9995:
-            digits = value / factor
-            return f"{digits:.3g} {prefix}" if digits < 999.5 else f"{digits:.0f} {prefix}"
-    return f"{value:.3g}"

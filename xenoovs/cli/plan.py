@@ -21,9 +21,10 @@ from xenoovs.cli.options import (
     reach,
     rebalance_option,
 )
-from xenoovs.cli.output import echo, echo_over, percent, print_json, print_table
+from xenoovs.cli.output import echo, echo_over, print_json, print_table
 from xenoovs.compile.drains import Draining
 from xenoovs.compile.plan import BackendShare, ChangeKind, Plan, ServiceChange
+from xenoovs.display import duration, percent
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import counted, worded
@@ -41,18 +42,19 @@ def drain_line(drain: Draining) -> str:
     if not ways:
         return (
             f"service {drain.service}: {blocks} back with {', '.join(drain.new)}; connections opened elsewhere "
-            f"meanwhile stay there for at most {drain.left_s:.0f} s"
+            f"meanwhile stay there for at most {duration(drain.left_s)}"
         )
     later = ""
     if drain.is_settling:
-        later = f" in {ceil(drain.settles_s)} s" if drain.settles_s else " when `xenoovs apply` or an agent goes on"
+        at = f" in {duration(ceil(drain.settles_s))}"
+        later = at if drain.settles_s else " when `xenoovs apply` or an agent goes on"
     old, new = (", ".join(sorted(set(names))) for names in zip(*ways, strict=True))
     if {name for name, _ in ways} & {name for _, name in ways}:
         # Some lose clients and get others: names alone would say that they keep what they get.
         old, new = "their backends", f"others{later} ({', '.join(f'{one} -> {other}' for one, other in ways)})"
         later = ""
     return (
-        f"service {drain.service}: open connections of {blocks} stay with {old} for at most {drain.left_s:.0f} s; "
+        f"service {drain.service}: open connections of {blocks} stay with {old} for at most {duration(drain.left_s)}; "
         f"new ones go to {new}{later}"
     )
 
@@ -120,7 +122,7 @@ def wait_for_drains(steps: Steps) -> float:
 
 
 def _tell(drains: Iterable[Draining]) -> None:
-    parts = (f"{d.service}: {d.left_s:.0f} s left, {d.connections} new connections" for d in drains)
+    parts = (f"{d.service}: {duration(d.left_s)} left, {d.connections} new connections" for d in drains)
     echo_over(f"waiting for {'; '.join(parts)}")
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.agent.conditions import troubles
-from xenoovs.agent.runtime_file import show_weight
 from xenoovs.agent.snapshot import BackendState, BackendView, ServiceView, Snapshot
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
 from xenoovs.cli.options import Output, load_resolved, output_option, reach
-from xenoovs.cli.output import clear_terminal, echo, percent, print_json, print_table, quantity
+from xenoovs.cli.output import clear_terminal, echo, print_json, print_table
+from xenoovs.display import decimal, duration, latency, percent, printable, quantity
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
 
@@ -51,7 +51,7 @@ _HOW = {"bad": "red", "warn": "yellow"}
 
 def show_snapshot(snapshot: Snapshot) -> None:
     """Backends, and below them all that is not as it should be."""
-    age = duration_text(snapshot.now_s - snapshot.started_s)
+    age = duration(snapshot.now_s - snapshot.started_s)
     echo(f"agent of bridge {snapshot.bridge}, for {age}: {snapshot.config_path} ({snapshot.config_digest})\n")
     rows = [_agent_row(snapshot, service, backend) for service in snapshot.services for backend in service.backends]
     print_table(_AGENT_HEADERS, rows, right=range(4, 11), spare=_AGENT_SPARE)
@@ -62,17 +62,6 @@ def show_snapshot(snapshot: Snapshot) -> None:
         echo(click.style(line, fg=colour))
 
 
-def duration_text(seconds: float) -> str:
-    """The two largest units: 3d 4h, 5m 20s, 12s."""
-    left = max(0, int(seconds))
-    parts: list[str] = []
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, size)
-        if count or (unit == "s" and not parts):
-            parts.append(f"{count}{unit}")
-    return " ".join(parts[:2])
-
-
 def _agent_row(snapshot: Snapshot, service: ServiceView, backend: BackendView) -> list[str]:
     state = backend.state.value + (" (kept)" if backend.state is BackendState.DOWN and not backend.is_out else "")
     rate, traffic = backend.rate, backend.traffic
@@ -81,29 +70,28 @@ def _agent_row(snapshot: Snapshot, service: ServiceView, backend: BackendView) -
         service.name,
         backend.name,
         click.style(state, fg=_COLOURS.get(backend.state)),
-        "-" if backend.since_s is None else duration_text(snapshot.now_s - backend.since_s),
+        duration(None if backend.since_s is None else snapshot.now_s - backend.since_s),
         _weight(backend),
         percent(backend.share_wanted),
         percent(backend.share_installed),
         str(backend.flows),
-        "-" if rate is None else quantity(rate.pps),
-        "-" if rate is None else quantity(rate.bps),
+        quantity(None if rate is None else rate.pps),
+        quantity(None if rate is None else rate.bps),
         percent(traffic.hw_packets / packets) if traffic is not None and packets else "-",
         _probe(backend),
     ]
 
 
 def _weight(backend: BackendView) -> str:
-    if backend.ramp is not None:
-        return f"{backend.weight_in_use:g} ({backend.ramp:.0%})"
-    return f"{backend.weight_in_use:g}"
+    weight = decimal(backend.weight_in_use)
+    return weight if backend.ramp is None else f"{weight} ({percent(backend.ramp)})"
 
 
 def _probe(backend: BackendView) -> str:
     if not backend.reason:
         return "-"
-    latency = backend.probe_latency_s
-    return backend.reason if latency is None else f"{backend.reason}, {latency * 1000:.3g} ms"
+    reason, latency_s = printable(backend.reason), backend.probe_latency_s
+    return reason if latency_s is None else f"{reason}, {latency(latency_s)}"
 
 
 def _remarks(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
@@ -111,12 +99,12 @@ def _remarks(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     for told, how in troubles(snapshot):
         yield _HOW[how], told
     for override in snapshot.overrides:
-        age = duration_text(snapshot.now_s - override.since_s)
-        what = f"weight {show_weight(override.weight)}" if override.weight else "drained"
+        age = duration(snapshot.now_s - override.since_s)
+        what = f"weight {decimal(override.weight)}" if override.weight else "drained"
         yield (
             "yellow",
             f"{override.service}/{override.backend}: {what} for {age}, the config says "
-            f"{show_weight(override.configured)}; `xenoovs undrain {override.service} {override.backend}` goes back",
+            f"{decimal(override.configured)}; `xenoovs undrain {override.service} {override.backend}` goes back",
         )
     for service in snapshot.services:
         if service.draining:
@@ -296,8 +284,8 @@ def _row(now: BackendTraffic, then: BackendTraffic | None, interval_s: float) ->
         str(now.packets),
         percent(now.seen),
         str(now.bytes),
-        "-" if pps is None else quantity(pps),
-        "-" if bps is None else quantity(bps),
+        quantity(pps),
+        quantity(bps),
     ]
 
 

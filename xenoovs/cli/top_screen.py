@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from unicodedata import east_asian_width
 
-from xenoovs.agent.conditions import ago, headline, keeping, number, percent, quantity, troubles
+from xenoovs.agent.conditions import headline, keeping, troubles
 from xenoovs.agent.snapshot import BackendState, BackendView, Rate, ServiceView, Snapshot, nic_share
+from xenoovs.display import decimal, duration, percent, printable, quantity
 
 # Lines of `xenoovs top`: text with the names of looks.
 
@@ -19,9 +20,9 @@ Span = tuple[str, str]
 Line = tuple[Span, ...]
 
 
-def printable(text: str) -> str:
-    """Without what could move the cursor or is two columns wide: reasons come from the network."""
-    return "".join(c if c.isprintable() and east_asian_width(c) not in "WF" else "?" for c in text)
+def one_column(text: str) -> str:
+    """Return the text as `printable` does, with `?` for each character that is two columns wide."""
+    return "".join("?" if east_asian_width(char) in "WF" else char for char in printable(text))
 
 
 def fit(text: str, width: int) -> str:
@@ -198,7 +199,7 @@ _STATES = {
 }
 _STATE_WIDTH = 10
 _WEIGHT, _LEAST_WEIGHT, _MOST_WEIGHT = "WEIGHT", 7, 17
-_NUMBERS = (("WANTED", 7), ("SEEN", 7), ("PPS", 7), ("BPS", 7), ("NIC", 7), ("SINCE", 8))
+_NUMBERS = (("WANTED", 7), ("SEEN", 7), ("PPS", 7), ("BPS", 7), ("NIC", 7), ("SINCE", 9))
 _FIXED = _MARK + _STATE_WIDTH + sum(width for _, width in _NUMBERS)
 _LEAST_NAME = 12
 
@@ -243,7 +244,7 @@ def service_line(service: ServiceView) -> Line:
         told.append(f"megaflows {seen}/{service.megaflows_predicted}")
     if service.draining:
         told.append(keeping(service.draining))
-    return (printable(service.name), "bold"), (f"  {printable('  '.join(told))}", "quiet")
+    return (one_column(service.name), "bold"), (f"  {one_column('  '.join(told))}", "quiet")
 
 
 def row_line(row: Row, layout: Layout, *, is_chosen: bool) -> Line:
@@ -256,7 +257,7 @@ def row_line(row: Row, layout: Layout, *, is_chosen: bool) -> Line:
         quantity(None if rate is None else rate.pps),
         quantity(None if rate is None else rate.bps),
         percent(row.in_nic),
-        "-" if backend.since_s is None else ago(layout.now_s - backend.since_s),
+        "-" if backend.since_s is None else duration(layout.now_s - backend.since_s),
     )
     name = fit(_name(row, is_flat=layout.is_flat), layout.name - 1).ljust(layout.name)
     weight = fit(_weight(backend), layout.weight - 1).rjust(layout.weight)
@@ -264,7 +265,7 @@ def row_line(row: Row, layout: Layout, *, is_chosen: bool) -> Line:
         fit(cell, width - 1).rjust(width) for cell, (_, width) in zip(cells, _NUMBERS, strict=True)
     )
     bar = f"  {_bar(backend.share_wanted, row.share_seen, layout.bar)}" if layout.bar else ""
-    reason = f"  {fit(printable(backend.reason), layout.reason)}" if layout.reason else ""
+    reason = f"  {fit(one_column(backend.reason), layout.reason)}" if layout.reason else ""
     return (
         (("▸ " if is_chosen else "  ") + name, "cursor" if is_chosen else "plain"),
         (state.ljust(_STATE_WIDTH), look),
@@ -275,12 +276,12 @@ def row_line(row: Row, layout: Layout, *, is_chosen: bool) -> Line:
 
 
 def _weight(backend: BackendView) -> str:
-    used = number(backend.weight_in_use)
-    return used if backend.weight == backend.weight_in_use else f"{used}/{number(backend.weight)}"
+    used = decimal(backend.weight_in_use)
+    return used if backend.weight == backend.weight_in_use else f"{used}/{decimal(backend.weight)}"
 
 
 def _name(row: Row, *, is_flat: bool) -> str:
-    return printable("/".join(row.names) if is_flat else row.backend.name)
+    return one_column("/".join(row.names) if is_flat else row.backend.name)
 
 
 def _bar(wanted: float, seen: float | None, width: int) -> str:
@@ -320,12 +321,12 @@ def frame(snapshot: Snapshot, view: View, size: Size) -> tuple[Line, ...]:
 
 def _head(snapshot: Snapshot, view: View, width: int) -> Iterator[Line]:
     state, look = ("the agent does not answer", "bad") if view.silence else headline(snapshot)
-    left = f"xenoovs top  {printable(snapshot.bridge)}  "
-    up = f"agent up {ago(snapshot.now_s - snapshot.started_s)}"
+    left = f"xenoovs top  {one_column(snapshot.bridge)}  "
+    up = f"agent up {duration(snapshot.now_s - snapshot.started_s)}"
     yield (left, "bold"), (state, look), (up.rjust(width - len(left) - len(state)), "quiet")
     yield ((_totals(snapshot), "plain"),)
     for trouble, look in troubles(snapshot):
-        yield ((printable(trouble), look),)
+        yield ((one_column(trouble), look),)
 
 
 def _totals(snapshot: Snapshot) -> str:
@@ -335,7 +336,7 @@ def _totals(snapshot: Snapshot) -> str:
     checked = [b for b in backends if b.state in (BackendState.UP, BackendState.DOWN)]
     up = sum(backend.state is BackendState.UP for backend in checked)
     in_nic = nic_share(rates)
-    looked = "-" if snapshot.verified_s is None else f"{ago(snapshot.now_s - snapshot.verified_s)} ago"
+    looked = "-" if snapshot.verified_s is None else f"{duration(snapshot.now_s - snapshot.verified_s)} ago"
     told = (
         f"in the NIC {percent(in_nic)}",
         f"{quantity(pps if rates else None)} pps",
@@ -378,10 +379,10 @@ def _foot(view: View, snapshot: Snapshot, width: int) -> Line:
             told = f"drain {name} and move its {percent(share)} of the clients?"
         else:
             told = f"give {name} its weight of the config again?"
-        return ((fit(printable(told), width - 8), "warn"), ("  y / n", "bold"))
+        return ((fit(one_column(told), width - 8), "warn"), ("  y / n", "bold"))
     if view.silence and not view.message:
-        return ((fit(printable(f"what is shown is old: {view.silence}"), width), "bad"),)
+        return ((fit(one_column(f"what is shown is old: {view.silence}"), width), "bad"),)
     if view.message:
-        return ((fit(printable(view.message), width), "note"),)
+        return ((fit(one_column(view.message), width), "note"),)
     keys = f"↑ ↓ choose   d drain   u undrain   s sort: {view.sort.value}   q quit"
     return ((keys, "quiet"),)

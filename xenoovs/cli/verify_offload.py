@@ -21,8 +21,9 @@ from xenoovs.cli.options import (
     share,
     switch_options,
 )
-from xenoovs.cli.output import clear_terminal, echo, percent, print_json, print_table, print_text
+from xenoovs.cli.output import clear_terminal, echo, print_json, print_table, print_text
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.display import percent
 from xenoovs.errors import SwitchError, counted, worded
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_bits, render_flow, render_match

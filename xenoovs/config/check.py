@@ -12,6 +12,7 @@ from itertools import pairwise
 from xenoovs.config.build import NOTHING_LOST, Checked, Lost, check_health, claim_of, families_of, key_of
 from xenoovs.config.schema import ServiceConfig, SwitchConfig
 from xenoovs.config.values import HIGHEST_BIT, KeyPath, MatchField, Remark
+from xenoovs.display import decimal, percent_rounded_up
 from xenoovs.errors import counted, worded
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.balancer import MAX_KEY_BITS, Claim, KeyField, OtherTraffic, PortRange, Protocol
@@ -329,10 +330,6 @@ def _check_vip_macs(services: Iterable[Numbered]) -> Iterator[Remark]:
 # Whether the bits of a service can meet its weights at all; the solver itself is left to the compiler.
 
 
-# Percentages in messages have two decimals.
-_STEP = 10_000
-
-
 def check_shares(service: ServiceConfig, path: KeyPath, *, lost: Lost) -> Iterator[Remark]:
     """Weights, bits, tolerance and budget against each other. `lost`: not to be judged."""
     weights = [backend.weight for backend in service.backends if backend.weight]
@@ -355,23 +352,18 @@ def check_shares(service: ServiceConfig, path: KeyPath, *, lost: Lost) -> Iterat
 def _out_of_reach(service: ServiceConfig, weights: list[Fraction], width: int) -> str:
     least = least_tolerance(weights, width)
     smallest = min((backend for backend in service.backends if backend.weight), key=lambda backend: backend.weight)
-    problem = f"{_percent(service.tolerance)} cannot be met with {_bits(width)} of the {service.match.field.key.label}"
+    tolerance, label = decimal(service.tolerance * 100), service.match.field.key.label
+    problem = f"{tolerance}% cannot be met with {_bits(width)} of the {label}"
     remedies = [f"raise the smallest weight (backend {smallest.name}) or set it to 0"]
     if width < MAX_KEY_BITS:
         remedies.append("use more bits")
     if least is None or least > 1:
         return f"{problem}, nor can any tolerance up to 100%; {', or '.join(remedies)}"
-    # Rounded up, so that it works when it is typed in.
-    rounded = Fraction(-(-least.numerator * _STEP // least.denominator), _STEP)
-    return f"{problem}; write {_percent(rounded)}, the least that can, or {', or '.join(remedies)}"
+    return f"{problem}; write {percent_rounded_up(least)}, the least that can, or {', or '.join(remedies)}"
 
 
 def _bits(number: int) -> str:
     return counted(number, "bit")
-
-
-def _percent(value: Fraction) -> str:
-    return f"{float(value * 100):.12g}%"
 
 
 def check_parts(checked: Checked) -> Iterator[Remark]:

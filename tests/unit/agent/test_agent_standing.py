@@ -42,7 +42,7 @@ def test_all_is_well() -> None:
     [
         (ALL_KEPT, 1.0, "service web: no backend answers; its clients keep those that they have"),
         (DROPPED, 1.0, "service web: no backend has clients; its packets are dropped"),
-        (ONE_KEPT, 0.25, "service web: 25 % of its clients have a backend that does not answer"),
+        (ONE_KEPT, 0.25, "service web: 25% of its clients have a backend that does not answer"),
     ],
 )
 def test_clients_that_nobody_answers_are_a_difference(service: ServiceView, share: float, words: str) -> None:
@@ -94,7 +94,7 @@ def test_what_differs_is_named(name: str) -> None:
 
 def test_a_change_that_waits_is_named_with_its_time_and_is_no_difference() -> None:
     waits = replace(snapshot(), confirm_by_s=NOW_S + 25, goes_back_to="99887766aabb")
-    words = "config 0123456789ab goes back to 99887766aabb in 25 s unless `xenoovs confirm` comes"
+    words = "config 0123456789ab goes back to 99887766aabb in 25s unless `xenoovs confirm` comes"
     assert (told(waits), is_as_desired(waits), headline(waits)) == ([words], True, ("waits to be confirmed", "warn"))
 
 

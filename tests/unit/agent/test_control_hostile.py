@@ -171,6 +171,27 @@ def test_a_path_is_one_of_the_table_or_nothing(scene: Scene, target: str) -> Non
         assert (response.status, document["error"]["code"]) == (404, "not_found")
 
 
+ABSOLUTE = b"GET http://%s/v1/events HTTP/1.1\r\nHost: %s\r\n\r\n"
+FORGED = [b"evil.example", b"localhost.evil.example", b"localhost@evil.example:80", b"192.0.2.1", b"[2001:db8::1]:80"]
+
+
+@pytest.mark.parametrize("named", FORGED)
+def test_the_host_of_an_absolute_form_target_is_checked_like_a_host_header(scene: Scene, named: bytes) -> None:
+    opened = open_port(Listen("127.0.0.1", 0))
+    with scene.agent(also=(opened,)), connected(opened, ABSOLUTE % (named, b"localhost")) as sock:
+        answer = sock.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 403")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "wrong_host"
+
+
+@pytest.mark.parametrize("named", [b"localhost", b"127.0.0.1:9090", b"[::1]:9090"])
+def test_an_absolute_form_target_is_accepted_and_goes_before_the_host_header(scene: Scene, named: bytes) -> None:
+    """RFC 9112, section 3.2.2: servers must accept it, and must ignore the header then."""
+    opened = open_port(Listen("127.0.0.1", 0))
+    with scene.agent(also=(opened,)), connected(opened, ABSOLUTE % (named, b"evil.example")) as sock:
+        assert sock.recv(65536).startswith(b"HTTP/1.1 200")
+
+
 METHODS = ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "HEAD", "XYZ"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
@@ -11,9 +12,12 @@ from typing import Any
 
 import pytest
 import trustme
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
 from tests.agent_support import Scene, make_scene
 from tests.patience import PATIENCE_S
+from xenoovs.agent.control import app
 from xenoovs.agent.control.serve import Listen, Opened, open_port
 from xenoovs.errors import ListenError
 
@@ -87,6 +91,33 @@ def test_too_much_is_refused(scene: Scene) -> None:
     with scene.agent() as (_, client):
         status, document = send(client.path, "POST", "/v1/drain", b" " * 70_000)
         assert (status, document["error"]["code"]) == (413, "request_entity_too_large")
+
+
+@pytest.mark.parametrize("phrase", ["Request Entity Too Large", "Content Too Large"])
+def test_error_codes_are_the_same_in_every_version_of_python(phrase: str) -> None:
+    """Python 3.13 renamed phrases of `http.HTTPStatus`, of which aiohttp makes its reasons."""
+
+    async def refuse(_: web.Request) -> web.StreamResponse:
+        raise web.HTTPRequestEntityTooLarge(max_size=1, actual_size=2, reason=phrase)
+
+    answer = asyncio.run(app._problems(make_mocked_request("POST", "/v1/drain"), refuse))
+    assert isinstance(answer, web.Response)
+    assert json.loads(answer.text or "")["error"] == {
+        "code": "request_entity_too_large",
+        "message": "POST /v1/drain: request entity too large",
+    }
+
+
+def test_a_refused_method_names_those_that_are_allowed(scene: Scene) -> None:
+    """RFC 9110, section 15.5.6: an answer of 405 must have `Allow`."""
+    with scene.agent() as (_, client):
+        connection = HTTPConnection("localhost", timeout=PATIENCE_S)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(str(client.path))
+        connection.request("PUT", "/v1/drain")
+        response = connection.getresponse()
+        assert (response.status, response.headers["Allow"]) == (405, "POST")
+        connection.close()
 
 
 def ask_port(opened: Opened, method: str, target: str, **headers: str) -> tuple[int, Any]:

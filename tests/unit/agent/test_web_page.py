@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.snapshots import NOW_S, blocks, glance, snapshot
-from xenoovs.agent.conditions import ago, percent, quantity
 from xenoovs.agent.snapshot import BlockView, Event, Override
 from xenoovs.agent.web.page import MOST_SERVICES, asset, body, headers, page
 from xenoovs.agent.web.service import COLUMNS, Markup, cells, element, join
@@ -154,42 +153,3 @@ def test_of_very_many_services_those_in_trouble_are_shown() -> None:
     text = read(body(glance(replace(snapshot(), services=many)))).text
     assert "192.0.2.80" in text
     assert f"{101 - MOST_SERVICES} more services" in text
-
-
-def test_shares_that_are_almost_all_or_nothing_are_not_called_so() -> None:
-    assert [percent(share) for share in (None, 0, 0.0001, 0.125, 0.99999, 1)] == [
-        "-",
-        "0 %",
-        "<0.1 %",
-        "12.5 %",
-        "99.9 %",
-        "100 %",
-    ]
-
-
-def test_numbers_in_few_letters() -> None:
-    assert [quantity(value) for value in (None, 0, 7, 999.4, 999.6, 1_234_567, 92_800_000, 9.999e11)] == [
-        "-",
-        "0",
-        "7",
-        "999",
-        "1 k",
-        "1.23 M",
-        "92.8 M",
-        "1 T",
-    ]
-
-
-def test_times_in_few_letters() -> None:
-    spans = (None, -1, 0, 119, 120, 7_199, 7_200, 172_799, 172_800)
-    assert [ago(span) for span in spans] == [
-        "-",
-        "0 s",
-        "0 s",
-        "119 s",
-        "2 min",
-        "119 min",
-        "2 h",
-        "47 h",
-        "2 d",
-    ]

@@ -13,20 +13,20 @@ from xenoovs.compile.drains import Draining
     [
         (
             (("one", "six"), ("two", "six")),
-            "open connections of 3 blocks stay with one, two for at most 15 s; new ones go to six in 2 s",
+            "open connections of 3 blocks stay with one, two for at most 15s; new ones go to six in 2s",
         ),
         (
             (("one", "six"), ("six", "two")),
-            "open connections of 3 blocks stay with their backends for at most 15 s; new ones go to others in 2 s "
+            "open connections of 3 blocks stay with their backends for at most 15s; new ones go to others in 2s "
             "(one -> six, six -> two)",
         ),
         (
             (("six", "six"), ("one", "two")),
-            "open connections of 3 blocks stay with one for at most 15 s; new ones go to two in 2 s",
+            "open connections of 3 blocks stay with one for at most 15s; new ones go to two in 2s",
         ),
         (
             (("six", "six"),),
-            "3 blocks back with six; connections opened elsewhere meanwhile stay there for at most 15 s",
+            "3 blocks back with six; connections opened elsewhere meanwhile stay there for at most 15s",
         ),
     ],
     ids=["some", "in both directions", "some back", "back"],

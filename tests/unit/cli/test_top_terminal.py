@@ -130,7 +130,7 @@ def test_a_drain_is_asked_confirmed_and_done(stub: Stub, control: Path) -> None:
         window.press(b"\x1b[B")
         window.wait_for("▸ b1")
         window.press(b"d")
-        window.wait_for("drain web/b1 and move its 25 % of the clients?")
+        window.wait_for("drain web/b1 and move its 25% of the clients?")
         assert stub.drained == []
         window.press(b"y")
         window.wait_for("it is drained")

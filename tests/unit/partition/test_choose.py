@@ -35,7 +35,7 @@ def test_powers_of_two_take_one_flow_each() -> None:
 
 
 def test_the_smallest_of_the_best_widths_is_taken() -> None:
-    # 11/16 + 5/16 meets 5 % with 5 flows; 180/256 + 76/256 would need more bits for no gain
+    # 11/16 + 5/16 meets 5% with 5 flows; 180/256 + 76/256 would need more bits for no gain
     split = partition([70, 30], tolerance=FIVE_PERCENT)
     assert (split.assignment.width, len(split.assignment.blocks)) == (4, 5)
 

@@ -1,4 +1,4 @@
-"""What a long run of failures, recoveries and new weights costs: 16 backends, 10 bits, 10 %.
+"""What a long run of failures, recoveries and new weights costs: 16 backends, 10 bits, 10%.
 
 The bounds are on means over the stream, relative to the least possible movement and the least possible blocks.
 """

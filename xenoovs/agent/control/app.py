@@ -41,8 +41,8 @@ from xenoovs.agent.control.routes import (
 from xenoovs.agent.daemon import Outcome
 from xenoovs.agent.log import warn
 from xenoovs.agent.overrides import find_backend, find_service
-from xenoovs.agent.runtime_file import show_weight
 from xenoovs.agent.snapshot import to_json
+from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import (
     BudgetUnreachable,
     CompileError,
@@ -65,7 +65,10 @@ _HOST = re.compile(r"\[?([0-9A-Za-z.:-]+?)\]?(?::[0-9]{1,5})?")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What of a request matters here. Headers as they came, None where they did not."""
+    """What a guard decides by. Headers are as they came, None where they did not.
+
+    host: The host that the request is for: that of an absolute-form target, else the `Host` header.
+    """
 
     method: str
     host: str | None
@@ -245,8 +248,8 @@ async def _set(agent: Agent, names: tuple[str, str], wanted: Fraction | None) ->
     if wanted is not None and not used:
         told = f"{'/'.join(names)} is drained"
     else:
-        told = f"{'/'.join(names)} has the weight {show_weight(used)}"
-    config = "as the config says" if used == configured else f"the config says {show_weight(configured)}"
+        told = f"{'/'.join(names)} has the weight {decimal(used)}"
+    config = "as the config says" if used == configured else f"the config says {decimal(configured)}"
     slowly = ", by a slow start" if agent.desired.ramps.get(names, 1) != 1 else ""
     return _done(f"{told} ({config}{slowly})", outcome)
 
@@ -258,13 +261,13 @@ def _done(told: str, outcome: Outcome) -> Done:
     moved = {change.name: float(change.moved) for change in moving}
     mods = outcome.difference.flow_mods
     shares = ", ".join(
-        f"{float(change.moved):.2%} of the clients of {change.name} (least possible: {float(change.least_moved):.2%})"
+        f"{percent(change.moved)} of the clients of {change.name} (least possible: {percent(change.least_moved)})"
         for change in moving
     )
     what = f"{shares} moved by {mods} flow-mods" if shares else f"no client moved; {mods} flow-mods"
     what = what if mods else "no flow had to change"
     left_s = max((drain.left_s for drain in outcome.drains), default=0.0)
-    kept = f"; open connections stay where they are for at most {left_s:.0f} s" if outcome.drains else ""
+    kept = f"; open connections stay where they are for at most {duration(left_s)}" if outcome.drains else ""
     return Done(f"{told}: {what}{kept}", flow_mods=mods, clients_moved=moved)
 
 
@@ -320,7 +323,7 @@ async def _body(request: web.Request) -> bytes:
     try:
         return await asyncio.wait_for(request.read(), PATIENCE_S)
     except TimeoutError:
-        told = f"the body did not come within {PATIENCE_S:g} s"
+        told = f"the body did not come within {PATIENCE_S:g}s"
         raise RequestRefused(told, status=408, code="too_slow") from None
 
 
@@ -354,12 +357,24 @@ def _guarded(guard: Guard) -> Any:
     @web.middleware
     async def check(request: web.Request, handler: _Answer) -> web.StreamResponse:
         headers = request.headers
-        guard.check(
-            Asked(request.method, headers.get("Host"), headers.get("Authorization"), headers.get("Content-Type"))
-        )
+        # `GET http://host/path` is accepted, and its host goes before the `Host` header (RFC 9112, section 3.2.2).
+        host = headers.get("Host") if request.raw_path.startswith("/") else request.host
+        guard.check(Asked(request.method, host, headers.get("Authorization"), headers.get("Content-Type")))
         return await handler(request)
 
     return check
+
+
+_CODES = {
+    400: "bad_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    411: "length_required",
+    413: "request_entity_too_large",
+    415: "unsupported_media_type",
+    417: "expectation_failed",
+}
+"""Of errors that aiohttp raises. Not from `http.HTTPStatus`: Python 3.13 renamed some of its phrases."""
 
 
 @web.middleware
@@ -373,11 +388,11 @@ async def _problems(request: web.Request, handler: _Answer) -> web.StreamRespons
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        return problem(
-            error.status,
-            error.reason.lower().replace(" ", "_"),
-            f"{request.method} {request.path[:200]}: {error.reason}",
-        )
+        code = _CODES.get(error.status, f"status_{error.status}")
+        answer = problem(error.status, code, f"{request.method} {request.path[:200]}: {code.replace('_', ' ')}")
+        if allowed := error.headers.get("Allow"):
+            answer.headers["Allow"] = allowed
+        return answer
     except ConnectionError:
         raise
     except Exception as mistake:  # noqa: BLE001 - a mistake of ours in an answer must not end the agent

@@ -11,10 +11,11 @@ from importlib.resources import files
 
 from aiohttp import web
 
-from xenoovs.agent.conditions import ago, headline, percent, quantity, troubles, unanswered
+from xenoovs.agent.conditions import headline, troubles, unanswered
 from xenoovs.agent.control.limits import made_beside
 from xenoovs.agent.snapshot import BackendState, BlockView, Event, Glance, ServiceView, Snapshot
 from xenoovs.agent.web.service import Markup, element, join, offload_share, service_card
+from xenoovs.display import decimal, duration, percent, quantity
 
 # The last events on the status page, newest first.
 
@@ -94,8 +95,8 @@ def _notices(snapshot: Snapshot) -> Iterator[Markup]:
         yield element("p", told, class_=f"notice {how}")
     for override in snapshot.overrides:
         names = f"{override.service}/{override.backend}"
-        since = ago(snapshot.now_s - override.since_s)
-        what = f"has weight {float(override.weight):g}" if override.weight else "is drained"
+        since = duration(snapshot.now_s - override.since_s)
+        what = f"has weight {decimal(override.weight)}" if override.weight else "is drained"
         yield element("p", f"{names} {what} by an operator for {since}.", class_="notice")
 
 
@@ -127,11 +128,11 @@ def _facts(snapshot: Snapshot) -> Markup:
 
 def _looked(snapshot: Snapshot) -> str:
     """When the datapath was looked at: verdicts and rates are of then."""
-    return "never looked at" if snapshot.verified_s is None else f"{ago(snapshot.now_s - snapshot.verified_s)} ago"
+    return "never looked at" if snapshot.verified_s is None else f"{duration(snapshot.now_s - snapshot.verified_s)} ago"
 
 
 def _since(now_s: float, then_s: float | None) -> str:
-    return "-" if then_s is None else ago(now_s - then_s)
+    return "-" if then_s is None else duration(now_s - then_s)
 
 
 _RELOAD_S = 5

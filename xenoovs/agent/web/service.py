@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from xenoovs.agent.conditions import ago, keeping, number, percent, quantity
+from xenoovs.agent.conditions import keeping
 from xenoovs.agent.snapshot import BackendState, BackendView, BlockView, Rate, ServiceView, nic_share
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.display import decimal, duration, percent, quantity
 from xenoovs.openflow.text import render_bits
 
 # Elements of HTML and SVG as values: what is not markup is escaped, whoever named it.
@@ -73,8 +74,8 @@ def draw(drawn: Iterable[Cell], classes: Iterable[str], *, label: str) -> Markup
             "rect",
             element("title", cell.tip),
             class_=name,
-            x=_percent(cell.start),
-            width=_percent(cell.size),
+            x=_length(cell.start),
+            width=_length(cell.size),
             height="100%",
         )
         for cell, name in pairs
@@ -114,8 +115,9 @@ def _word(verdict: Verdict | None) -> str:
     return "not looked at yet" if verdict is None else verdict.value
 
 
-def _percent(share: float) -> str:
-    return f"{share * 100:.5g}%"
+def _length(share: float, whole: float = 1.0) -> str:
+    """A length in SVG."""
+    return f"{share / whole * 100:.5g}%"
 
 
 COLOURS = 21
@@ -245,7 +247,7 @@ def _row(backend: BackendView, place: _Of) -> Markup:
 def _state_cell(backend: BackendView, now_s: float) -> Markup:
     sign, word = _STATES[backend.state]
     keeps = " · keeps its clients" if backend.state is BackendState.DOWN and not backend.is_out else ""
-    since = "" if backend.since_s is None else f" {ago(now_s - backend.since_s)}"
+    since = "" if backend.since_s is None else f" {duration(now_s - backend.since_s)}"
     ramp = "" if backend.ramp is None else f" · slow start {percent(backend.ramp)}"
     return element(
         "td",
@@ -258,16 +260,16 @@ def _state_cell(backend: BackendView, now_s: float) -> Markup:
 
 
 def _weight(backend: BackendView) -> str:
-    configured, used = number(backend.weight), number(backend.weight_in_use)
+    configured, used = decimal(backend.weight), decimal(backend.weight_in_use)
     return configured if configured == used else f"{used} of {configured}"
 
 
 def _bar(backend: BackendView, place: _Of) -> Markup:
     """Filled as far as seen, with a mark where it should end; while clients are lent, what it holds beside it."""
     wanted, seen = backend.share_wanted, place.share_seen(backend)
-    width = _of(seen, place.full) if seen else None
+    width = _length(seen, place.full) if seen else None
     fill = element("rect", class_="fill", x="0", y="25%", width=width, height="50%") if seen else None
-    at = _of(wanted, place.full)
+    at = _length(wanted, place.full)
     mark = element("line", class_="mark", x1=at, x2=at, y1="0", y2="100%")
     ground = element("rect", class_="ground", x="0", y="25%", width="100%", height="50%")
     holds = f"holds {percent(backend.share_installed)} now" if place.is_lending else ""
@@ -276,10 +278,6 @@ def _bar(backend: BackendView, place: _Of) -> Markup:
     beside = element("small", holds, class_="holds") if holds else None
     words = element("span", percent(seen), element("small", f" / {percent(wanted)}"), beside, class_="n")
     return element("div", drawn, words, class_="share")
-
-
-def _of(share: float, full: float) -> str:
-    return f"{share / full * 100:.4g}%"
 
 
 def _blocks(backend: BackendView) -> Markup:
