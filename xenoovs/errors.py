@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NoReturn
 
 from xenoovs.display import percent_rounded_up
 
@@ -18,6 +19,11 @@ def worded(number: int, one: str, many: str) -> str:
 def counted(number: int, one: str, many: str | None = None) -> str:
     """`1 block`, `0 blocks`, `2 entries`. `many`: where an s behind `one` is not it."""
     return f"{number} {worded(number, one, many or f'{one}s')}"
+
+
+def assert_never(value: NoReturn) -> NoReturn:
+    """Let mypy prove that a `match` has all cases; as of `typing` in Python 3.11."""
+    raise AssertionError(f"no case for {value!r}")
 
 
 class XenoovsError(Exception):

@@ -71,7 +71,7 @@ def running_chromium(profile: Path) -> Iterator[str]:
 class Tab:
     """One page. `complaints`: console messages, exceptions and what the browser refused; `requests`: their URLs."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self._socket, self._numbers = socket, itertools.count(1)

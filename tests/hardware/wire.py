@@ -56,7 +56,7 @@ class Socket:
                 frame, address = self._socket.recvfrom(2048)
             except BlockingIOError:
                 return found
-            if address[2] != _PACKET_OUTGOING and frame[12:14] == _ETH_P_IP.to_bytes(2):
+            if address[2] != _PACKET_OUTGOING and frame[12:14] == _ETH_P_IP.to_bytes(2, "big"):
                 source, destination = IPv4Address(frame[26:30]), IPv4Address(frame[30:34])
                 found[Seen(str(source), str(destination), frame[:6].hex(":"))] += 1
 

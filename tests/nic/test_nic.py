@@ -53,7 +53,7 @@ def test_each_entry_is_its_megaflow(story: Story) -> None:
             flow = megaflows[rule.ufid]
             assert (rule.port, dict(rule.match)) == (flow.in_port, match_of(flow)), look.label
             assert [action for action in flow.actions if action in ("p0", "p1", "pf0hpf")] == list(rule.outputs)
-            written = [f"set(eth(dst={rule.dl_dst.to_bytes(6).hex(':')}))"] if rule.dl_dst is not None else []
+            written = [f"set(eth(dst={rule.dl_dst.to_bytes(6, 'big').hex(':')}))"] if rule.dl_dst is not None else []
             assert [action for action in flow.actions if action.startswith("set(eth(")] == written
 
 

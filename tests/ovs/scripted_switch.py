@@ -53,12 +53,12 @@ def error(request: bytes, *, kind: int = 1, code: int = 5) -> bytes:
 
 
 def xid_of(request: bytes) -> int:
-    return int.from_bytes(request[4:8])
+    return int.from_bytes(request[4:8], "big")
 
 
 def part_of(request: bytes) -> int:
     """Which part of a multipart request it is."""
-    return int.from_bytes(request[8:10])
+    return int.from_bytes(request[8:10], "big")
 
 
 class ScriptedSwitch:

@@ -31,14 +31,14 @@ _PORTS_HEAD = bytes.fromhex("051300 00 00000003 000d0000 00000000".replace(" ", 
 
 
 def _port(number: int, name: str) -> bytes:
-    fixed = number.to_bytes(4) + (40).to_bytes(2) + bytes(2) + bytes.fromhex("020000000001") + bytes(2)
+    fixed = number.to_bytes(4, "big") + (40).to_bytes(2, "big") + bytes(2) + bytes.fromhex("020000000001") + bytes(2)
     return fixed + name.encode().ljust(16, b"\0") + bytes(8)
 
 
 def _described() -> bytes:
     body = _port(0xFFFFFFFE, "ovsbr1") + _port(1, "p0") + _port(2, "p1")
     head = bytearray(_PORTS_HEAD)
-    head[2:4] = (len(head) + len(body)).to_bytes(2)
+    head[2:4] = (len(head) + len(body)).to_bytes(2, "big")
     return bytes(head) + body
 
 

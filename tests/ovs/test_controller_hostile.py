@@ -37,7 +37,7 @@ _COMMIT = 4
 
 
 def _is_commit(request: bytes) -> bool:
-    return request[1] == BUNDLE_CONTROL and int.from_bytes(request[12:14]) == _COMMIT
+    return request[1] == BUNDLE_CONTROL and int.from_bytes(request[12:14], "big") == _COMMIT
 
 
 def _switch(server: Server) -> ControllerSwitch:

@@ -23,7 +23,7 @@ from xenoovs.openflow.text import parse_flow, render_flow
 pytestmark = pytest.mark.ovs
 
 _VIP, _OTHER = "2001:db8::80", "2001:db8::81"
-_MAC = Mac(int.from_bytes(VIP_MAC))
+_MAC = Mac(int.from_bytes(VIP_MAC, "big"))
 _BALANCER = balancer(replace(service(claim(ip_address(_VIP))), vip_mac=_MAC))
 _MOVED = balancer(replace(service(claim(ip_address(_OTHER))), vip_mac=_MAC))
 _WANTED = sorted(render_flow(flow) for flow in answer_flows(_BALANCER))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -73,7 +73,7 @@ def test_a_switch_of_another_authority_is_refused(
 def test_a_switch_whose_certificate_has_run_out_is_refused(
     own_ovs: DummyOvs, record: Record, authority: trustme.CA, server: Server, tmp_path: Path
 ) -> None:
-    _give(own_ovs, certificates(authority, tmp_path, "switch", not_after=datetime(2020, 1, 1, tzinfo=UTC)))
+    _give(own_ovs, certificates(authority, tmp_path, "switch", not_after=datetime(2020, 1, 1, tzinfo=timezone.utc)))
     with own_ovs.bridge():
         Way(server).switch(own_ovs)
         eventually(lambda: record.of("a connection is refused: no TLS with a certificate we trust") != [], "refusal")

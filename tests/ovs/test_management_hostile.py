@@ -61,7 +61,7 @@ def switch(tmp_path: Path) -> LiveSwitch:
 
 
 def _step(request: bytes) -> int | None:
-    return int.from_bytes(request[12:14]) if request[1] == BUNDLE_CONTROL else None
+    return int.from_bytes(request[12:14], "big") if request[1] == BUNDLE_CONTROL else None
 
 
 def _is_barrier(request: bytes) -> bool:
@@ -305,7 +305,7 @@ def _talk(listener: socket.socket, chance: random.Random) -> None:
 
 def _whole(data: bytes) -> Iterator[bytes]:
     while len(data) >= 8:
-        length = max(8, int.from_bytes(data[2:4]))
+        length = max(8, int.from_bytes(data[2:4], "big"))
         yield data[:length]
         data = data[length:]
 

@@ -84,7 +84,7 @@ def receivers(bridge: DummyBridge, sent: Sequence[Packet]) -> list[int]:
     for packet in sent:
         told = f",tcp_flags({flags[packet.tcp_flags]})" if packet.protocol == TCP else ""
         bridge.send("p0", [packet_text(packet) + told])
-    return [int.from_bytes(frame[:6]) for frame in bridge.sent("p1")[before:]]
+    return [int.from_bytes(frame[:6], "big") for frame in bridge.sent("p1")[before:]]
 
 
 def owners(program: Program, sent: Sequence[Packet]) -> list[int]:

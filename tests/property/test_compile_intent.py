@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import assert_never
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compiled import compiled
 from tests.strategies import balancers, packets, port_numbers, sources
+from xenoovs.errors import assert_never
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Balancer, KeyField, OtherTraffic, Service
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY, allowed_backends, service_of

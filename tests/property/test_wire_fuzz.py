@@ -28,7 +28,7 @@ def _damaged(draw: st.DrawFn) -> bytes:
         at = draw(st.integers(0, len(data)))
         data[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=3))
     if draw(st.booleans()) and len(data) >= HEADER.size:
-        data[2:4] = len(data).to_bytes(2)
+        data[2:4] = len(data).to_bytes(2, "big")
     return bytes(data)
 
 
@@ -50,7 +50,7 @@ def test_any_bytes_are_a_message_or_a_wire_error(data: bytes) -> None:
         assert 0 <= received.offset <= len(data)
         assert received.data == data
         return
-    assert received.xid == int.from_bytes(data[4:8])
+    assert received.xid == int.from_bytes(data[4:8], "big")
     again = _encode(received)
     if again is not None:
         assert decode(again, names=NAMES).message == received.message
@@ -63,7 +63,7 @@ def test_any_stream_is_cut_or_refused(data: bytes) -> None:
         whole.extend(frames.feed(data))
     joined = b"".join(whole)
     assert data.startswith(joined)
-    assert all(int.from_bytes(message[2:4]) == len(message) for message in whole)
+    assert all(int.from_bytes(message[2:4], "big") == len(message) for message in whole)
 
 
 def _decode(data: bytes) -> Received | WireError:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.driver import Work
 from xenoovs.agent.log import speaking_of
 from xenoovs.errors import XenoovsError
+
+_Running = Coroutine[None, None, None]
 
 _THREADS = 8
 """For each agent, more than it ever needs at once: calls that hang at one bridge must not keep those at another."""
@@ -29,17 +31,30 @@ async def run_together(agents: Mapping[str, Agent], *, once: bool = False, besid
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(_THREADS * len(agents), thread_name_prefix="xenoovs-work"))
     problems: list[XenoovsError] = []
-    try:
-        async with asyncio.TaskGroup() as group:
-            server = None if beside is None else group.create_task(beside())
-            runs = [group.create_task(_run(agent, bridge, problems, once=once)) for bridge, agent in agents.items()]
-            await asyncio.wait(runs)
-            if server is not None:
-                server.cancel()
-    except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None
+    runs = (_run(agent, bridge, problems, once=once) for bridge, agent in agents.items())
+    await run_all(runs, beside=() if beside is None else (beside(),))
     if problems:
         raise problems[0]
+
+
+async def run_all(works: Iterable[_Running], *, beside: Iterable[_Running] = ()) -> None:
+    """Run all works to their end; the first that fails ends the others and is raised.
+
+    Args:
+        beside: These are cancelled when the works have ended.
+    """
+    running = [asyncio.ensure_future(work) for work in works]
+    pending = {*running, *map(asyncio.ensure_future, beside)}
+    every = tuple(pending)
+    try:
+        while not all(task.done() for task in running):
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+    finally:
+        for task in every:
+            task.cancel()
+        await asyncio.gather(*every, return_exceptions=True)
 
 
 async def _run(agent: Agent, bridge: str, problems: list[XenoovsError], *, once: bool) -> None:

@@ -467,7 +467,7 @@ class Agent:
         return not self.report.last_error and self.engine.is_lost(self.bridge)
 
     async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
+        with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
             # Backends that fall together, as those of one rack do, are moved in one round.
             await asyncio.sleep(_URGENT_S if self._urgent else _SETTLE_S)

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from ipaddress import IPv4Address
-from typing import assert_never
 from zlib import crc32
 
 from immutables import Map
@@ -27,6 +26,7 @@ from xenoovs.agent.probe.target import (
 )
 from xenoovs.agent.snapshot import Override
 from xenoovs.decision.decision import BackendName
+from xenoovs.errors import assert_never
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import AllDown, Backend, Balancer, DrainMode, Health, Initial, ProbeKind, Service
 from xenoovs.model.next_hop import mac_of

@@ -279,7 +279,7 @@ class OffloadWatch:
         begun_s, part = self._clock.now_s(), uniform(1 - _SPREAD, 1)  # noqa: S311
         while (left_s := begun_s + self._interval_s(cost_s) * part - self._clock.now_s()) > 0:
             self._question.clear()
-            with suppress(TimeoutError):
+            with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._question.wait(), left_s)
 
     def _interval_s(self, cost_s: float) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import assert_never
 
 from xenoovs.agent.health import (
     Check,
@@ -29,7 +28,7 @@ from xenoovs.agent.health import (
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.decision.decision import BackendName, DesiredState
-from xenoovs.errors import CompileError
+from xenoovs.errors import CompileError, assert_never
 from xenoovs.model.balancer import Balancer, Service
 
 # The weights in use: those of the config, those that operators set, and what a policy makes of both. Pure.

@@ -249,18 +249,18 @@ def _choice(kinds: type[Any]) -> PlainValidator:
     return PlainValidator(partial(values.choice, kinds=kinds))
 
 
-_Many = (Field(max_length=MAX_ITEMS), BeforeValidator(values.one_or_many))
+_MOST, _LISTED = Field(max_length=MAX_ITEMS), BeforeValidator(values.one_or_many)
 
 Name = Annotated[str, PlainValidator(values.name), WithJsonSchema(_NAME)]
 PortName = Annotated[str, PlainValidator(values.port_name), WithJsonSchema(_PORT_NAME)]
-PortNames = Annotated[list[PortName], *_Many, _one_or_many(_PORT_NAME)]
+PortNames = Annotated[list[PortName], _MOST, _LISTED, _one_or_many(_PORT_NAME)]
 DatapathId = Annotated[int | None, PlainValidator(values.datapath_id), WithJsonSchema(_DATAPATH_ID)]
 MacAddress = Annotated[Mac | None, PlainValidator(values.mac), WithJsonSchema(_MAC)]
 SourceMac = Annotated[
     Mac | bool, PlainValidator(values.source_mac), WithJsonSchema({"anyOf": [{"type": "boolean"}, _MAC]})
 ]
-Vips = Annotated[list[Annotated[IPAddress, PlainValidator(values.vip)]], *_Many, _one_or_many(_VIP)]
-Ports = Annotated[list[Annotated[PortRange, PlainValidator(values.ports)]], *_Many, _one_or_many(_PORTS)]
+Vips = Annotated[list[Annotated[IPAddress, PlainValidator(values.vip)]], _MOST, _LISTED, _one_or_many(_VIP)]
+Ports = Annotated[list[Annotated[PortRange, PlainValidator(values.ports)]], _MOST, _LISTED, _one_or_many(_PORTS)]
 Weight = Annotated[Fraction, PlainValidator(values.weight), WithJsonSchema(_WEIGHT)]
 Tolerance = Annotated[Fraction, PlainValidator(values.tolerance), WithJsonSchema(_TOLERANCE)]
 MaxFlows = Annotated[

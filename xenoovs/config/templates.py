@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 _SUFFIX = ".yaml"
@@ -24,8 +22,8 @@ def read_template(name: str) -> str:
     return (_folder() / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
 
 
-def _folder() -> Traversable:
-    """In a wheel inside the package, in a checkout beside it."""
-    package = files("xenoovs")
+def _folder() -> Path:
+    """Return the folder of templates: in a wheel inside the package, in a checkout beside it."""
+    package = Path(__file__).parents[1]
     installed = package / "templates"
-    return installed if installed.is_dir() else Path(str(package)).parent / "templates"
+    return installed if installed.is_dir() else package.parent / "templates"

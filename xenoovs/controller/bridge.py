@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from struct import Struct
 from threading import Condition, Lock, Timer
 from time import monotonic
@@ -241,7 +241,7 @@ class Place:
         """A connection is lost. Whether it was the one in use."""
         is_current = self.line is line
         if is_current:
-            self.line, since = None, datetime.now(UTC).isoformat(timespec="seconds")
+            self.line, since = None, datetime.now(timezone.utc).isoformat(timespec="seconds")
             self._lost = f"it was connected, and is lost since {since} ({reason}); it connects again by itself"
         return is_current
 

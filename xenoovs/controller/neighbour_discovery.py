@@ -131,7 +131,7 @@ def _checksum(source: bytes, destination: bytes, message: bytes) -> int:
     """Of a message whose checksum is 0; 0 for a message with its right checksum."""
     data = _PSEUDO.pack(source, destination, len(message), _ICMPV6) + message + bytes(len(message) % 2)
     # The sum of 16-bit words with the carry added back is the remainder by 0xffff (RFC 1071, 2).
-    rest = int.from_bytes(data) % 0xFFFF
+    rest = int.from_bytes(data, "big") % 0xFFFF
     return 0xFFFF - rest if rest else 0
 
 
@@ -160,7 +160,7 @@ Macs = Mapping[int, bytes]
 def macs_of(balancer: Balancer) -> dict[int, bytes]:
     """Of all services that name a `vip_mac`, as ARP for their IPv4 addresses is answered."""
     return {
-        int(vip): service.vip_mac.value.to_bytes(6)
+        int(vip): service.vip_mac.value.to_bytes(6, "big")
         for service in balancer.services
         if service.vip_mac is not None
         for vip in service.claim.vips_of(Family.IPV6)

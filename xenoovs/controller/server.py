@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from threading import Thread
 from time import monotonic, sleep
 from types import TracebackType
-from typing import Self
 
 from xenoovs.controller.bridge import Place
 from xenoovs.controller.framework import silence
@@ -103,7 +102,7 @@ class Server:
         while self._sessions and monotonic() < deadline:
             sleep(_TICK_S)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Server:
         return self
 
     def __exit__(

@@ -343,7 +343,7 @@ def _ids_of(claims: tuple[Claim, ...]) -> Mapping[Claim, int]:
     ids: dict[Claim, int] = {}
     taken = {0}
     for claim in sorted(claims, key=_canonical):
-        candidate = int.from_bytes(blake2s(_canonical(claim).encode(), digest_size=4).digest())
+        candidate = int.from_bytes(blake2s(_canonical(claim).encode(), digest_size=4).digest(), "big")
         while candidate in taken:
             candidate = (candidate + 1) & _ID_MASK
         taken.add(candidate)

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
-from typing import assert_never
 
-from xenoovs.errors import ParseError, UnknownTableName
+from xenoovs.errors import ParseError, UnknownTableName, assert_never
 from xenoovs.openflow.flow import (
     DEFAULT_PRIORITY,
     ETH_ARP,

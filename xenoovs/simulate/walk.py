@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol, assert_never
+from typing import Protocol
 
-from xenoovs.errors import SimulateError
+from xenoovs.errors import SimulateError, assert_never
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import (
     Action,

@@ -10,7 +10,7 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Protocol, Self
+from typing import Protocol
 
 from xenoovs.errors import SwitchError
 
@@ -115,7 +115,7 @@ class RouteSocket(AbstractContextManager["RouteSocket"]):
             self._socket.setsockopt(_SOL_NETLINK, option, 1)
         self._sequence = 0
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> RouteSocket:
         return self
 
     def __exit__(self, *_exception: object) -> None:

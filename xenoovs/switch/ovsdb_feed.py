@@ -99,13 +99,10 @@ async def _messages(
     rest, is_asked = "", False
     parts: list[bytes] = []
     while True:
-        try:
-            # Not wait_for(): before Python 3.12 it may swallow a cancellation that comes together with data.
-            async with asyncio.timeout(_SILENCE_S):
-                data = await reader.read(_READ_BYTES)
-        except TimeoutError:
+        data = await _read_within(reader, _SILENCE_S)
+        if data is None:
             if is_asked:
-                raise SwitchUnreachable(target=db, reason="ovsdb-server has stopped answering") from None
+                raise SwitchUnreachable(target=db, reason="ovsdb-server has stopped answering")
             is_asked = True
             writer.write(b'{"method":"echo","id":"alive","params":[]}')
             continue
@@ -122,6 +119,17 @@ async def _messages(
             parts = []
             for message in whole:
                 yield message
+
+
+async def _read_within(reader: asyncio.StreamReader, timeout_s: float) -> bytes | None:
+    """Return what can be read; None: nothing came in time."""
+    # Not wait_for(): before Python 3.12 it may swallow a cancellation that comes together with data.
+    reading = asyncio.ensure_future(reader.read(_READ_BYTES))
+    try:
+        await asyncio.wait({reading}, timeout=timeout_s)
+        return reading.result() if reading.done() else None
+    finally:
+        reading.cancel()
 
 
 def _updates(message: Mapping[str, Any], db: str) -> Mapping[str, Any] | None:

@@ -70,13 +70,13 @@ class Summary:
 
 def summary_of(frame: bytes) -> Summary:
     """What is worth remembering of a frame."""
-    mac, ethertype = frame[:6].hex(":"), int.from_bytes(frame[12:14])
+    mac, ethertype = frame[:6].hex(":"), int.from_bytes(frame[12:14], "big")
     if ethertype != _ETH_P_IP:
         return Summary(mac, "", 0, intact=True)
     header, payload = frame[14:34], frame[34:]
     pseudo = header[12:20] + struct.pack("!II", len(payload), header[9]) if header[9] != _ICMP else b""
     intact = checksum(header) == 0 and checksum(pseudo + payload) == 0
-    port = int.from_bytes(payload[2:4]) if header[9] != _ICMP else 0
+    port = int.from_bytes(payload[2:4], "big") if header[9] != _ICMP else 0
     return Summary(mac, str(IPv4Address(header[16:20])), port, intact=intact)
 
 

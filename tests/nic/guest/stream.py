@@ -78,5 +78,5 @@ def _is_of_stream(frame: bytes) -> bool:
 
 
 def _delivered(port: str, frame: bytes) -> Delivered:
-    number = int.from_bytes(frame[_SOURCE_PORT_AT : _SOURCE_PORT_AT + 2]) - _FIRST_SOURCE_PORT
+    number = int.from_bytes(frame[_SOURCE_PORT_AT : _SOURCE_PORT_AT + 2], "big") - _FIRST_SOURCE_PORT
     return Delivered(number, port, frame[:_MAC_BYTES].hex(":"))

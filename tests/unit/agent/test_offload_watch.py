@@ -199,7 +199,7 @@ def test_pauses_differ_by_up_to_a_tenth(clock: TurnedClock, monkeypatch: pytest.
     async def turn(waiting: Coroutine[object, object, object], timeout: float) -> None:
         waiting.close()
         clock.time_s += timeout
-        raise TimeoutError
+        raise asyncio.TimeoutError
 
     monkeypatch.setattr(asyncio, "wait_for", turn)
     watch, pauses = watch_of(FakeSwitch(megaflows=DUMP), clock), set[float]()

@@ -99,7 +99,9 @@ def top(path: Path, *, interval: str = "100ms", **environment: str) -> Iterator[
     known.pop("COLUMNS", None)
     argv = [*_MAIN, interval, "--control", str(path)]
     # A session and a job of its own: the terminal stops that job.
-    with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=known, process_group=0) as process:
+    with subprocess.Popen(
+        argv, stdin=theirs, stdout=theirs, stderr=theirs, env=known, preexec_fn=os.setpgrp
+    ) as process:
         os.close(theirs)
         try:
             yield Window(ours), process

@@ -15,7 +15,7 @@ from xenoovs.openflow.wire.controller import PacketIn, PacketOut
 from xenoovs.openflow.wire.message import decode, encode
 
 _BOTH = replace(
-    service(claim(ip_address("192.0.2.80"), ip_address("2001:db8::80"))), vip_mac=Mac(int.from_bytes(VIP_MAC))
+    service(claim(ip_address("192.0.2.80"), ip_address("2001:db8::80"))), vip_mac=Mac(int.from_bytes(VIP_MAC, "big"))
 )
 _SILENT = service(claim(ip_address("2001:db8::81")), name="silent")
 _BALANCER = balancer(_BOTH, _SILENT, ingress=("p0", "p2"))

@@ -26,7 +26,7 @@ def test_only_flows_of_ours_that_others_changed_matter(frame: bytes, *, touched:
 @pytest.mark.parametrize("length", [0, 3, 23, 41, 65535])
 def test_lengths_that_cannot_be(length: int) -> None:
     with pytest.raises(MalformedOpenFlow):
-        touches_ours(_REMOVED[:16] + length.to_bytes(2) + _REMOVED[18:])
+        touches_ours(_REMOVED[:16] + length.to_bytes(2, "big") + _REMOVED[18:])
 
 
 def test_many_changes_wake_once_and_once_more_after_a_pause() -> None:

@@ -18,7 +18,7 @@ NOBODY = bytes(16)
 
 def sum16(data: bytes) -> int:
     """The Internet checksum by the book (RFC 1071, 4.1)."""
-    total = sum(int.from_bytes(data[i : i + 2].ljust(2, b"\0")) for i in range(0, len(data), 2))
+    total = sum(int.from_bytes(data[i : i + 2].ljust(2, b"\0"), "big") for i in range(0, len(data), 2))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
@@ -39,9 +39,9 @@ def solicitation(
 ) -> bytes:
     """A frame with a right checksum, to which `spoil` is added."""
     body = bytes((kind, code, 0, 0)) + bytes(4) + target + options
-    pseudo = source + destination + len(body).to_bytes(4) + bytes((0, 0, 0, 58))
-    body = body[:2] + (sum16(pseudo + body) + spoil & 0xFFFF).to_bytes(2) + body[4:]
-    header = bytes.fromhex("60000000") + len(body).to_bytes(2) + bytes((58, hops)) + source + destination
+    pseudo = source + destination + len(body).to_bytes(4, "big") + bytes((0, 0, 0, 58))
+    body = body[:2] + (sum16(pseudo + body) + spoil & 0xFFFF).to_bytes(2, "big") + body[4:]
+    header = bytes.fromhex("60000000") + len(body).to_bytes(2, "big") + bytes((58, hops)) + source + destination
     return GROUP_MAC + mac + tags + b"\x86\xdd" + header + body
 
 

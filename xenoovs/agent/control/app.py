@@ -322,7 +322,7 @@ def _handler(agent: Agent, route: Route) -> _Answer:
 async def _body(request: web.Request) -> bytes:
     try:
         return await asyncio.wait_for(request.read(), PATIENCE_S)
-    except TimeoutError:
+    except asyncio.TimeoutError:
         told = f"the body did not come within {PATIENCE_S:g}s"
         raise RequestRefused(told, status=408, code="too_slow") from None
 
@@ -338,12 +338,12 @@ def _stream(agent: Agent) -> _Answer:
             lines = [to_json(event) for event in found] or [""]
             try:
                 await asyncio.wait_for(response.write("".join(f"{line}\n" for line in lines).encode()), PATIENCE_S)
-            except (ConnectionError, TimeoutError):
+            except (ConnectionError, asyncio.TimeoutError):
                 # Whoever listened has gone, or listens no more.
                 return response
             try:
                 await asyncio.wait_for(agent.events.wait_after(last), _KEEP_ALIVE_S)
-            except TimeoutError:
+            except asyncio.TimeoutError:
                 continue
 
     return answer

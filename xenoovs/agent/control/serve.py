@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from xenoovs.agent.bridges import run_all
 from xenoovs.agent.control.app import (
     Guard,
     LocalGuard,
@@ -153,9 +154,7 @@ class Shown:
 
 async def serve_several(shown: Mapping[str, Shown], opened: Iterable[Opened]) -> None:
     """By the labels of their bridges, until cancelled."""
-    async with asyncio.TaskGroup() as group:
-        for one in opened:
-            group.create_task(serve_app(partial(several_app, shown, one.guard), one))
+    await run_all(serve_app(partial(several_app, shown, one.guard), one) for one in opened)
 
 
 def several_app(shown: Mapping[str, Shown], guard: Guard, door: Door | None = None) -> web.Application:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Self, assert_never
 
 from xenoovs.agent.probe.arp import ArpChannel, probe_arp
 from xenoovs.agent.probe.icmp import IcmpChannel, probe_icmp
@@ -30,6 +30,7 @@ from xenoovs.agent.probe.target import (
 )
 from xenoovs.agent.probe.tcp import TlsContexts, probe_http, probe_tcp
 from xenoovs.agent.probe.udp import probe_dns, probe_udp
+from xenoovs.errors import assert_never
 from xenoovs.switch.process import start
 
 # When a busy event loop reaches a deadline late, the kernel may have had the answer for long. `asyncio.timeout` would
@@ -55,11 +56,13 @@ class Deadline:
         self._extensions = 0
         self._loop = asyncio.get_running_loop()
 
-    async def __aenter__(self) -> Self:
+    async def __aenter__(self) -> Deadline:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a deadline needs a task")
-        self._task, self._cancelled_before = task, task.cancelling()
+        self._task = task
+        if sys.version_info >= (3, 11):
+            self._cancelled_before = task.cancelling()
         self._due_s = self._loop.time() + self._timeout_s
         self._handle: asyncio.Handle = self._loop.call_at(self._due_s, self._due)
         return self
@@ -68,8 +71,14 @@ class Deadline:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._handle.cancel()
-        if self.is_over and self._task.uncancel() <= self._cancelled_before and kind is asyncio.CancelledError:
+        if self.is_over and self._is_only_late() and kind is asyncio.CancelledError:
             raise TimeoutError from error
+
+    def _is_only_late(self) -> bool:
+        """Return whether nothing but this deadline has cancelled the task. Python 3.10 cannot tell them apart."""
+        if sys.version_info >= (3, 11):
+            return self._task.uncancel() <= self._cancelled_before
+        return True
 
     def _due(self) -> None:
         late_s = self._loop.time() - self._due_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Awaitable, Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -33,7 +33,7 @@ def events_card(events: tuple[Event, ...]) -> Markup:
 
 
 def _event(event: Event) -> Markup:
-    moment = datetime.fromtimestamp(event.time_s, UTC)
+    moment = datetime.fromtimestamp(event.time_s, timezone.utc)
     facts = " ".join(f"{name}={value}" for name, value in event.facts.items())
     return element(
         "li",

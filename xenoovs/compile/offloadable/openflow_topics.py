@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import assert_never
 
 from xenoovs.compile.offloadable.table import FIELD_FAMILIES, OPENFLOW_ACTIONS, FieldFamily
-from xenoovs.errors import ParseError
+from xenoovs.errors import ParseError, assert_never
 from xenoovs.openflow.flow import (
     ETH_IPV6,
     LOCAL,

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 from struct import Struct, error
-from typing import assert_never
 
-from xenoovs.errors import NotEncodable
+from xenoovs.errors import NotEncodable, assert_never
 from xenoovs.openflow.flow import (
     MAX_TABLE,
     Action,
@@ -131,7 +130,7 @@ def _encode_set(field: Field, value: int) -> bytes:
     if field in _SET_BY_FIELD:
         size = size_of(field)
         length = (_SET_FIELD_HEAD.size + size + 7) // 8 * 8
-        return padded(_SET_FIELD_HEAD.pack(_TYPE_SET_FIELD, length, HEADERS[field]) + value.to_bytes(size))
+        return padded(_SET_FIELD_HEAD.pack(_TYPE_SET_FIELD, length, HEADERS[field]) + value.to_bytes(size, "big"))
     head = ACTION_HEADERS[field]
     return _LOAD.pack(_TYPE_EXPERIMENTER, _LOAD.size, NICIRA, _NX_LOAD, field.width - 1, head, value)
 
@@ -203,11 +202,11 @@ def _decode_output(action: bytes, names: Mapping[int, str]) -> Action:
 
 
 def _decode_set_field(action: bytes) -> Action | None:
-    head = int.from_bytes(action[4:8])
+    head = int.from_bytes(action[4:8], "big")
     field = ACTION_FIELD_OF.get(head >> 9)
     if field is None or field.width > 64 or head & HAS_MASK or head & 0xFF != size_of(field):
         return None
-    return SetField(field, int.from_bytes(action[8 : 8 + size_of(field)]))
+    return SetField(field, int.from_bytes(action[8 : 8 + size_of(field)], "big"))
 
 
 def _decode_nicira(subtype: int, action: bytes) -> Action | None:

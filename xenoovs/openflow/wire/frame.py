@@ -256,7 +256,7 @@ def decode_hello(body: Reader) -> Hello:
 
 def _bits(bitmap: bytes) -> Iterator[int]:
     for index in range(len(bitmap) // 4):
-        word = int.from_bytes(bitmap[4 * index : 4 * index + 4])
+        word = int.from_bytes(bitmap[4 * index : 4 * index + 4], "big")
         yield from (32 * index + bit for bit in range(32) if word >> bit & 1)
 
 
@@ -436,7 +436,7 @@ class Error:
     @property
     def vendor(self) -> int | None:
         """Of an experimenter's error (7.5.4.18), else None."""
-        return int.from_bytes(self.data[: U32.size]) if self.kind == EXPERIMENTER else None
+        return int.from_bytes(self.data[: U32.size], "big") if self.kind == EXPERIMENTER else None
 
     @property
     def name(self) -> str:

@@ -84,7 +84,7 @@ class _Spec:
 
 def _given(field: Field, value: int, *, target: int = 0) -> bytes:
     # A value takes whole words of 16 bits.
-    packed = value.to_bytes((field.width + 15) // 16 * 2)
+    packed = value.to_bytes((field.width + 15) // 16 * 2, "big")
     return U16.pack(field.width | _IMMEDIATE | target) + packed + _PLACE.pack(ACTION_HEADERS[field], 0)
 
 
@@ -103,7 +103,7 @@ def _decode_specs(body: Reader) -> tuple[_Spec, ...] | None:
 def _decode_spec(head: int, body: Reader) -> _Spec | None:
     bits, kind = head & _BITS, head & ~_BITS
     expected = "a specification"
-    value = int.from_bytes(body.take((bits + 15) // 16 * 2, expected)) if kind & _IMMEDIATE else 0
+    value = int.from_bytes(body.take((bits + 15) // 16 * 2, expected), "big") if kind & _IMMEDIATE else 0
     source = None if kind & _IMMEDIATE else body.unpack(_PLACE, expected)
     place = source if kind & _OUTPUT else body.unpack(_PLACE, expected)
     field = whole_field(place[0]) if place is not None and not place[1] else None

@@ -196,11 +196,11 @@ class _Kind:
 
 def foreign_condition(condition: bytes) -> str:
     """The text of one condition, header and value, of a field that is not in `Field`."""
-    number, value = int.from_bytes(condition[:4]), condition[4:]
+    number, value = int.from_bytes(condition[:4], "big"), condition[4:]
     kind = _VLAN_TCI if number == masked_header(_VLAN_TCI.header) else _BY_NUMBER.get(number >> 9)
     if kind is not None:
         if number == kind.header and len(value) == kind.size:
-            text = f"{kind.name}={kind.render(int.from_bytes(value))}"
+            text = f"{kind.name}={kind.render(int.from_bytes(value, 'big'))}"
         else:
             text = _masked_text(kind, number, value)
         # Only what is read back as the same bytes is told in words.
@@ -225,10 +225,10 @@ def foreign_oxm(text: str) -> bytes:
 def _masked_text(kind: _Kind, number: int, value: bytes) -> str:
     if number != masked_header(kind.header) or len(value) != 2 * kind.size:
         return ""
-    head, mask = value[: kind.size], int.from_bytes(value[kind.size :])
+    head, mask = value[: kind.size], int.from_bytes(value[kind.size :], "big")
     length = prefix_length(mask, 128) if kind.size == 16 else None
     shown = kind.render(mask) if length is None else str(length)
-    return f"{kind.name}={kind.render(int.from_bytes(head))}/{shown}"
+    return f"{kind.name}={kind.render(int.from_bytes(head, 'big'))}/{shown}"
 
 
 def _parse_known(text: str) -> bytes | None:
@@ -238,12 +238,12 @@ def _parse_known(text: str) -> bytes | None:
         return None
     value, is_masked, mask = rest.partition("/")
     try:
-        packed = kind.parse(value).to_bytes(kind.size)
+        packed = kind.parse(value).to_bytes(kind.size, "big")
         if not is_masked:
             # Without a mask `vlan_tci` includes the priority, which is another field.
             return None if kind is _VLAN_TCI else U32.pack(kind.header) + packed
         bits = _prefix(mask) if kind.size == 16 and mask.isascii() and mask.isdigit() else kind.parse(mask)
-        return U32.pack(kind.header | HAS_MASK)[:3] + bytes((2 * kind.size,)) + packed + bits.to_bytes(kind.size)
+        return U32.pack(kind.header | HAS_MASK)[:3] + bytes((2 * kind.size,)) + packed + bits.to_bytes(kind.size, "big")
     except (ValueError, OverflowError):
         return None
 
@@ -362,8 +362,8 @@ def decode_conditions(body: Reader, names: Mapping[int, str]) -> Match:
         condition = data[offset:next_offset]
         if (masked := _decode_masked(condition)) is not None:
             known.append(masked)
-        elif int.from_bytes(condition[:4]) == IN_PORT and in_port is None:
-            in_port = port_name(int.from_bytes(condition[4:]), names)
+        elif int.from_bytes(condition[:4], "big") == IN_PORT and in_port is None:
+            in_port = port_name(int.from_bytes(condition[4:], "big"), names)
         else:
             foreign.append(foreign_condition(condition))
         offset = next_offset
@@ -393,14 +393,14 @@ def _encode_masked(conditions: tuple[Masked, ...]) -> tuple[bytes, ...]:
 def _encode_condition(masked: Masked, header: int) -> bytes:
     size = size_of(masked.field)
     if masked.is_exact:
-        return U32.pack(header) + masked.value.to_bytes(size)
-    return U32.pack(masked_header(header)) + masked.value.to_bytes(size) + masked.mask.to_bytes(size)
+        return U32.pack(header) + masked.value.to_bytes(size, "big")
+    return U32.pack(masked_header(header)) + masked.value.to_bytes(size, "big") + masked.mask.to_bytes(size, "big")
 
 
 @lru_cache(maxsize=65536)
 def _decode_masked(condition: bytes) -> Masked | None:
     """A condition on a field of ours; None for any other, also for one whose length is not the field's."""
-    header = int.from_bytes(condition[:4])
+    header = int.from_bytes(condition[:4], "big")
     if header >> 9 == ONF_TCP_FLAGS >> 9 and condition[4:8] == _ONF:
         header, condition = header & HAS_MASK | HEADERS[Field.TCP_FLAGS], condition[4:]
     field = FIELD_OF.get(header >> 9)
@@ -409,7 +409,7 @@ def _decode_masked(condition: bytes) -> Masked | None:
     size = size_of(field)
     value, mask = condition[4 : 4 + size], condition[4 + size :]
     if len(condition) == 4 + size and not header & HAS_MASK:
-        return Masked(field, int.from_bytes(value), field.all_ones)
+        return Masked(field, int.from_bytes(value, "big"), field.all_ones)
     if len(condition) == 4 + 2 * size and header & HAS_MASK:
-        return Masked(field, int.from_bytes(value), int.from_bytes(mask))
+        return Masked(field, int.from_bytes(value, "big"), int.from_bytes(mask, "big"))
     return None

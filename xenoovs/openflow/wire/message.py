@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from struct import Struct, error
 from types import MappingProxyType
-from typing import assert_never
 
-from xenoovs.errors import NotEncodable, WireError
+from xenoovs.errors import NotEncodable, WireError, assert_never
 from xenoovs.openflow.flow import Bundle, FlowMod, ObservedFlow
 from xenoovs.openflow.wire import controller, flow, frame, switch
 from xenoovs.openflow.wire.controller import (
@@ -152,7 +151,7 @@ def encode_port(port: Port) -> bytes:
     if len(name) > _NAME_BYTES:
         raise NotEncodable(part=f"port {port.name}", reason=f"its name has more than {_NAME_BYTES} bytes")
     length = _PORT.size + len(port.properties)
-    return _PORT.pack(port.number, length, port.mac.to_bytes(6), name, port.config, port.state) + port.properties
+    return _PORT.pack(port.number, length, port.mac.to_bytes(6, "big"), name, port.config, port.state) + port.properties
 
 
 def decode_port(body: Reader) -> Port:
@@ -165,7 +164,7 @@ def decode_port(body: Reader) -> Port:
     # A name that was cut within a character is still to be shown.
     text = name.split(b"\0", 1)[0].decode("utf-8", "backslashreplace")
     properties = body.take(length - _PORT.size, "the properties of a port")
-    return Port(number, text, int.from_bytes(mac), config, state, properties)
+    return Port(number, text, int.from_bytes(mac, "big"), config, state, properties)
 
 
 def decode_ports(body: Reader) -> Iterator[Port]:
@@ -448,7 +447,7 @@ def decode_add(body: Reader) -> BundleAdd:
     bundle_id, flags = body.unpack(_ADD, "a bundle add")
     if body.left < HEADER.size:
         raise body.error("a message in a bundle")
-    length = int.from_bytes(body.data[body.offset + 2 : body.offset + 4])
+    length = int.from_bytes(body.data[body.offset + 2 : body.offset + 4], "big")
     if length < HEADER.size:
         raise body.error("a message in a bundle that is as long as its header")
     inner = body.take(length, "a whole message in a bundle")

@@ -56,7 +56,7 @@ def test_a_flow_of_xenoovs() -> None:
 )
 def test_conditions(line: str, conditions: str) -> None:
     sent = encode_flow_mod(FlowMod(Command.DELETE, parse_flow(f"{line} actions=drop")), xid=0, ofports=_PORTS)
-    size = int.from_bytes(sent[50:52])
+    size = int.from_bytes(sent[50:52], "big")
     assert sent[52 : 48 + size].hex() == conditions.replace(" ", "")
 
 

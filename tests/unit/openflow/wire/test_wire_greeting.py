@@ -96,6 +96,6 @@ def test_a_name_cut_within_a_character_can_be_shown() -> None:
     data = bytearray(encode(Unknown(12, b""), xid=1))
     name = ("x" * 14 + "é").encode()[:15]
     body = bytes(8) + bytes.fromhex("00000001 0028 0000 020000000001 0000") + name.ljust(16, b"\0") + bytes(8)
-    data[2:4] = (8 + len(body)).to_bytes(2)
+    data[2:4] = (8 + len(body)).to_bytes(2, "big")
     message = decode(bytes(data) + body).message
     assert getattr(message, "port", None) == Port(1, "x" * 14 + "\\xc3", 0x020000000001)
