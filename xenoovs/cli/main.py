@@ -38,6 +38,7 @@ _REDELIVERY_S = 0.01
 # Written out in the order of `--help`, with their one line, so that help imports no command.
 COMMANDS = {
     "new": "Write a config to start from.",
+    "import": "Turn a config of another load balancer into one of xenoovs.",
     "validate": "Check a config and say everything that is wrong with it.",
     "compile": "Print the OpenFlow flows of a config.",
     "lint": "Say whether the NIC can take flows, and what they cost.",
@@ -71,6 +72,7 @@ _MODULES = {
     **dict.fromkeys(("new", "validate", "compile", "schema"), "config"),
     **dict.fromkeys(("drain", "undrain", "weight", "pause", "resume", "confirm", "logs"), "control"),
     "controller": "agent",
+    "import": "import_",
 }
 """The modules of commands that share one; all others have a module of their own name."""
 

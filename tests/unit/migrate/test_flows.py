@@ -1,0 +1,58 @@
+"""Flows written by hand: which of them are services, and with which weights."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.errors import ParseError
+from xenoovs.migrate.draft import Draft
+from xenoovs.migrate.flows import read_flows
+from xenoovs.model.balancer import OtherTraffic
+
+ONE, TWO = "mod_dl_dst:02:00:00:00:00:01,output:p1", "mod_dl_dst:02:00:00:00:00:02,output:p1"
+
+
+def weights_of(*flows: str) -> list[int]:
+    (service,) = read_flows("\n".join(flows)).services
+    return [int(backend.weight) for backend in service.backends]
+
+
+def test_overlapping_flows_count_by_their_priority() -> None:
+    flows = (f"priority=9,ip,nw_src=0.0.0.1/0.0.0.3,actions={TWO}", f"priority=1,ip,actions={ONE}")
+    assert weights_of(*flows) == weights_of(*reversed(flows)) == [3, 1]
+
+
+def test_clients_without_a_flow_are_mentioned() -> None:
+    (service,) = read_flows(f"ip,nw_src=0.0.0.1/0.0.0.3,actions={ONE}").services
+    assert service.omissions[0].reason == "75.0% of the clients match none of these flows; here they get a backend too"
+
+
+def test_commands_of_a_shell_are_read() -> None:
+    assert weights_of(f"sudo ovs-ofctl -O OpenFlow14 add-flow br0 'ip,action={ONE}'") == [1]
+
+
+@pytest.mark.parametrize(
+    ("flows", "policy"),
+    [
+        (["priority=0 actions=NORMAL"], OtherTraffic.NORMAL),
+        (["priority=0 actions=drop"], OtherTraffic.DROP),
+        ([], OtherTraffic.DROP),
+        (["in_port=p0 actions=output:p1", "in_port=p1 actions=output:p0"], OtherTraffic.PASSTHROUGH),
+    ],
+)
+def test_other_traffic(flows: list[str], policy: OtherTraffic) -> None:
+    assert _with(flows).switch.other_traffic is policy
+
+
+def _with(flows: list[str]) -> Draft:
+    return read_flows("\n".join((f"ip,in_port=p0,actions={ONE}", *flows)))
+
+
+def test_flows_of_xenoovs_are_no_services() -> None:
+    draft = read_flows(f" cookie=0x786f010100000001, table=0, ip actions={ONE}")
+    assert (draft.services, [o.reason for o in draft.omissions]) == ([], ["a flow of xenoovs itself"])
+
+
+def test_text_without_flows_is_refused() -> None:
+    with pytest.raises(ParseError):
+        read_flows("nothing\nof the kind\n")

@@ -1,0 +1,61 @@
+"""XenoFlow's JSON and OVN's table: what is refused, and where."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.errors import ParseError
+from xenoovs.migrate.ovn import read_lb_list
+from xenoovs.migrate.xenoflow import read_xenoflow
+
+HEADER = "UUID      LB       PROTO      VIP                IPs\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"backends": 1}', '{"backends": [{"name": "a"}]}', "[" * 100_000, '{"backends": [{}]}']
+)
+def test_other_json_is_refused(text: str) -> None:
+    with pytest.raises(ParseError):
+        read_xenoflow(text)
+
+
+def test_a_mac_that_is_none_is_left_out_with_its_line() -> None:
+    text = '{"backends": [\n{"name": "a", "mac_address": "02:00:00:00:00:01"},\n{"name": "b", "mac_address": "x"}\n]}'
+    (service,) = read_xenoflow(text).services
+    assert ([b.name for b in service.backends], [o.line for o in service.omissions]) == (["a"], [3])
+
+
+def test_the_answer_of_the_api_is_read_too() -> None:
+    text = (
+        '{"status": "ok", "version": "2", "backendNumber": 2, "backends": ['
+        '{"name": "a", "mac_address": "02:00:00:00:00:01", "packetsProcessed": 5},'
+        '{"name": "a", "mac_address": "02:00:00:00:00:02", "packetsProcessed": 6}]}'
+    )
+    assert [backend.name for backend in read_xenoflow(text).services[0].backends] == ["a", "a-2"]
+
+
+@pytest.mark.parametrize(
+    ("row", "line"),
+    [
+        ("x         lb       tcp        192.0.2.1          198.51.100.1   more", 2),
+        ("x         lb       tcp        192.0.2.300:80     198.51.100.1", 2),
+        ("x         lb       tcp        192.0.2.1:99999    198.51.100.1", 2),
+        ("x         lb       spx        192.0.2.1:80       198.51.100.1:80", 2),
+        ("x         lb       tcp        192.0.2.1:80       198.51.100.1:80,a", 2),
+    ],
+)
+def test_a_row_of_another_form_is_refused_with_its_line(row: str, line: int) -> None:
+    with pytest.raises(ParseError) as raised:
+        read_lb_list(HEADER + row)
+    assert raised.value.line == line
+
+
+def test_a_table_without_header_is_refused() -> None:
+    with pytest.raises(ParseError):
+        read_lb_list("x lb tcp 192.0.2.1:80 198.51.100.1:80")
+
+
+def test_ipv6_in_brackets() -> None:
+    row = "x         lb6      tcp        [fd00::1]:80       [fd00::2]:80,[fd00::3]:8080"
+    (service,) = read_lb_list(HEADER + row).services
+    assert ([str(b.address) for b in service.backends], len(service.omissions)) == (["fd00::2", "fd00::3"], 1)

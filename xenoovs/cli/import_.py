@@ -1,0 +1,86 @@
+"""`xenoovs import`: a config of another load balancer, or flows written by hand, as a config of xenoovs."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from xenoovs.cli.output import echo
+from xenoovs.errors import XenoovsError, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from xenoovs.migrate.draft import Draft
+
+_LARGEST = 16 << 20
+"""Bytes of a source; no config of people is larger."""
+
+
+class Source(Enum):
+    """Where a config comes from; the value is what users write."""
+
+    XENOFLOW = "xenoflow"
+    KEEPALIVED = "keepalived"
+    HAPROXY = "haproxy"
+    OVN = "ovn"
+    FLOWS = "flows"
+
+    def reader(self) -> Callable[[str], Draft]:
+        """Return the function that reads this source."""
+        name = "read_lb_list" if self is Source.OVN else f"read_{self.value}"
+        read: Callable[[str], Draft] = getattr(import_module(f"xenoovs.migrate.{self.value}"), name)
+        return read
+
+
+@click.command("import")
+@click.argument("source", type=click.Choice([source.value for source in Source]), metavar="SOURCE")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True), metavar="FILE")
+@click.option("--bridge", metavar="BRIDGE", help="Bridge, where FILE names none.  [default: ovsbr1]")
+@click.option("--ingress", metavar="PORT", multiple=True, help="Port where clients enter.  [default: p0]")
+@click.option("--egress", metavar="PORT", help="Port towards the servers.  [default: p1]")
+def import_command(source: str, file: Path, bridge: str | None, ingress: tuple[str, ...], egress: str | None) -> None:
+    """Print the config FILE of another load balancer as a config of xenoovs. FILE `-` is the standard input.
+
+    \b
+    SOURCE is one of:
+      xenoflow    backends.json, or the answer of GET /api
+      keepalived  keepalived.conf: virtual_server and real_server
+      haproxy     haproxy.cfg: listen, frontend and backend
+      ovn         the output of `ovn-nbctl lb-list`
+      flows       the output of `ovs-ofctl dump-flows`, or flows for `add-flows`
+
+    A line that cannot be carried over is a comment in the result, with the reason. Bridge and ports are in no config of
+    a load balancer: give them here, or edit the result. Then `xenoovs validate` checks it.
+
+    \b
+    Examples:
+      xenoovs import keepalived /etc/keepalived/keepalived.conf > my.yaml
+      ovn-nbctl lb-list | xenoovs import ovn - --ingress p0 --egress pf0hpf > my.yaml
+      ovs-ofctl --names dump-flows ovsbr1 | xenoovs import flows - > my.yaml
+    """
+    from xenoovs.migrate.draft import DraftSwitch, render
+
+    draft = Source(source).reader()(_text(file))
+    name = "standard input" if str(file) == "-" else file.name
+    echo(render(draft, source=name, switch=DraftSwitch(bridge, ingress or None, egress)), nl=False)
+    services, omitted = len(draft.services), len(draft.every_omission)
+    note = f"{counted(services, 'service')} imported"
+    echo(f"{note}, {counted(omitted, 'comment')} on what is not carried over" if omitted else note, err=True)
+
+
+def _text(file: Path) -> str:
+    stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+    with stream:
+        data = stream.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise XenoovsError(f"{file} has more than {_LARGEST >> 20} MiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise XenoovsError(f"{file} is not UTF-8 text (byte {error.start})") from None

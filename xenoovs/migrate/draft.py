@@ -1,0 +1,203 @@
+"""The draft of a config: services as the YAML file will have them, and source lines that are not carried over."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import groupby
+
+from xenoovs.model.address import IPAddress, Mac
+from xenoovs.model.balancer import OtherTraffic, PortRange, Protocol
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._-]*", re.ASCII)
+_WORDS_OF_YAML = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
+_LONGEST_NAME = 63
+_LONGEST_QUOTE = 100
+_MAX_DECIMALS = 9
+_LONGEST_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Omission:
+    """A line of the source that the config does not carry over.
+
+    Attributes:
+        line: Its number, from 1.
+        text: The line, or the part of it.
+        reason: Why, and what to do instead.
+    """
+
+    line: int
+    text: str
+    reason: str
+
+
+@dataclass(slots=True)
+class DraftBackend:
+    """A backend. mac: None: the agent finds it on the network by `address`. egress: None: that of the switch."""
+
+    name: str
+    weight: Fraction
+    mac: Mac | None = None
+    address: IPAddress | None = None
+    egress: str | None = None
+
+
+@dataclass(slots=True)
+class DraftService:
+    """A service. health: keys and values as YAML has them. omissions: lines of the source about this service."""
+
+    name: str
+    vips: tuple[IPAddress, ...] = ()
+    protocol: Protocol | None = None
+    ports: tuple[PortRange, ...] = ()
+    health: dict[str, str] = field(default_factory=dict)
+    source_mac: Mac | None = None
+    backends: list[DraftBackend] = field(default_factory=list)
+    omissions: list[Omission] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class DraftSwitch:
+    """The bridge and its ports; None: the source does not name them."""
+
+    bridge: str | None = None
+    ingress: tuple[str, ...] | None = None
+    egress: str | None = None
+    other_traffic: OtherTraffic = OtherTraffic.PASSTHROUGH
+
+
+@dataclass(slots=True)
+class Draft:
+    """A foreign config, read. omissions: lines of no service. is_dsr: packets keep their destination there too."""
+
+    services: list[DraftService] = field(default_factory=list)
+    omissions: list[Omission] = field(default_factory=list)
+    is_dsr: bool = False
+    switch: DraftSwitch = field(default_factory=DraftSwitch)
+
+    @property
+    def every_omission(self) -> tuple[Omission, ...]:
+        """All of them, by line."""
+        of_services = (omission for service in self.services for omission in service.omissions)
+        return tuple(sorted((*self.omissions, *of_services), key=lambda omission: omission.line))
+
+
+def name_from(text: str, others: Iterable[str] = ()) -> str:
+    """Return a name for a service or backend that is as near to `text` as names may be, and none of `others`."""
+    base = _NOT_IN_A_NAME.sub("-", text).strip("-._")[:_LONGEST_NAME] or "unnamed"
+    known, name, number = set(others), base, 2
+    while name in known:
+        suffix = f"-{number}"
+        name, number = base[: _LONGEST_NAME - len(suffix)] + suffix, number + 1
+    return name
+
+
+def duration(milliseconds: float) -> str:
+    """Return a time as the config has it, from 1 ms to 1 h."""
+    whole = round(min(_LONGEST_MS, max(1, milliseconds)))
+    return f"{whole // 1000}s" if whole % 1000 == 0 else f"{whole}ms"
+
+
+def whole_weights(shares: Iterable[Fraction]) -> list[Fraction]:
+    """Return weights in the same ratio that the config can write: whole numbers."""
+    given = list(shares)
+    factor = Fraction(1)
+    for share in given:
+        factor *= (share * factor).denominator
+    return [share * factor for share in given]
+
+
+def render(draft: Draft, *, source: str, switch: DraftSwitch) -> str:
+    """Return the config as YAML with comments.
+
+    Args:
+        source: The name of the source in comments.
+        switch: Bridge and ports where the source names none.
+    """
+    return "".join(f"{line}\n" for line in _lines(draft, source, switch))
+
+
+def _lines(draft: Draft, source: str, switch: DraftSwitch) -> Iterator[str]:
+    found = draft.switch
+    count = len(draft.every_omission)
+    yield f"# Imported from {_quote(source)}."
+    if count:
+        yield "# Each line that could not be carried over is a comment, with the reason."
+    if not draft.is_dsr:
+        yield "# Packets keep their destination address, and servers answer clients directly: each server needs the VIP"
+        yield "# on a loopback device, and must not answer ARP for it. `vip_mac` lets the switch answer."
+    yield from _comments(draft.omissions, source, "")
+    yield "version: 1"
+    yield ""
+    yield "switch:"
+    hint = "" if found.ingress else "  # check these names: `ovs-vsctl show` lists bridges and ports"
+    yield f"  bridge: {_scalar(found.bridge or switch.bridge or 'ovsbr1')}{hint}"
+    yield f"  ingress: [{', '.join(map(_scalar, found.ingress or switch.ingress or ('p0',)))}]"
+    yield f"  egress: {_scalar(found.egress or switch.egress or 'p1')}"
+    yield f"  other_traffic: {found.other_traffic.value}"
+    yield ""
+    yield "services:" if draft.services else "services: []"
+    for number, service in enumerate(draft.services):
+        if number:
+            yield ""
+        yield from _service(service, source)
+
+
+def _service(service: DraftService, source: str) -> Iterator[str]:
+    yield from _comments(service.omissions, source, "  ")
+    yield f"  - name: {_scalar(service.name)}"
+    if service.vips:
+        vips = [json.dumps(str(vip)) if ":" in str(vip) else str(vip) for vip in service.vips]
+        yield f"    vip: {vips[0] if len(vips) == 1 else '[' + ', '.join(vips) + ']'}"
+    if service.protocol is not None:
+        yield f"    protocol: {service.protocol.value}"
+    if service.ports:
+        ports = [str(each) if each.first == each.last else f'"{each}"' for each in service.ports]
+        yield f"    ports: [{', '.join(ports)}]"
+    if service.source_mac is not None:
+        yield f"    rewrite_source_mac: {service.source_mac}"
+    if service.health:
+        yield "    health:"
+        yield from (f"      {key}: {value}" for key, value in service.health.items())
+    yield "    backends:" if service.backends else "    backends: []"
+    yield from map(_backend, service.backends)
+
+
+def _backend(backend: DraftBackend) -> str:
+    parts = [f"name: {_scalar(backend.name)}"]
+    if backend.mac is not None:
+        parts.append(f"mac: {backend.mac}")
+    parts.append(f"weight: {_number(backend.weight)}")
+    if backend.egress is not None:
+        parts.append(f"egress: {_scalar(backend.egress)}")
+    if backend.address is not None:
+        parts.append(f"address: {json.dumps(str(backend.address)) if ':' in str(backend.address) else backend.address}")
+    return f"      - {{{', '.join(parts)}}}"
+
+
+def _comments(omissions: Iterable[Omission], source: str, indent: str) -> Iterator[str]:
+    for reason, same in groupby(omissions, key=lambda omission: omission.reason):
+        yield from (f"{indent}# {_quote(source)}:{omission.line}: {_quote(omission.text)}" for omission in same)
+        yield f"{indent}#   {reason}"
+
+
+def _quote(text: str) -> str:
+    """Return foreign text on one line, without control characters, and not too long."""
+    shown = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return shown if len(shown) <= _LONGEST_QUOTE else shown[: _LONGEST_QUOTE - 3] + "..."
+
+
+def _scalar(text: str) -> str:
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS_OF_YAML
+    return text if is_plain else json.dumps(text)
+
+
+def _number(value: Fraction) -> str:
+    if value.denominator == 1:
+        return str(value.numerator)
+    return f"{float(value):.{_MAX_DECIMALS}f}".rstrip("0").rstrip(".")

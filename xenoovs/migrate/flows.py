@@ -1,0 +1,293 @@
+"""Flows written by hand: a dump of `ovs-ofctl dump-flows`, a file for `add-flows`, or `ovs-ofctl add-flow` commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from ipaddress import IPv4Address, IPv6Address
+
+from xenoovs.compile.encoding import block_of, infer_key, key_bits
+from xenoovs.decision.decision import Blocks
+from xenoovs.errors import ParseError
+from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, Omission, name_from, whole_weights
+from xenoovs.model.address import IPAddress, Mac
+from xenoovs.model.balancer import BlockKey, OtherTraffic, PortRange, Protocol
+from xenoovs.openflow.flow import (
+    ETH_IPV4,
+    ETH_IPV6,
+    Field,
+    Flow,
+    Masked,
+    Match,
+    Normal,
+    Output,
+    SetField,
+    is_ours,
+)
+from xenoovs.openflow.text import parse_flow
+from xenoovs.partition.block import MAX_WIDTH
+
+_COMMAND = re.compile(r"^[^#]*?\bovs-ofctl\b.*?\badd-flow\b", re.ASCII)
+_HEADER = re.compile(r"^(NXST_FLOW|OFPST_FLOW|OFPT_[A-Z_]+) ", re.ASCII)
+_ACTIONS = re.compile(r"[,\s]*\bactions?=", re.ASCII)
+_FIRST = ("cookie", "table", "priority")
+_ALIASES = {"ip_src": "nw_src", "ip_dst": "nw_dst", "eth_src": "dl_src", "eth_dst": "dl_dst"}
+_PROTOCOLS = {6: Protocol.TCP, 17: Protocol.UDP, 132: Protocol.SCTP, 1: Protocol.ICMP, 58: Protocol.ICMP}
+_OF_A_CLAIM = (Field.DL_TYPE, Field.NW_PROTO, Field.NW_DST, Field.IPV6_DST, Field.TP_DST)
+_OF_A_KEY = (Field.NW_SRC, Field.IPV6_SRC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    number: int
+    text: str
+    flow: Flow
+
+
+@dataclass(frozen=True, slots=True)
+class _Delivery:
+    """What a flow does with a packet. macs: as the flow sets them; None: they stay."""
+
+    port: str
+    mac: Mac | None
+    source_mac: Mac | None
+
+
+@dataclass(slots=True)
+class _Group:
+    """Flows for the same packets, split by their source address."""
+
+    conditions: tuple[Masked, ...]
+    lines: dict[tuple[Masked, ...], list[tuple[_Line, _Delivery]]] = field(default_factory=dict)
+    ports: set[str | None] = field(default_factory=set)
+
+
+def read_flows(text: str) -> Draft:
+    """Return the draft of flows: those that set a MAC and send to a port become services.
+
+    Raises:
+        ParseError: No line is a flow.
+    """
+    draft = Draft(is_dsr=True)
+    lines = list(_flows(text, draft))
+    if not lines:
+        raise ParseError(text=text[:200], offset=0, expected="flows as `ovs-ofctl dump-flows` prints them")
+    groups: dict[tuple[Masked, ...], _Group] = {}
+    across: dict[str, tuple[_Line, str]] = {}
+    is_table_miss_known = False
+    for line in lines:
+        match, delivery = line.flow.match, _delivery(line.flow)
+        if is_ours(line.flow.cookie):
+            draft.omissions.append(Omission(line.number, line.text, "a flow of xenoovs itself"))
+        elif not match.masked and not match.foreign and (policy := _policy(line.flow)) is not None:
+            if not is_table_miss_known or match.in_port is None:
+                draft.switch.other_traffic, is_table_miss_known = policy, True
+        elif delivery is None or match.foreign:
+            draft.omissions.append(Omission(line.number, line.text, _reason(line.flow)))
+        elif not match.masked and match.in_port and delivery.mac is None:
+            across[match.in_port] = line, delivery.port
+        else:
+            conditions = tuple(c for c in match.masked if c.field not in _OF_A_KEY)
+            group = groups.setdefault(conditions, _Group(conditions))
+            keys = tuple(c for c in match.masked if c.field in _OF_A_KEY)
+            group.lines.setdefault(keys, []).append((line, delivery))
+            group.ports.add(match.in_port)
+    for group in groups.values():
+        _add_service(draft, group)
+    _set_switch(draft, groups.values(), across, is_table_miss_known=is_table_miss_known)
+    draft.omissions.sort(key=lambda omission: omission.line)
+    return draft
+
+
+def _flows(text: str, draft: Draft) -> Iterable[_Line]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#") or _HEADER.match(stripped):
+            continue
+        written = stripped
+        if _COMMAND.match(stripped):
+            try:
+                written = shlex.split(stripped, comments=True)[-1]
+            except ValueError:
+                draft.omissions.append(Omission(number, stripped, "a quote is open"))
+                continue
+        try:
+            yield _Line(number, stripped, parse_flow(_as_dumped(written)))
+        except ParseError as error:
+            draft.omissions.append(Omission(number, stripped, str(error).splitlines()[0]))
+
+
+def _as_dumped(text: str) -> str:
+    """Return a flow as a dump shows it: cookie, table and priority first, one blank before the actions."""
+    found = _ACTIONS.search(text)
+    if found is None or "n_packets=" in text:
+        return text
+    conditions = [token for token in re.split(r"[,\s]+", text[: found.start()]) if token]
+    named = [token.partition("=") for token in conditions]
+    written = [f"{_ALIASES.get(name, name)}{equals}{value}" for name, equals, value in named if name not in _FIRST]
+    first = {name: value for name, _, value in named if name in _FIRST}
+    head = "".join(f"{name}={first[name]}, " for name in ("cookie", "table") if name in first)
+    priority = [f"priority={first['priority']}"] if "priority" in first else []
+    return f"{head}{','.join((*priority, *written))} actions={text[found.end() :].strip()}"
+
+
+def _delivery(flow: Flow) -> _Delivery | None:
+    """Return None for a flow that does more, or less, than set MACs and send to one port."""
+    macs, port = dict[Field, Mac](), None
+    for action in flow.actions:
+        match action:
+            case SetField(Field.DL_DST | Field.DL_SRC as which, value) if port is None:
+                macs[which] = Mac(value)
+            case Output(name) if port is None:
+                port = name
+            case _:
+                return None
+    return None if port is None else _Delivery(port, macs.get(Field.DL_DST), macs.get(Field.DL_SRC))
+
+
+def _policy(flow: Flow) -> OtherTraffic | None:
+    """Return the policy for other traffic that a flow without conditions on packets means."""
+    if flow.actions == (Normal(),):
+        return OtherTraffic.NORMAL
+    return OtherTraffic.DROP if not flow.actions else None
+
+
+def _reason(flow: Flow) -> str:
+    if flow.match.foreign:
+        return f"xenoovs does not match {', '.join(flow.match.foreign)}"
+    ether = flow.match.get(Field.DL_TYPE)
+    if ether is None or ether.value not in (ETH_IPV4, ETH_IPV6):
+        return "not IP: other_traffic decides, and vip_mac answers ARP for a VIP"
+    return "more than to set MACs and send to one port"
+
+
+def _add_service(draft: Draft, group: _Group) -> None:
+    rows = [(line, delivery) for lines in group.lines.values() for line, delivery in lines]
+    first = rows[0][0]
+    unknown = [c for c in group.conditions if c.field not in _OF_A_CLAIM or not _is_usable(c)]
+    if unknown:
+        names = ", ".join(condition.field.ovs_name for condition in unknown)
+        draft.omissions += [Omission(line.number, line.text, f"a service does not match {names}") for line, _ in rows]
+        return
+    if any(delivery.mac is None for _, delivery in rows):
+        reason = "it sets no destination MAC: a backend needs one"
+        draft.omissions += [Omission(line.number, line.text, reason) for line, _ in rows]
+        return
+    conditions = Match(None, group.conditions)
+    protocol, vip, port = _protocol(conditions), _vip(conditions), conditions.get(Field.TP_DST)
+    name = "-".join(filter(None, ("service", str(vip or ""), protocol.value if protocol else "", _port_text(port))))
+    service = DraftService(
+        name_from(name.replace(":", "-"), (other.name for other in draft.services)),
+        () if vip is None else (vip,),
+        protocol,
+        () if port is None else (_ports(port),),
+    )
+    draft.services.append(service)
+    _set_source_mac(service, rows)
+    key = infer_key(key_bits(line.flow)[1] for line, _ in rows)
+    blocks = _blocks(rows, key, service)
+    shares = blocks.shares()
+    # The layout gives the first blocks to the first backend: in this order most clients keep their server.
+    owners = list(dict.fromkeys((*(owner for _, owner in blocks.rows), *(_owner(delivery) for _, delivery in rows))))
+    by_owner = {_owner(delivery): delivery for _, delivery in rows}
+    usual = by_owner[max(owners, key=lambda owner: shares.get(owner, Fraction(0)))].port
+    weights = whole_weights(shares.get(owner, Fraction(0)) for owner in owners)
+    for number, (owner, weight) in enumerate(zip(owners, weights, strict=True), start=1):
+        found = by_owner[owner]
+        egress = None if found.port == usual else found.port
+        service.backends.append(DraftBackend(f"server-{number}", weight, found.mac, egress=egress))
+    draft.switch.egress = draft.switch.egress or usual
+    missing = 1 - sum(shares.values(), Fraction(0))
+    if missing:
+        reason = f"{float(missing):.1%} of the clients match none of these flows; here they get a backend too"
+        service.omissions.append(Omission(first.number, first.text, reason))
+    if key.positions != tuple(range(len(key.positions or ()))):
+        positions = ", ".join(map(str, key.positions or ()))
+        reason = f"it matches bits {positions}: write `match: {{bits: [{positions}]}}` to use the same"
+        service.omissions.append(Omission(first.number, first.text, reason))
+
+
+def _is_usable(condition: Masked) -> bool:
+    if condition.field is Field.TP_DST:
+        # A prefix of the 16 bits is a range of ports.
+        return (~condition.mask & 0xFFFF) & ((~condition.mask & 0xFFFF) + 1) == 0
+    if condition.field is Field.DL_TYPE:
+        return condition.value in (ETH_IPV4, ETH_IPV6)
+    return condition.is_exact and (condition.field is not Field.NW_PROTO or condition.value in _PROTOCOLS)
+
+
+def _blocks(rows: Iterable[tuple[_Line, _Delivery]], key: BlockKey, service: DraftService) -> Blocks:
+    found = []
+    for line, delivery in sorted(rows, key=lambda row: row[0].flow.priority):
+        value, mask = key_bits(line.flow)
+        try:
+            if mask.bit_count() > MAX_WIDTH:
+                raise ValueError(mask)
+            found.append((block_of(value, mask, key), _owner(delivery)))
+        except ValueError:
+            reason = f"its mask is no part of the others' masks, or has more than {MAX_WIDTH} bits: write a weight"
+            service.omissions.append(Omission(line.number, line.text, reason))
+    return Blocks.of(found)
+
+
+def _owner(delivery: _Delivery) -> str:
+    return f"{delivery.mac}@{delivery.port}"
+
+
+def _set_source_mac(service: DraftService, rows: Iterable[tuple[_Line, _Delivery]]) -> None:
+    macs = {delivery.source_mac for _, delivery in rows}
+    if len(macs) == 1:
+        (service.source_mac,) = macs
+        return
+    for line, delivery in rows:
+        if delivery.source_mac is not None:
+            reason = "these flows set different source MACs: write one as rewrite_source_mac"
+            service.omissions.append(Omission(line.number, line.text, reason))
+
+
+def _protocol(match: Match) -> Protocol | None:
+    found = match.get(Field.NW_PROTO)
+    return None if found is None else _PROTOCOLS[found.value]
+
+
+def _vip(match: Match) -> IPAddress | None:
+    if (ipv4 := match.get(Field.NW_DST)) is not None:
+        return IPv4Address(ipv4.value)
+    ipv6 = match.get(Field.IPV6_DST)
+    return None if ipv6 is None else IPv6Address(ipv6.value)
+
+
+def _ports(condition: Masked) -> PortRange:
+    return PortRange(condition.value, condition.value | ~condition.mask & 0xFFFF)
+
+
+def _port_text(condition: Masked | None) -> str:
+    return "" if condition is None else str(_ports(condition))
+
+
+def _set_switch(
+    draft: Draft, groups: Iterable[_Group], across: dict[str, tuple[_Line, str]], *, is_table_miss_known: bool
+) -> None:
+    """Set the ports, and the policy for other traffic that flows from port to port mean."""
+    switch = draft.switch
+    entered = sorted({port for group in groups for port in group.ports if port is not None} if draft.services else ())
+    switch.ingress = tuple(entered) or tuple(sorted(across))[:1] or None
+    if switch.egress is None and across:
+        switch.egress = across[sorted(across)[0]][1]
+    back = {port: target for port, (_, target) in across.items()}
+    ingress = switch.ingress or ()
+    first, egress = next(iter(ingress), None), switch.egress
+    is_crossing = first is not None and egress is not None and (back.get(first), back.get(egress)) == (egress, first)
+    if is_crossing:
+        switch.other_traffic = OtherTraffic.PASSTHROUGH
+        across = {port: found for port, found in across.items() if port not in (first, egress)}
+    elif not is_table_miss_known:
+        switch.other_traffic = OtherTraffic.DROP
+    for line, target in across.values():
+        reason = (
+            f"packets of no service: other_traffic is {switch.other_traffic.value}, which does not send to {target}"
+        )
+        draft.omissions.append(Omission(line.number, line.text, reason))
