@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code, so that it cannot drift: `make docs`. A test compares what is committed."""
+"""Generate the pages of docs/reference from the code: `make docs`. A test compares them with the committed ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 
 
 def pages() -> dict[str, str]:
-    """File name -> text of every generated page."""
+    """Return the text of every generated page by its file name."""
     return {
         "cli.md": cli_page(),
         "config.md": config_page(),

@@ -1,4 +1,4 @@
-"""The generated page of metrics, from the one table that declares them."""
+"""Generate docs/reference/metrics.md from the table that declares the metrics."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _WORDS = {"s": "seconds", "B": "bytes", "": ""}
 
 
 def metrics_page(generated: str) -> str:
-    """Every metric in the order of the table. `generated`: the remark that a page is not to be edited."""
+    """Return the page with every metric, in the order of the table; `generated` is its first line."""
     rows = [_row(metric) for metric in METRICS]
     return "\n".join(
         (
             generated,
             "# Metrics\n",
-            "What `GET /metrics` of the agent answers ([how to](../how-to/metrics.md)), in the text format of "
-            "Prometheus. Those of services and backends carry their names as labels; counters count from the start of "
-            "the agent.\n",
+            "The agent answers `GET /metrics` with these, in the text format of Prometheus "
+            "([how to](../how-to/metrics.md)). Metrics of services and backends have their names as labels. Counters "
+            "start at 0 when the agent starts.\n",
             "| metric | type | labels | meaning | from |",
             "|---|---|---|---|---|",
             *rows,

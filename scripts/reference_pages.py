@@ -1,4 +1,4 @@
-"""The generated pages of docs/reference: commands, config, pipeline."""
+"""Generate the pages of docs/reference for commands, config and pipeline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WIDTH = 110
 
 
 def cli_page() -> str:
-    """`--help` of every command."""
+    """Return the page with `--help` of every command."""
     root = click.Context(cli, info_name="xenoovs", terminal_width=_WIDTH)
     parts = [GENERATED, "# Commands\n", _help(cli, root)]
     for name in COMMANDS:
@@ -52,12 +52,13 @@ def _help(command: click.Command, context: click.Context) -> str:
 
 
 def config_page() -> str:
-    """Every key of the config, from its JSON Schema."""
+    """Return the page with every key of the config, from its JSON Schema."""
     schema = json_schema()
     parts = [
         GENERATED,
         "# Config\n",
-        "One YAML file, `version: 1`. Unknown keys are errors. `xenoovs schema` prints the schema.\n",
+        "One YAML file, `version: 1`. Unknown keys are errors. `xenoovs schema` prints the schema, `xenoovs new` "
+        "examples. Terms: [glossary](glossary.md).\n",
     ]
     parts.append("## The file\n")
     parts.append(_table(schema))
@@ -104,7 +105,7 @@ def _code(value: object) -> str:
 
 
 def pipeline_page() -> str:
-    """Tables, priorities, registers and the cookies."""
+    """Return the page with the tables, priorities, registers and cookies."""
     stages = "\n".join(f"| {stage.table} | `{stage.name.lower()}` |" for stage in Stage)
     drains = "\n".join(
         f"| `drain`, {kind.name.lower().replace('_', ' ')}{'' if kind is DrainPriority.LEARNED else ', depth d'} "
@@ -114,13 +115,16 @@ def pipeline_page() -> str:
     return f"""{GENERATED}
 # Pipeline
 
+The tables that xenoovs uses, their priorities and their cookies.
+[Architecture](../explanation/architecture.md#the-tables) explains them.
+
 | table | stage |
 |---|---|
 {stages}
 
-Packets of blocks that move with `drain: {{mode: pin}}` go on from `balance` to `drain`, where Open vSwitch itself adds
-the `learned` flows of new connections. No packet comes to `home` and `drain_target`. They remember which blocks an
-ejected backend gets back, and to which backend a draining block moves.
+Packets of blocks that move with `drain: {{mode: pin}}` go from `balance` to `drain`, where Open vSwitch itself adds the
+`learned` flows of new connections. No packet visits `home` and `drain_target`. They store which blocks an ejected
+backend gets back, and to which backend a draining block moves.
 
 | flows | table | priority |
 |---|---|---|
@@ -131,9 +135,9 @@ ejected backend gets back, and to which backend a draining block moves.
 | a block of depth d | {Stage.BALANCE.table} | {BLOCK_PRIORITY} - d |
 {drains}
 
-The service's id travels in `{SERVICE_ID.ovs_name}`, the port number of a learned flow in `{OUTPUT_PORT.ovs_name}`.
+`{SERVICE_ID.ovs_name}` has the service's id, `{OUTPUT_PORT.ovs_name}` the port number of a learned flow.
 
-Cookies, 64 bits: owner `{OWNER:#x}` (16), generation {GENERATION} (8), stage (8; its table, and
+A cookie has 64 bits: owner `{OWNER:#x}` (16), generation {GENERATION} (8), stage (8; its table, and
 {Stage.LEARNED.value} for `learned`), service id (32; 0: no service).
 `ovs-ofctl dump-flows BRIDGE cookie={OWNER << 48:#x}/{0xFFFF << 48:#x}` lists the flows of xenoovs.
 """
