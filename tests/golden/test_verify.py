@@ -21,12 +21,12 @@ CASES = {
     "table_full": (Conclusion.NOT_ALL_IN_HARDWARE, ("--blocks",)),
     "unsupported_action": (Conclusion.IN_HARDWARE, ()),
     "foreign_prefix": (Conclusion.NOT_ALL_IN_HARDWARE, ("--from-flows", HERE / "foreign_prefix.flows")),
-    "widened_by_tos": (Conclusion.NOT_ALL_IN_HARDWARE, ("--from-flows", HERE / "widened_by_tos.flows")),
+    "unwildcarded_tos": (Conclusion.NOT_ALL_IN_HARDWARE, ("--from-flows", HERE / "unwildcarded_tos.flows")),
     "software": (Conclusion.NOT_ALL_IN_HARDWARE, ("--require", "95%")),
-    "odd": (Conclusion.NOT_ALL_IN_HARDWARE, ()),
-    "without_m": (Conclusion.COULD_NOT_LOOK, ()),
+    "anomalies": (Conclusion.NOT_ALL_IN_HARDWARE, ()),
+    "without_m": (Conclusion.CHECK_FAILED, ()),
     "nothing": (Conclusion.NOTHING_SEEN, ()),
-    "no_dump": (Conclusion.COULD_NOT_LOOK, ()),
+    "no_dump": (Conclusion.CHECK_FAILED, ()),
 }
 
 
@@ -44,7 +44,7 @@ def test_the_report_on_any_bridge(xenoovs: CommandLine, update_golden: bool) -> 
     assert (said.status, said.err) == (Conclusion.NOT_ALL_IN_HARDWARE, "")
 
 
-@pytest.mark.parametrize("name", ["odd", "foreign_prefix"])
+@pytest.mark.parametrize("name", ["anomalies", "foreign_prefix"])
 def test_the_report_for_programs(name: str, xenoovs: CommandLine, update_golden: bool) -> None:
     conclusion, options = CASES[name]
     dump = HERE / f"{name}.dump"

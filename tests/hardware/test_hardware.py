@@ -43,7 +43,9 @@ def test_widened_by_a_foreign_prefix(rig: Rig) -> None:
     rig.prime(SCATTERED)
     before, burst, after = rig.look(), rig.send(SCATTERED), rig.look()
     assert_all_in_hardware(before, burst, after)
-    assert [flow for found in after.report["widened"] for flow in found["flows_of_others"] if "203.0.113.0/24" in flow]
+    assert [
+        flow for found in after.report["unwildcarded"] for flow in found["foreign_flows"] if "203.0.113.0/24" in flow
+    ]
     assert after.report["total"]["megaflows"] == len(after.filters)
 
 

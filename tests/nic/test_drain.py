@@ -66,7 +66,7 @@ def test_verify_offload_counts_the_entries_of_single_connections(story: Story) -
     assert report["conclusion"] == "in_hardware"
     assert report["total"]["megaflows"] == len(story.look("while it lasts").rules)
     # The one packet of a SYN is the one that made the megaflow.
-    assert report["total"]["oddities"] == {"drained": OLD + 2 * OPENED, "without_packets": OPENED}
+    assert report["total"]["anomalies"] == {"drained": OLD + 2 * OPENED, "without_packets": OPENED}
 
 
 def test_a_nic_that_knows_no_flags_has_only_the_new_connections(story: Story) -> None:
@@ -104,6 +104,6 @@ def test_afterwards_there_are_as_many_as_predicted(story: Story) -> None:
     said = _said(story, "verify-offload")[-1]
     total = json.loads(said["stdout"])["total"]
     look = story.look("after it, all idle once")
-    assert (said["exit_code"], total["oddities"]) == (0, {})
+    assert (said["exit_code"], total["anomalies"]) == (0, {})
     assert total["megaflows"] == total["predicted_megaflows"] == len(look.rules) == _STAYING
     assert set(_kinds(look)) == {(False, False)}

@@ -60,11 +60,11 @@ def test_the_exit_status_is_that_of_the_true_verdicts(story: Story) -> None:
 @every_scenario
 def test_packets_taken_by_others_are_told_where_a_flow_takes_some(story: Story) -> None:
     for judged in judgements(story):
-        assert bool(judged.verify["taken"]) == (story.name in TAKEN), judged.look.label
+        assert bool(judged.verify["overrides"]) == (story.name in TAKEN), judged.look.label
 
 
 def _status(truth: set[str], judged: Judged) -> int:
-    misdelivered = any(block["oddities"].get("misdelivered") for block in judged.verify["blocks"])
+    misdelivered = any(block["anomalies"].get("misdelivered") for block in judged.verify["blocks"])
     if truth and (truth != {"HW"} or misdelivered):
         return 2
     # Nothing seen; or all of it in the NIC, and no packet counted yet that would prove it.
@@ -102,6 +102,7 @@ def test_evicted__only_what_came_back_is_judged(story: Story) -> None:
 )
 def test_the_flow_of_others_that_widens_masks_is_named(story: Story, foreign: str) -> None:
     [judged] = judgements(story)
-    [widening] = judged.verify["widened"]
-    assert widening["megaflows"] == judged.verify["total"]["megaflows"]
-    assert [flow for flow in widening["flows_of_others"] if foreign in flow] == widening["flows_of_others"] != []
+    [unwildcarding] = judged.verify["unwildcarded"]
+    assert unwildcarding["megaflows"] == judged.verify["total"]["megaflows"]
+    flows = unwildcarding["foreign_flows"]
+    assert [flow for flow in flows if foreign in flow] == flows != []

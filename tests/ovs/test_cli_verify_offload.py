@@ -57,7 +57,7 @@ def test_software_is_named_and_so_is_the_setting(config: Path, bridge: DummyBrid
     assert told["total"]["blocks"] == {"HW": 0, "PARTIAL": 0, "TC_SW": 0, "SW": 7, "ABSENT": 0}
     assert (told["total"]["megaflows"], told["total"]["predicted_megaflows"]) == (7, 7)
     assert told["total"]["sw_packets"] == 128 - 7
-    assert (told["odd_megaflows"], told["widened"]) == ([], [])
+    assert (told["anomalous_megaflows"], told["unwildcarded"]) == ([], [])
     people = xenoovs("verify-offload", config, "--db", _db(bridge))
     assert "other_config:hw-offload is not set" in people.out
 
@@ -75,9 +75,9 @@ def test_a_prefix_of_somebody_else_is_named(config: Path, bridge: DummyBridge, x
     bridge.settle()
     bridge.send("p0", CLIENTS)
     said = xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json")
-    (widened,) = json.loads(said.out)["widened"]
-    assert (widened["service"], list(widened["extra_bits"])) == ("dns", ["nw_src"])
-    assert widened["flows_of_others"] == [theirs]
+    (unwildcarded,) = json.loads(said.out)["unwildcarded"]
+    assert (unwildcarded["service"], list(unwildcarded["extra_bits"])) == ("dns", ["nw_src"])
+    assert unwildcarded["foreign_flows"] == [theirs]
 
 
 def test_a_flow_of_somebody_else_that_takes_packets_is_told_and_named(
@@ -88,12 +88,12 @@ def test_a_flow_of_somebody_else_that_takes_packets_is_told_and_named(
     bridge.settle()
     bridge.send("p0", [packet for packet in CLIENTS for _ in range(2)])
     said = xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json")
-    (taken,) = json.loads(said.out)["taken"]
-    assert (said.status, taken["service"], taken["flows_of_others"]) == (2, "dns", [theirs])
+    (override,) = json.loads(said.out)["overrides"]
+    assert (said.status, override["service"], override["foreign_flows"]) == (2, "dns", [theirs])
     # 4 of 64 clients end in these bits; the packet that makes the megaflow is not counted by it.
-    assert (taken["megaflows"], taken["packets"]) == (1, 2 * 4 - 1)
-    assert len(taken["blocks"]) == 1
-    assert "nw_src=0.0.0.7/0.0.0.15" in taken["blocks"][0]["flow"]
+    assert (override["megaflows"], override["packets"]) == (1, 2 * 4 - 1)
+    assert len(override["blocks"]) == 1
+    assert "nw_src=0.0.0.7/0.0.0.15" in override["blocks"][0]["flow"]
     people = xenoovs("verify-offload", config, "--db", _db(bridge))
     assert people.status == 2
     assert theirs in people.out
@@ -107,7 +107,7 @@ def test_flows_of_others_for_other_packets_take_nothing(
     bridge.settle()
     bridge.send("p0", [*CLIENTS, udp_packet("198.18.0.7", destination="10.3.10.46"), udp_packet("198.18.0.7")])
     told = json.loads(xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json").out)
-    assert (told["taken"], told["total"]["blocks"]["SW"]) == ([], 7)
+    assert (told["overrides"], told["total"]["blocks"]["SW"]) == ([], 7)
 
 
 def test_who_delivers_to_the_same_backend_takes_nothing(
@@ -119,7 +119,7 @@ def test_who_delivers_to_the_same_backend_takes_nothing(
     bridge.settle()
     bridge.send("p0", CLIENTS)
     told = json.loads(xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json").out)
-    assert told["taken"] == []
+    assert told["overrides"] == []
     assert [(row["reason"], row["megaflows"]) for row in told["ignored"]] == [("of no service", 1)]
 
 
@@ -134,7 +134,7 @@ def test_services_beside_each_other_blame_nobody(bridge: DummyBridge, tmp_path: 
     bridge.send("p0", [*CLIENTS, *(udp_packet("198.18.7.7", ports=(4000, port)) for port in (54, 80, 5353))])
     told = json.loads(xenoovs("verify-offload", path, "--db", _db(bridge), "--output", "json").out)
     assert told["total"]["blocks"]["SW"] == 7
-    assert told["widened"] == []
+    assert told["unwildcarded"] == []
 
 
 def test_wait_ends_when_every_block_was_seen(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:

@@ -26,7 +26,7 @@ from xenoovs.simulate.megaflows import predict_megaflows
 from xenoovs.verify.check import check_dump
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Conclusion
-from xenoovs.verify.foreign import name_foreign
+from xenoovs.verify.foreign import attribute
 
 pytestmark = pytest.mark.ovs
 
@@ -76,7 +76,7 @@ def test_verify_finds_every_block_by_its_port(bridge: DummyBridge) -> None:
     found = check_dump(expected_services(program), lines)
     assert found.conclusion is Conclusion.IN_HARDWARE
     assert [each.verdicts for each in found.blocks] == [((Verdict.HW, 1),)] * 18 * len(SERVICES)
-    assert (found.widenings, found.taken, found.ignored, found.torn) == ((), (), (), ())
+    assert (found.unwildcardings, found.overrides, found.ignored, found.unparsed) == ((), (), (), ())
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_a_flow_of_others_widens_both_keys_and_is_named(bridge: DummyBridge, mat
     bridge.settle(removed_s=0)
     send(bridge, [packet for made in program.services[:2] for packet in everybody(made) if packet.source in CLIENTS])
     lines = bridge.megaflows()
-    found = name_foreign(check_dump(expected_services(program), lines), [foreign])
-    assert {widening.service for widening in found.widenings} == {"udp-port", "udp-address"}
-    assert {widening.flows for widening in found.widenings} == {(foreign,)}
-    assert {name for widening in found.widenings for name, _ in widening.fields} == {looked_at}
+    found = attribute(check_dump(expected_services(program), lines), [foreign])
+    assert {unwildcarding.service for unwildcarding in found.unwildcardings} == {"udp-port", "udp-address"}
+    assert {unwildcarding.flows for unwildcarding in found.unwildcardings} == {(foreign,)}
+    assert {name for unwildcarding in found.unwildcardings for name, _ in unwildcarding.fields} == {looked_at}
 
 
 def everybody(service: ServiceProgram) -> Iterator[Packet]:

@@ -48,7 +48,7 @@ def test_a_software_datapath_is_never_called_hardware(bridge: DummyBridge) -> No
     counted = {name: sum(f.packets for f in findings.blocks if f.block.service == name) for name in VIPS}
     assert counted == {"dns": 80 - 2, "web": 40 - 2}
     assert [found.misdelivered for found in findings.blocks] == [0, 0, 0, 0]
-    assert (findings.ignored, findings.torn) == ((), ())
+    assert (findings.ignored, findings.unparsed) == ((), ())
 
     as_by_a_nic = [line.replace("dp:ovs", "offloaded:yes, dp:tc") for line in lines]
     judged = check_offload(expected_services(program), scan_dump(as_by_a_nic))

@@ -15,7 +15,7 @@ from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import ParseError
 from xenoovs.openflow.flow import Field, Masked
 from xenoovs.verify import check
-from xenoovs.verify.check import Surroundings, check_dump, check_offload
+from xenoovs.verify.check import CheckContext, check_dump, check_offload
 from xenoovs.verify.expected import ExpectedService, expected_services
 
 SERVICES = expected_services(two_services())
@@ -31,7 +31,7 @@ def by_port() -> tuple[ExpectedService, ...]:
 
 BY_PORT = by_port()
 KINDS = st.sampled_from([SERVICES, BY_PORT])
-AROUND = Surroundings(internal_ports=frozenset({"br0"}))
+CONTEXT = CheckContext(internal_ports=frozenset({"br0"}))
 
 _SOURCES = st.sampled_from(
     ["0.0.0.0", "0.0.0.1", "10.1.2.3", "203.0.113.255", "0.0.0.300", "1.2.3", "5", "::1", "2001:db8::5", "x"]
@@ -100,9 +100,9 @@ def test_lines_of_other_source_ports_are_of_other_blocks_where_ports_choose_them
     lines = [
         f"{keys.format(port)}, packets:{port}, bytes:9, used:0.100s, dp:tc, actions:drop" for port in (4, 5, 6, 7, 8)
     ]
-    found = check_dump(services, lines, surroundings=AROUND)
+    found = check_dump(services, lines, context=CONTEXT)
     assert [block.packets for block in found.blocks] == [5 + 7]
-    assert found == check_offload(services, scan_dump(lines), surroundings=AROUND)
+    assert found == check_offload(services, scan_dump(lines), context=CONTEXT)
 
 
 def test_lines_whose_ports_agree_in_the_bits_that_choose_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_lines_whose_ports_agree_in_the_bits_that_choose_are_judged_once(monkeyp
         for client in range(9)
         for port in range(4000, 4064)
     ]
-    each = check_offload(BY_PORT, scan_dump(lines), surroundings=AROUND)
+    each = check_offload(BY_PORT, scan_dump(lines), context=CONTEXT)
     numbers = list[int]()
 
     def read_line(line: str, *, number: int) -> Megaflow | ParseError | None:
@@ -123,9 +123,9 @@ def test_lines_whose_ports_agree_in_the_bits_that_choose_are_judged_once(monkeyp
         return parse.read_line(line, number=number)
 
     monkeypatch.setattr(check, "read_line", read_line)
-    assert check_dump(BY_PORT, lines, surroundings=AROUND) == each
+    assert check_dump(BY_PORT, lines, context=CONTEXT) == each
     assert [block.packets for block in each.blocks[:2]] == [9 * 32, 9 * 8]
-    # Five of the first oddities are shown one by one.
+    # Five of the first anomalies are shown one by one.
     assert len(numbers) < 20
 
 
@@ -134,16 +134,16 @@ def test_a_bare_number_and_an_address_are_not_alike() -> None:
     lines = [
         f"{keys.format(source)}, packets:1, bytes:9, used:0.100s, dp:tc, actions:drop" for source in ("5", "0.0.0.1")
     ]
-    fast = check_dump(SERVICES, lines, surroundings=AROUND)
-    assert len(fast.torn) == 1 == len(check_offload(SERVICES, scan_dump(lines), surroundings=AROUND).torn)
+    fast = check_dump(SERVICES, lines, context=CONTEXT)
+    assert len(fast.unparsed) == 1 == len(check_offload(SERVICES, scan_dump(lines), context=CONTEXT).unparsed)
 
 
 @given(KINDS, st.lists(_LINES, max_size=12).map(lambda lines: lines * 3))
 def test_alike_lines_count_as_if_each_was_judged(services: tuple[ExpectedService, ...], lines: list[str]) -> None:
-    fast = check_dump(services, lines, surroundings=AROUND)
-    each = check_offload(services, scan_dump(lines), surroundings=AROUND)
-    assert list(map(str, fast.torn)) == list(map(str, each.torn))
-    assert replace(fast, torn=()) == replace(each, torn=())
+    fast = check_dump(services, lines, context=CONTEXT)
+    each = check_offload(services, scan_dump(lines), context=CONTEXT)
+    assert list(map(str, fast.unparsed)) == list(map(str, each.unparsed))
+    assert replace(fast, unparsed=()) == replace(each, unparsed=())
 
 
 @given(
@@ -167,7 +167,7 @@ def test_lines_of_one_shape(
         f"actions:{actions}"
         for i, (source, packets, used) in enumerate(varied)
     ]
-    fast = check_dump(services, lines, surroundings=AROUND)
-    each = check_offload(services, scan_dump(lines), surroundings=AROUND)
-    assert list(map(str, fast.torn)) == list(map(str, each.torn))
-    assert replace(fast, torn=()) == replace(each, torn=())
+    fast = check_dump(services, lines, context=CONTEXT)
+    each = check_offload(services, scan_dump(lines), context=CONTEXT)
+    assert list(map(str, fast.unparsed)) == list(map(str, each.unparsed))
+    assert replace(fast, unparsed=()) == replace(each, unparsed=())

@@ -1,4 +1,4 @@
-"""Blocks that share a packet with a match are found as by asking for each address, whatever masks come."""
+"""The index of overlaps finds the same blocks as a search by each address, for any masks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.verify.programs import two_services
 from xenoovs.datapath.megaflow import MaskedValue
 from xenoovs.openflow.flow import Masked
 from xenoovs.verify import foreign
-from xenoovs.verify.expected import ExpectedBlock, Place, expected_services, index_blocks
+from xenoovs.verify.expected import ExpectedBlock, ServiceEntry, expected_services, index_blocks
 from xenoovs.verify.foreign import OverlapIndex
 
 SERVICE = expected_services(two_services())[0]
@@ -45,19 +45,21 @@ def _block(source: MaskedValue) -> ExpectedBlock:
     return replace(TEMPLATE, key=Masked(TEMPLATE.key.field, source.value, source.mask))
 
 
-def _place(blocks: tuple[ExpectedBlock, ...]) -> tuple[OverlapIndex, Place]:
+def _indexed(blocks: tuple[ExpectedBlock, ...]) -> tuple[OverlapIndex, ServiceEntry]:
     index = index_blocks([replace(SERVICE, blocks=blocks)])
     return OverlapIndex(index), next(iter(next(iter(index.entries.values())).values()))
 
 
-@pytest.mark.parametrize("most_kept", [0, 20, 500_000])
+@pytest.mark.parametrize("max_indexed", [0, 20, 500_000])
 @given(_PREFIXES | _CLASSES, st.lists(_MATCHES, min_size=1, max_size=6))
-def test_as_by_asking_for_each_address(most_kept: int, sources: list[MaskedValue], matches: list[MaskedValue]) -> None:
+def test_the_index_finds_what_a_search_by_address_finds(
+    max_indexed: int, sources: list[MaskedValue], matches: list[MaskedValue]
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(foreign, "_MOST_KEPT", most_kept)
-        index, place = _place(tuple(map(_block, sources)))
+        patch.setattr(foreign, "_MAX_INDEXED", max_indexed)
+        index, entry = _indexed(tuple(map(_block, sources)))
         for match in matches:
-            found = index.blocks(place.sources, match)
+            found = index.blocks(entry.blocks, match)
             owners = {_owner(sources, address) for address in range(ALL + 1) if _in(match, address)}
             assert {MaskedValue(block.key.value, block.key.mask) for block in found} == owners - {None}
 

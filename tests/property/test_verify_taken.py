@@ -67,4 +67,4 @@ def _is_told(predicted: PredictedMegaflow, block: ExpectedBlock) -> bool:
     megaflow = Megaflow(None, keys, 1, 60, 0.1, None, None, "ovs", predicted.actions or ("drop",))
     findings = check_offload(SERVICES, [megaflow])
     is_misdelivered = any(found.block is block and found.misdelivered for found in findings.blocks)
-    return is_misdelivered or any(block in taking.blocks for taking in findings.taken)
+    return is_misdelivered or any(block in taking.blocks for taking in findings.overrides)

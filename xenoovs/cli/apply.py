@@ -100,8 +100,8 @@ def require_offload(balancer: Balancer, switch: LiveSwitch, guard: Guard, *, wit
     seen = len(found.blocks) - found.absent
     if found.conclusion is Conclusion.NOTHING_SEEN:
         return "no block has had traffic, which is neither good nor bad: kept; look later with `xenoovs verify-offload`"
-    if found.is_diverted:
-        names = ", ".join(dict.fromkeys(taking.service for taking in found.taken if not taking.is_drop))
+    if found.is_overridden:
+        names = ", ".join(dict.fromkeys(taking.service for taking in found.overrides if not taking.is_drop))
         raise NotOffloaded(reason=f"packets of {names} go elsewhere by flows of others; see `xenoovs verify-offload`")
     if found.conclusion is not Conclusion.IN_HARDWARE:
         wrong = [block for block in found.blocks if block.megaflows and block.verdict.value != "HW"]

@@ -18,10 +18,10 @@ from xenoovs.errors import SwitchError, counted
 from xenoovs.openflow.flow import Field, is_foreign, is_ours
 from xenoovs.openflow.text import parse_dump
 from xenoovs.verify.bridge import BridgeFindings, BridgePorts, check_bridge
-from xenoovs.verify.check import Surroundings, check_dump
+from xenoovs.verify.check import CheckContext, check_dump
 from xenoovs.verify.expected import expected_services
-from xenoovs.verify.findings import Oddity, OffloadFindings
-from xenoovs.verify.foreign import OwnMask, name_foreign, name_takers
+from xenoovs.verify.findings import Anomaly, OffloadFindings
+from xenoovs.verify.foreign import OwnMask, attribute
 from xenoovs.verify.trace import parse_detrace
 from xenoovs.verify.traffic import missing_flows
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _TC_PORT = re.compile(r"in_port\(([^)]+)\).*, dp:tc")
 _IN_PORT = re.compile(r"in_port\(([^)]+)\)")
-_TRACED = (Oddity.MISDELIVERED, Oddity.WIDENED)
+_TRACED = (Anomaly.MISDELIVERED, Anomaly.UNWILDCARDED)
 
 _TUNNEL_PREFIXES = {
     "vxlan": "vxlan_sys_",
@@ -74,22 +74,22 @@ class Looker:
         """Raises SwitchError."""
         dump = self.switch.dump_megaflows()
         filters, remarks = _filters(dump)
-        around = self._around(filters)
+        context = self._context(filters)
         hints = Hints()
         with uncollected():
             lines = hints.watch(lines_of_bridge(dump, self.bridge, self.states))
-            findings = check_dump(expected_services(self.program), lines, surroundings=around)
-        if findings.widenings or findings.taken:
+            findings = check_dump(expected_services(self.program), lines, context=context)
+        if findings.unwildcardings or findings.overrides:
             # Only now the flows of others matter, of which there may be many.
             foreign = tuple(seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
-            findings = name_takers(name_foreign(findings, foreign), foreign)
-        told = (*hints.reasons_told(), *hints.remarks(is_filtered=False))
+            findings = attribute(findings, foreign)
+        told = (*hints.reason_summary(), *hints.remarks(is_filtered=False))
         remarks = (*self.remarks, *remarks)
         return Look(findings, (*remarks, *self._settings(findings), *told), self._origins(findings, hints.cores))
 
-    def _around(self, filters: Mapping[str, TcFilter] | None) -> Surroundings:
+    def _context(self, filters: Mapping[str, TcFilter] | None) -> CheckContext:
         idle_ms = next((state.max_idle_ms for state in self.states if state.max_idle_ms), None)
-        return Surroundings(
+        return CheckContext(
             filters=filters,
             own_mask=own_mask_of(self.program),
             internal_ports=internal_ports(self.states),
@@ -105,7 +105,7 @@ class Looker:
     def _origins(self, findings: OffloadFindings, cores: Iterable[int]) -> dict[str, tuple[str, ...]]:
         from xenoovs.switch.appctl import detrace
 
-        ufids = dict.fromkeys(found.ufid for found in findings.instances if found.ufid and found.oddity in _TRACED)
+        ufids = dict.fromkeys(found.ufid for found in findings.examples if found.ufid and found.anomaly in _TRACED)
         answers = detrace(self.switch.endpoint, ufids, cores=cores)
         return {ufid: tuple(map(str, parse_detrace(text))) for ufid, text in answers.items()}
 
@@ -143,15 +143,15 @@ def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
     """
     observed = read_flows(flows) if flows is not None else ()
     program = compile_onto(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
-    around = Surroundings(own_mask=own_mask_of(program))
+    context = CheckContext(own_mask=own_mask_of(program))
     hints = Hints()
     with open_dump(dump) as lines, uncollected():
         joined = hints.watch(lines)
-        findings = check_dump(expected_services(program), joined, surroundings=around)
+        findings = check_dump(expected_services(program), joined, context=context)
     foreign = tuple(seen.flow for seen in observed if is_foreign(seen.flow.cookie))
-    findings = name_takers(name_foreign(findings, foreign), foreign)
+    findings = attribute(findings, foreign)
     findings = replace(findings, is_filtered=hints.all_offloaded and bool(findings.absent))
-    told = (*hints.reasons_told(), *hints.remarks(is_filtered=findings.is_filtered))
+    told = (*hints.reason_summary(), *hints.remarks(is_filtered=findings.is_filtered))
     return Look(findings, (*(missing_remarks(program, observed) if flows is not None else ()), *told))
 
 

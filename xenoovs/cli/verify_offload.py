@@ -28,7 +28,7 @@ from xenoovs.errors import SwitchError, counted, worded
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_bits, render_flow, render_match
 from xenoovs.verify.bridge import BridgeFindings
-from xenoovs.verify.findings import Conclusion, Oddity, OffloadFindings, Taking, Widening
+from xenoovs.verify.findings import Anomaly, Conclusion, OffloadFindings, Override, Unwildcarding
 from xenoovs.verify.report import OffloadRow, backend_rows, total_row
 
 if TYPE_CHECKING:
@@ -51,43 +51,41 @@ _MEANING = {
     Verdict.SW: "in Open vSwitch's software datapath: offload is off, or the flow cannot be translated",
     Verdict.ABSENT: "no traffic yet, or idle: neither good nor bad",
 }
-_ABSENT_BESIDE_TAKEN = "no traffic yet, or idle, or taken by others, as said below"
+_ABSENT_OR_OVERRIDDEN = "no traffic yet, idle, or overridden by foreign flows (see below)"
 _CONCLUSION = {
     Conclusion.IN_HARDWARE: "every block that has had traffic is forwarded by the NIC",
     Conclusion.NOT_ALL_IN_HARDWARE: "not every block that has had traffic is forwarded by the NIC",
-    Conclusion.NOTHING_SEEN: "no block has had traffic yet, so nothing can be said; send some and ask again",
+    Conclusion.NOTHING_SEEN: "no conclusion: no block has had traffic yet; send some and run this again",
 }
 _ON_BRIDGE = {
     Conclusion.IN_HARDWARE: "every megaflow that can be judged is in the NIC",
     Conclusion.NOT_ALL_IN_HARDWARE: "not every megaflow that can be judged is in the NIC",
-    Conclusion.NOTHING_SEEN: "no megaflow that can be judged, so nothing can be said; send some traffic and ask again",
+    Conclusion.NOTHING_SEEN: "no conclusion: no megaflow can be judged; send some traffic and run this again",
 }
-_UNCOUNTED = "no packet was counted yet, so nothing can be said; send some and ask again"
-_FILTERED = "all that the dump shows is in the NIC, but it may lack what is not, so nothing can be said"
-_TAKEN = "packets of blocks go elsewhere than the config says"
+_UNCOUNTED = "no conclusion: no packet was counted yet; send some and run this again"
+_FILTERED = "no conclusion: all megaflows of the dump are in the NIC, but it may lack those that are not"
+_OVERRIDDEN = "foreign flows override blocks: packets are not sent where the config says"
 _MAX_FLOWS = 5
-_UNREAD = "cannot judge: there is no megaflow in the dump that can be read"
-_WITHOUT_M = (
-    "cannot judge: the dump does not say where its megaflows run; make it with `ovs-appctl dpctl/dump-flows -m`"
-)
-_ODDITY = {
-    Oddity.MISDELIVERED: "packets leave by another port or with another MAC than the config says; see `xenoovs plan`",
-    Oddity.SLOW_PATH: "ovs-vswitchd handles each packet itself",
-    Oddity.CONTRADICTED: "offloaded by the word of Open vSwitch, not_in_hw by that of traffic control: counted TC_SW",
-    Oddity.UNCONFIRMED: "offloaded by the word of Open vSwitch, which traffic control neither confirms nor denies",
-    Oddity.WITHOUT_FILTER: "no filter in traffic control: it changed between two looks, or the megaflow is stale",
-    Oddity.DRAINED: "of blocks that move: one for each connection, until all of it has moved",
-    Oddity.WITHOUT_PACKETS: "in the NIC, no packet counted: new, or the NIC does not do what it was told",
-    Oddity.EXPIRING: "no packet for almost max-idle: gone soon",
+_UNPARSED = "cannot judge: the dump has no readable megaflow"
+_WITHOUT_M = "cannot judge: the dump does not show where megaflows run; make it with `ovs-appctl dpctl/dump-flows -m`"
+_ANOMALY = {
+    Anomaly.MISDELIVERED: "packets leave by another port or with another MAC than the config says; see `xenoovs plan`",
+    Anomaly.SLOW_PATH: "ovs-vswitchd handles each packet itself",
+    Anomaly.CONTRADICTED: "OVS reports offloaded:yes but the tc filter is not_in_hw; counted as TC_SW",
+    Anomaly.UNCONFIRMED: "OVS reports offloaded:yes but the tc filter is neither in_hw nor not_in_hw",
+    Anomaly.WITHOUT_FILTER: "no tc filter has its cookie: filters changed between two reads, or the megaflow is stale",
+    Anomaly.DRAINED: "megaflows of moving blocks, one for each connection until the drain ends",
+    Anomaly.WITHOUT_PACKETS: "in the NIC without a counted packet: new, or the NIC does not use it",
+    Anomaly.EXPIRING: "no packet for almost max-idle; will expire soon",
 }
 
 
 def show(look: Look, *, blocks: bool, required: float | None) -> None:
-    """Tables, what is odd, and the conclusion in the last line."""
+    """Print tables, anomalies, and the conclusion in the last line."""
     findings = look.findings
-    if findings.conclusion is Conclusion.COULD_NOT_LOOK:
-        _show_torn(findings)
-        _cannot_judge(is_unread=findings.is_unread)
+    if findings.conclusion is Conclusion.CHECK_FAILED:
+        _show_unparsed(findings)
+        _cannot_judge(is_unparsed=findings.is_unparsed)
         return
     if blocks:
         _show_blocks(findings)
@@ -100,35 +98,36 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
     echo()
     for verdict, meaning in _MEANING.items():
         if total.count(verdict):
-            told = _ABSENT_BESIDE_TAKEN if verdict is Verdict.ABSENT and findings.taken else meaning
-            print_text(f"{verdict.value}: {told}", indent="  ", fg=_COLOUR[verdict])
+            is_either = verdict is Verdict.ABSENT and findings.overrides
+            text = _ABSENT_OR_OVERRIDDEN if is_either else meaning
+            print_text(f"{verdict.value}: {text}", indent="  ", fg=_COLOUR[verdict])
     if total.megaflows > total.predicted:
         _show_surplus(total, findings)
-    for taking in findings.taken[:_MAX_FLOWS]:
-        _show_taking(taking)
-    if len(findings.taken) > _MAX_FLOWS:
-        echo(f"taken by others: {counted(len(findings.taken) - _MAX_FLOWS, 'more way')}")
-    for widening in findings.widenings:
-        _show_widening(widening)
-    for oddity, count in total.oddities:
-        if oddity in _ODDITY:
-            _show_oddity(oddity, count, look)
+    for override in findings.overrides[:_MAX_FLOWS]:
+        _show_override(override)
+    if len(findings.overrides) > _MAX_FLOWS:
+        echo(f"overridden: {counted(len(findings.overrides) - _MAX_FLOWS, 'more group')} of megaflows")
+    for unwildcarding in findings.unwildcardings:
+        _show_unwildcarding(unwildcarding)
+    for anomaly, count in total.anomalies:
+        if anomaly in _ANOMALY:
+            _show_anomaly(anomaly, count, look)
     for remark in look.remarks:
         print_text(remark, fg="yellow")
-    _show_torn(findings)
+    _show_unparsed(findings)
     concluded = findings.conclusion_for(required)
     told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and total.megaflows else _CONCLUSION[findings.conclusion]
     told = _FILTERED if concluded is Conclusion.NOTHING_SEEN and findings.is_filtered else told
-    told = _TAKEN if findings.is_diverted else told
+    told = _OVERRIDDEN if findings.is_overridden else told
     _conclude(concluded, told, share=total.hw_share, required=required)
 
 
 def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
-    """Megaflows by port, verdict and reason."""
+    """Print megaflows by port, verdict and reason."""
     reached = findings.conclusion_for(None)
-    if reached is Conclusion.COULD_NOT_LOOK:
-        _show_torn(findings)
-        _cannot_judge(is_unread=findings.is_unread)
+    if reached is Conclusion.CHECK_FAILED:
+        _show_unparsed(findings)
+        _cannot_judge(is_unparsed=findings.is_unparsed)
         return
     rows = [
         [
@@ -147,7 +146,7 @@ def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
     echo()
     for remark in findings.remarks:
         echo(click.style(remark, fg="yellow"))
-    _show_torn(findings)
+    _show_unparsed(findings)
     concluded, is_judged = findings.conclusion_for(required), any(row.is_judged for row in findings.rows)
     told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and is_judged else _ON_BRIDGE[reached]
     told = _FILTERED if concluded is Conclusion.NOTHING_SEEN and findings.is_filtered else told
@@ -166,8 +165,8 @@ def _conclude(conclusion: Conclusion, told: str, *, share: float | None, require
     print_text(told, fg=colour, bold=True)
 
 
-def _cannot_judge(*, is_unread: bool) -> None:
-    echo(click.style(_UNREAD if is_unread else _WITHOUT_M, fg="yellow", bold=True))
+def _cannot_judge(*, is_unparsed: bool) -> None:
+    echo(click.style(_UNPARSED if is_unparsed else _WITHOUT_M, fg="yellow", bold=True))
 
 
 def _row(row: OffloadRow) -> list[str]:
@@ -219,39 +218,44 @@ def _show_ignored(findings: OffloadFindings) -> None:
 
 
 def _show_surplus(total: OffloadRow, findings: OffloadFindings) -> None:
-    why = ": each MAC that clients come from takes entries of its own, and so does each PMD thread"
-    if findings.widenings or any(oddity is Oddity.DRAINED for oddity, _ in total.oddities):
-        why = ""  # Told below.
+    why = "; each client-side MAC and each PMD thread takes entries of its own"
+    if findings.unwildcardings or any(anomaly is Anomaly.DRAINED for anomaly, _ in total.anomalies):
+        why = ""  # Explained below.
     echo(f"megaflows ({total.megaflows}): {total.predicted} {worded(total.predicted, 'was', 'were')} predicted{why}")
 
 
-def _show_widening(widening: Widening) -> None:
-    fields = ", ".join(f"{name} {render_bits(name, bits)}" for name, bits in widening.fields)
-    told = f"megaflows of {widening.service} match {fields} too; no flow of ours looks there, these do:"
-    print_text(f"widened ({widening.megaflows}): {told}", indent="  ", fg="yellow")
-    _show_flows(widening.flows)
-    if not widening.flows:
+def _show_unwildcarding(unwildcarding: Unwildcarding) -> None:
+    fields = ", ".join(f"{name} {render_bits(name, bits)}" for name, bits in unwildcarding.fields)
+    count, whose = unwildcarding.megaflows, f"megaflows of {unwildcarding.service}"
+    print_text(
+        f"un-wildcarded ({count}): {whose} match {fields}, which none of our flows does", indent="  ", fg="yellow"
+    )
+    if unwildcarding.flows:
+        echo("  by foreign flows that match these bits:")
+        _show_flows(unwildcarding.flows)
+    else:
         echo(
-            "  none found (a dump holds no flows: give them with --from-flows). Else these are left from before a\n"
-            "  change, as a drain is: they stay while packets come; `ovs-appctl revalidator/purge` makes them anew"
+            "  no foreign flow found (with --from-dump, add --from-flows). They may be left from before a change or a\n"
+            "  drain: megaflows stay while packets come; `ovs-appctl revalidator/purge` reinstalls them"
         )
 
 
-def _show_taking(taking: Taking) -> None:
-    packets, blocks = counted(taking.packets, "packet"), counted(len(taking.blocks), "block")
-    megaflows = worded(taking.megaflows, "a megaflow that holds", "megaflows that hold")
-    backends = ", ".join(dict.fromkeys(block.backend for block in taking.blocks))
-    fate = "are dropped" if taking.is_drop else "go elsewhere"
-    told = f"{packets} in {megaflows} packets of {blocks} of {taking.service} ({backends}) and {fate}, as"
-    print_text(f"taken by others ({taking.megaflows}): {told}", indent="  ", fg="yellow" if taking.is_drop else "red")
-    echo(f"  {render_match(taking.match)} -> {taking.actions}")
-    if taking.flows:
-        # Several where some ask for what xenoovs does not know, so that one of them took the packets.
-        which = "this flow" if len(taking.flows) == 1 else "one of these flows"
-        echo(f"  by {which} of somebody else:")
-        _show_flows(taking.flows)
+def _show_override(override: Override) -> None:
+    blocks, packets = counted(len(override.blocks), "block"), counted(override.packets, "packet")
+    backends = ", ".join(dict.fromkeys(block.backend for block in override.blocks))
+    is_one = len(override.blocks) == 1
+    fate = f"{worded(override.packets, 'was', 'were')} {'dropped' if override.is_drop else 'sent elsewhere'}"
+    megaflows = worded(override.megaflows, "this megaflow", f"{override.megaflows} megaflows such as this")
+    text = f"{blocks} of {override.service} ({backends}) {'is' if is_one else 'are'} overridden"
+    colour = "yellow" if override.is_drop else "red"
+    print_text(f"{text}: {packets} matched {megaflows} and {fate}:", indent="  ", fg=colour)
+    echo(f"  {render_match(override.match)} -> {override.actions}")
+    if override.flows:
+        # Several if some have conditions that xenoovs does not know: one of them overrides the blocks.
+        echo(f"  by {'this foreign flow' if len(override.flows) == 1 else 'one of these foreign flows'}:")
+        _show_flows(override.flows)
     else:
-        echo("  no flow above ours found; see `xenoovs plan`, and give the flows of a dump with --from-flows")
+        echo("  no foreign flow above ours found; see `xenoovs plan` (with --from-dump, add --from-flows)")
 
 
 def _show_flows(flows: Sequence[Flow]) -> None:
@@ -261,21 +265,21 @@ def _show_flows(flows: Sequence[Flow]) -> None:
         echo(f"  and {len(flows) - _MAX_FLOWS} more")
 
 
-def _show_oddity(oddity: Oddity, count: int, look: Look) -> None:
-    colour = "red" if oddity in (Oddity.MISDELIVERED, Oddity.CONTRADICTED) else "yellow"
-    print_text(f"{oddity.value.replace('_', ' ')} ({count}): {_ODDITY[oddity]}", indent="  ", fg=colour)
-    if oddity is Oddity.EXPIRING:
+def _show_anomaly(anomaly: Anomaly, count: int, look: Look) -> None:
+    colour = "red" if anomaly in (Anomaly.MISDELIVERED, Anomaly.CONTRADICTED) else "yellow"
+    print_text(f"{anomaly.value.replace('_', ' ')} ({count}): {_ANOMALY[anomaly]}", indent="  ", fg=colour)
+    if anomaly is Anomaly.EXPIRING:
         return
-    example = next(found for found in look.findings.instances if found.oddity is oddity)
+    example = next(found for found in look.findings.examples if found.anomaly is anomaly)
     echo(f"  {example.service} {example.backend}: {example.match} -> {example.actions}")
     for origin in (look.origins or {}).get(example.ufid or "", ()):
         echo(f"    made by {origin}")
 
 
-def _show_torn(findings: OffloadFindings | BridgeFindings) -> None:
-    if findings.torn:
-        lines = len(findings.torn) + findings.torn_more
-        echo(f"lines that could not be read ({lines}); the first: {findings.torn[0]}")
+def _show_unparsed(findings: OffloadFindings | BridgeFindings) -> None:
+    if findings.unparsed:
+        lines = len(findings.unparsed) + findings.unparsed_more
+        echo(f"lines that could not be read ({lines}); the first: {findings.unparsed[0]}")
 
 
 _INTERVAL_S = 2.0

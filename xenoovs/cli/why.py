@@ -207,7 +207,7 @@ class _Asked:
         # A ufid is of one megaflow, wherever it is; anything else is about the bridge of the config.
         named = self.question.ufid is not None
         lines = dump.splitlines() if named else lines_of_bridge(dump, self.bridge, self.switch.bridges())
-        # A line that is torn because flows changed meanwhile is of a megaflow that is gone.
+        # A line that is unparsed because flows changed meanwhile is of a megaflow that is gone.
         megaflows = (found for found in scan_dump(lines) if not isinstance(found, ParseError))
         return line_up(megaflows, find=self.index.find, asked=self.question.asks_about)
 

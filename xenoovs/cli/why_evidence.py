@@ -23,7 +23,7 @@ from xenoovs.switch.tc import dump_filters
 from xenoovs.switch.trial import Answer, Prober
 from xenoovs.switch.vlog import Listener
 from xenoovs.switch.vswitchd import find_process, judge_offload, parse_history, read_log, same_namespace
-from xenoovs.verify.check import TornLines
+from xenoovs.verify.check import UnparsedLines
 from xenoovs.verify.commands import Where
 from xenoovs.verify.expected import expected_services, index_blocks
 from xenoovs.verify.why.case import DriverAnswer, Evidence
@@ -154,10 +154,10 @@ def find_recorded(balancer: Balancer, question: Question, recorded: Recorded, *,
     observed = read_flows(recorded.flows) if recorded.flows is not None else ()
     program = compile_onto(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
     index = index_blocks(expected_services(program))
-    torn = TornLines()
+    unparsed = UnparsedLines()
     with open_dump(recorded.dump) as lines:
-        lineup = line_up(_read_whole(lines, torn), find=index.find, asked=question.asks_about)
-    notes = tuple(f"a line of the dump could not be read: {error}" for error in torn.listed[:1])
+        lineup = line_up(_read_whole(lines, unparsed), find=index.find, asked=question.asks_about)
+    notes = tuple(f"a line of the dump could not be read: {error}" for error in unparsed.listed[:1])
     if not lineup.suspects:
         return WhyFindings(lineup, (), notes)
 
@@ -171,17 +171,17 @@ def find_recorded(balancer: Balancer, question: Question, recorded: Recorded, *,
     return WhyFindings(lineup, diagnose(lineup, evidence), (*notes, *missing))
 
 
-def _read_whole(lines: Iterable[str], torn: TornLines) -> Iterator[Megaflow]:
-    """The megaflows; the other lines go to `torn`. Raises ParseError where all lines do."""
+def _read_whole(lines: Iterable[str], unparsed: UnparsedLines) -> Iterator[Megaflow]:
+    """The megaflows; the other lines go to `unparsed`. Raises ParseError where all lines do."""
     is_any = False
     for one in scan_dump(lines):
         if isinstance(one, ParseError):
-            torn.add(one)
+            unparsed.add(one)
         else:
             is_any = True
             yield one
-    if torn.listed and not is_any:
-        raise torn.listed[0]
+    if unparsed.listed and not is_any:
+        raise unparsed.listed[0]
 
 
 def _host(log: str | None) -> HostFacts:

@@ -334,7 +334,7 @@ class Hints:
         """Whether nothing but offloaded megaflows passed by, as in a dump made with type=offloaded."""
         return bool(self.megaflows) and self.offloaded == self.megaflows
 
-    def reasons_told(self) -> Iterator[str]:
+    def reason_summary(self) -> Iterator[str]:
         """What the dump says of megaflows that are not offloaded, the most frequent first."""
         for reason, megaflows in self.reasons.most_common(_MOST_REASONS):
             yield f"Open vSwitch says of {counted(megaflows, 'megaflow')}: {reason}"

@@ -1,4 +1,4 @@
-"""Any bridge, without a config: its megaflows by port, verdict and reason. Works for OVN's br-int as well."""
+"""Megaflows of any bridge by port, verdict and reason, without a config. It works for OVN's br-int too."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 
 from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
 from xenoovs.errors import ParseError
-from xenoovs.verify.check import TornLines
-from xenoovs.verify.expected import is_slow
-from xenoovs.verify.findings import Conclusion, conclude, reason_of
+from xenoovs.verify.check import UnparsedLines
+from xenoovs.verify.expected import is_slow_path
+from xenoovs.verify.findings import Conclusion, conclude, ignore_reason_of
 
 _OFFLOAD_REASON = "dp-offload-info"
-"""The remark in which newer forks of Open vSwitch say themselves why a megaflow is not offloaded."""
+"""The remark of newer forks of Open vSwitch on why a megaflow is not offloaded."""
 
-
-_MOST_ROWS = 5_000
+_MAX_ROWS = 5_000
 _OTHERS = "(others)"
-"""Stands for the ports of rows beyond as many as anybody reads."""
+"""Stands for the ports of further rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class BridgePorts:
-    """Which megaflows are of a bridge. `names`: its ports; `prefixes`: what names of its tunnels start with."""
+    """The ports of a bridge. `prefixes`: beginnings of the names of its tunnel ports in the datapath."""
 
     names: frozenset[str]
     prefixes: tuple[str, ...] = ()
 
     def has(self, in_port: str | None) -> bool:
+        """Return whether packets of this ingress port enter the bridge."""
         return in_port is not None and (in_port in self.names or in_port.startswith(self.prefixes or ("\0",)))
 
 
@@ -35,8 +35,9 @@ class BridgePorts:
 class BridgeRow:
     """Megaflows of one port that share verdict and reason.
 
-    reason:    why they are not in hardware, as far as the dump tells; empty where it does not.
-    is_judged: False for those that belong in software (ARP, drops ...).
+    Attributes:
+        reason: why they are not in hardware; empty if the dump does not show it.
+        is_judged: False for megaflows that belong in software (ARP, drops ...).
     """
 
     in_port: str
@@ -50,42 +51,45 @@ class BridgeRow:
 
 @dataclass(frozen=True, slots=True)
 class BridgeFindings:
-    """Rows by port, then from best verdict to worst, then by reason.
+    """Findings about a bridge.
 
-    read:     megaflows in the dump, of all bridges.
-    unjudged: megaflows of a dump made without `-m`.
-    torn_more: lines that could not be read beyond those in `torn`.
-    is_filtered: the dump may lack what is not offloaded, as all of it is.
-    remarks:  what the dump says beside its megaflows.
+    Attributes:
+        rows: by port, then from best verdict to worst, then by reason.
+        unparsed: lines that could not be read, the first ones.
+        read: number of megaflows in the dump, of all bridges.
+        unjudged: number of megaflows of a dump made without `-m`.
+        is_filtered: the dump may lack megaflows in software, as all of it is offloaded.
+        remarks: what the dump says beside its megaflows.
+        unparsed_more: number of unreadable lines beyond those in `unparsed`.
     """
 
     rows: tuple[BridgeRow, ...]
-    torn: tuple[ParseError, ...]
+    unparsed: tuple[ParseError, ...]
     read: int
     unjudged: int
     is_filtered: bool = False
     remarks: tuple[str, ...] = ()
-    torn_more: int = 0
+    unparsed_more: int = 0
 
     @property
     def hw_share(self) -> float | None:
-        """Of the packets of judged megaflows, 0..1, those that the NIC forwarded; None before the first packet."""
+        """Share of packets of judged megaflows that the NIC forwarded (0-1); None before the first packet."""
         judged = [row for row in self.rows if row.is_judged]
         packets = sum(row.packets for row in judged)
         return sum(row.packets for row in judged if row.verdict is Verdict.HW) / packets if packets else None
 
     @property
-    def is_unread(self) -> bool:
-        """Whether there was text, and not one megaflow in it."""
-        return bool(self.torn) and not self.read
+    def is_unparsed(self) -> bool:
+        """Whether the dump has lines, but no megaflow among them."""
+        return bool(self.unparsed) and not self.read
 
     def conclusion_for(self, required: float | None) -> Conclusion:
-        """Whether all judged megaflows are in hardware; with `required`, 0..1, whether that share of packets is."""
+        """Return whether all judged megaflows are in hardware, or the share of packets that is `required` (0-1)."""
         judged = [row for row in self.rows if row.is_judged]
-        if self.unjudged or self.is_unread:
-            return Conclusion.COULD_NOT_LOOK
+        if self.unjudged or self.is_unparsed:
+            return Conclusion.CHECK_FAILED
         is_all_hw = all(row.verdict is Verdict.HW for row in judged)
-        # Without a packet that proves it, the word of Open vSwitch is no success yet.
+        # Without a packet to prove it, offloaded:yes is no success.
         if not judged or self.is_filtered or (self.hw_share is None and (required is not None or is_all_hw)):
             return Conclusion.NOTHING_SEEN
         if required is None or self.hw_share is None:
@@ -99,19 +103,25 @@ def check_bridge(
     ports: BridgePorts | None = None,
     internal_ports: Set[str] = frozenset(),
 ) -> BridgeFindings:
-    """Sort a dump, as `datapath.parse.scan_dump` reads it. `ports` None: megaflows of all bridges. Never raises."""
+    """Count the megaflows of a dump, as `datapath.parse.scan_dump` reads it. Never raises.
+
+    Args:
+        megaflows: megaflows of the dump, errors in the place of unreadable lines.
+        ports: ports of the bridge; None: megaflows of all bridges.
+        internal_ports: names of bridges and of their internal ports.
+    """
     counts: dict[tuple[str, Verdict, str, bool], list[int]] = {}
-    torn, read, unjudged = TornLines(), 0, 0
+    unparsed, read, unjudged = UnparsedLines(), 0, 0
     for megaflow in megaflows:
         if isinstance(megaflow, ParseError):
-            torn.add(megaflow)
+            unparsed.add(megaflow)
             continue
         read += 1
         if (verdict := verdict_of(megaflow)) is None:
             unjudged += 1
         elif ports is None or ports.has(megaflow.in_port):
             key = (megaflow.in_port or "", verdict, *_reason(megaflow, verdict, internal_ports))
-            if key not in counts and len(counts) >= _MOST_ROWS:
+            if key not in counts and len(counts) >= _MAX_ROWS:
                 key = (_OTHERS, verdict, "", key[3])
             count = counts.setdefault(key, [0, 0, 0])
             count[0] += 1
@@ -119,19 +129,19 @@ def check_bridge(
             count[2] += megaflow.bytes
     ordered = sorted(counts, key=lambda key: (key[0], key[1].badness, not key[3], key[2]))
     rows = tuple(BridgeRow(*key, *counts[key]) for key in ordered)
-    return BridgeFindings(rows, tuple(torn.listed), read, unjudged, torn_more=torn.more)
+    return BridgeFindings(rows, tuple(unparsed.listed), read, unjudged, unparsed_more=unparsed.more)
 
 
 def _reason(megaflow: Megaflow, verdict: Verdict, internal_ports: Set[str]) -> tuple[str, bool]:
-    """Why it is not in hardware, and whether that is judged."""
+    """Return why a megaflow is not in hardware, and whether it is judged."""
     if verdict is Verdict.HW:
         return "", True
-    expected = reason_of(megaflow, internal_ports)
-    if expected.is_expected:
-        return expected.value, False
-    told = next((text for name, text in megaflow.extra if name == _OFFLOAD_REASON), None)
-    if told is not None:
-        return told, True
-    if is_slow(megaflow.actions):
+    ignored = ignore_reason_of(megaflow, internal_ports)
+    if ignored.is_expected:
+        return ignored.value, False
+    remark = next((text for name, text in megaflow.extra if name == _OFFLOAD_REASON), None)
+    if remark is not None:
+        return remark, True
+    if is_slow_path(megaflow.actions):
         return "slow path: ovs-vswitchd handles each packet", True
     return ("recirculated" if megaflow.recirc_id else ""), True

@@ -1,4 +1,7 @@
-"""The offload check: every megaflow of a dump is judged against what a program expects."""
+"""The offload check: every megaflow of a dump is judged against what a program expects.
+
+Shares are of packets, not of bytes: software traffic control counts each frame without 14 bytes of its header.
+"""
 
 from __future__ import annotations
 
@@ -16,91 +19,118 @@ from xenoovs.datapath.tc import TcFilter, cookie_of_ufid
 from xenoovs.errors import ParseError
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import KeyField
-from xenoovs.openflow.flow import Field, Masked
-from xenoovs.openflow.flow import match_of as match_of_conditions
 from xenoovs.openflow.text import render_match
-from xenoovs.verify.expected import ExpectedBlock, ExpectedService, Place, delivers, index_blocks, is_slow, is_untold
-from xenoovs.verify.findings import BlockOffload, Ignored, Instance, Oddity, OffloadFindings, Reason, reason_of
-from xenoovs.verify.foreign import OwnMask, TakenCounter, WideningCounter, WideningKey
+from xenoovs.verify.expected import (
+    ANY,
+    ExpectedBlock,
+    ExpectedService,
+    Fields,
+    ServiceEntry,
+    delivers,
+    index_blocks,
+    is_slow_path,
+    is_undetermined,
+    match_of_fields,
+)
+from xenoovs.verify.findings import (
+    AnomalousMegaflow,
+    Anomaly,
+    BlockOffload,
+    Ignored,
+    IgnoreReason,
+    OffloadFindings,
+    ignore_reason_of,
+)
+from xenoovs.verify.foreign import OverrideCounter, OwnMask, UnwildcardCounter, UnwildcardKey
 
-# Lines of a dump that could not be read: the first ones, and how many there are.
-
-
-MOST_LISTED = 100
+_MAX_UNPARSED = 100
 
 
 @dataclass(slots=True)
-class TornLines:
-    """`more`: beyond those that are listed."""
+class UnparsedLines:
+    """Lines of a dump that could not be read: the first ones, and the number of further ones (`more`)."""
 
     listed: list[ParseError] = field(default_factory=list)
     more: int = 0
 
     def add(self, error: ParseError) -> None:
-        """One more."""
-        if len(self.listed) < MOST_LISTED:
+        """Add a line."""
+        if len(self.listed) < _MAX_UNPARSED:
             self.listed.append(error)
         else:
             self.more += 1
 
 
-# Where one megaflow runs and what it counted: the word of the dump, held against the filter of traffic control.
-
-
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """hw_packets, hw_bytes: what the NIC forwarded, by the filter's own counters where it has them."""
+class MegaflowState:
+    """Where one megaflow runs and what it counted.
+
+    Attributes:
+        hw_packets: packets that the NIC forwarded, by the counters of the tc filter if it has any.
+        hw_bytes: likewise in bytes.
+        anomalies: contradictions between the dump and traffic control.
+    """
 
     verdict: Verdict
     packets: int
     bytes: int
     hw_packets: int
     hw_bytes: int
-    oddities: tuple[Oddity, ...] = ()
+    anomalies: tuple[Anomaly, ...] = ()
 
 
-def seen_of(megaflow: Megaflow, filters: Mapping[str, TcFilter] | None) -> Seen | None:
-    """None: the dump was made without `-m`. `filters`: by cookie; None: traffic control was not read."""
+def state_of(megaflow: Megaflow, filters: Mapping[str, TcFilter] | None) -> MegaflowState | None:
+    """Return the state of a megaflow by the dump and by its tc filter.
+
+    Args:
+        megaflow: a megaflow of the dump.
+        filters: tc filters by cookie; None: traffic control was not read.
+
+    Returns:
+        None if the dump was made without `-m`.
+    """
     verdict = verdict_of(megaflow)
     if verdict is None:
         return None
     if filters is None or megaflow.layer != "tc":
-        return _by_dump(megaflow, verdict)
+        return _state_by_dump(megaflow, verdict)
     cookie = cookie_of_ufid(megaflow.ufid) if megaflow.ufid else None
     found = filters.get(cookie) if cookie else None
     if found is None:
-        return _by_dump(megaflow, verdict, Oddity.WITHOUT_FILTER)
+        return _state_by_dump(megaflow, verdict, Anomaly.WITHOUT_FILTER)
     if verdict is Verdict.HW and found.in_hw is False:
-        return _by_dump(megaflow, Verdict.TC_SW, Oddity.CONTRADICTED)
-    odd = (Oddity.UNCONFIRMED,) if verdict is Verdict.HW and found.in_hw is None else ()
+        return _state_by_dump(megaflow, Verdict.TC_SW, Anomaly.CONTRADICTED)
+    if verdict is Verdict.HW and found.in_hw is None:
+        return _state_by_dump(megaflow, verdict, Anomaly.UNCONFIRMED)
     counters = found.counters
-    if counters is None or odd:
-        return _by_dump(megaflow, verdict, *odd)
-    return Seen(verdict, counters.packets, counters.bytes, counters.hw_packets, counters.hw_bytes)
+    if counters is None:
+        return _state_by_dump(megaflow, verdict)
+    return MegaflowState(verdict, counters.packets, counters.bytes, counters.hw_packets, counters.hw_bytes)
 
 
-def _by_dump(megaflow: Megaflow, verdict: Verdict, *oddities: Oddity) -> Seen:
+def _state_by_dump(megaflow: Megaflow, verdict: Verdict, *anomalies: Anomaly) -> MegaflowState:
     packets, size = megaflow.packets, megaflow.bytes
     if verdict is Verdict.HW:
-        return Seen(verdict, packets, size, packets, size, oddities)
-    return Seen(verdict, packets, size, 0, 0, oddities)
+        return MegaflowState(verdict, packets, size, packets, size, anomalies)
+    return MegaflowState(verdict, packets, size, 0, 0, anomalies)
 
 
-_NEARLY = 0.8
-"""Of max-idle: what is left is less than the 2 s by which the counters of hardware may lag (offloaded-stats-delay)."""
+_EXPIRING = 0.8
+"""Of max-idle. The rest is less than the 2 s by which hardware counters may lag (offloaded-stats-delay)."""
 
-_MAX_INSTANCES = 5
-
-_BY_NAME = {field.ovs_name: field for field in Field}
+_MAX_EXAMPLES = 5
+"""Megaflows that are listed for each anomaly."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What is known beside the dump; each may be left out.
+class CheckContext:
+    """What is known beside the dump; every part is optional.
 
-    filters:  filters of traffic control by cookie; None: not read.
-    own_mask: field -> mask that a megaflow would have with our flows alone; None: what its block needs at least.
-    internal_ports: names of bridges and of their internal ports.
+    Attributes:
+        filters: filters of traffic control by cookie; None: not read.
+        own_mask: returns the mask of a megaflow with our flows alone; None: what its block needs at least.
+        internal_ports: names of bridges and of their internal ports.
+        max_idle_s: how long a megaflow stays after its last packet.
     """
 
     filters: Mapping[str, TcFilter] | None = None
@@ -110,7 +140,7 @@ class Surroundings:
 
 
 @dataclass(slots=True)
-class Tally:
+class BlockCounters:
     """The counters of one block."""
 
     block: ExpectedBlock
@@ -119,19 +149,20 @@ class Tally:
     bytes: int = 0
     hw_packets: int = 0
     hw_bytes: int = 0
-    oddities: Counter[Oddity] = field(default_factory=Counter)
+    anomalies: Counter[Anomaly] = field(default_factory=Counter)
     entries: set[int] = field(default_factory=set)
 
-    def add(self, seen: Seen, entry: int) -> None:
-        self.verdicts[seen.verdict] += 1
-        self.packets += seen.packets
-        self.bytes += seen.bytes
-        self.hw_packets += seen.hw_packets
-        self.hw_bytes += seen.hw_bytes
+    def add(self, state: MegaflowState, entry: int) -> None:
+        """Count a megaflow whose packets came by this entry of the service."""
+        self.verdicts[state.verdict] += 1
+        self.packets += state.packets
+        self.bytes += state.bytes
+        self.hw_packets += state.hw_packets
+        self.hw_bytes += state.hw_bytes
         self.entries.add(entry)
 
-    def add_alike(self, verdict: Verdict, packets: int, size: int) -> None:
-        """One more of a verdict and an entry that were added before."""
+    def add_equal(self, verdict: Verdict, packets: int, size: int) -> None:
+        """Count a megaflow with a verdict and an entry that were counted before."""
         self.verdicts[verdict] += 1
         self.packets += packets
         self.bytes += size
@@ -140,6 +171,7 @@ class Tally:
             self.hw_bytes += size
 
     def result(self) -> BlockOffload:
+        """Return the finding for the block."""
         worst = max(self.verdicts, key=lambda verdict: verdict.badness, default=Verdict.ABSENT)
         return BlockOffload(
             self.block,
@@ -149,211 +181,208 @@ class Tally:
             bytes=self.bytes,
             hw_packets=self.hw_packets,
             hw_bytes=self.hw_bytes,
-            oddities=tuple((oddity, self.oddities[oddity]) for oddity in Oddity if self.oddities[oddity]),
+            anomalies=tuple((anomaly, self.anomalies[anomaly]) for anomaly in Anomaly if self.anomalies[anomaly]),
             entries_seen=frozenset(self.entries),
         )
 
 
 @dataclass(slots=True)
-class IgnoredTally:
-    """The counters of megaflows of no block that share a reason."""
+class IgnoredCounters:
+    """The counters of megaflows outside all blocks that share a reason."""
 
     megaflows: int = 0
     packets: int = 0
     in_hardware: int = 0
 
     def add(self, packets: int, verdict: Verdict) -> None:
+        """Count a megaflow."""
         self.megaflows += 1
         self.packets += packets
         self.in_hardware += verdict is Verdict.HW
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """What a megaflow shares with all others of its block that have the same mask, actions and layer."""
+class SharedVerdict:
+    """What all megaflows of a block with the same mask, actions and layer have in common."""
 
-    tally: Tally
+    counters: BlockCounters
     entry: int
     verdict: Verdict
-    oddities: tuple[Oddity, ...]
-    widening: WideningKey | None
+    anomalies: tuple[Anomaly, ...]
+    unwildcarding: UnwildcardKey | None
 
 
 @dataclass(frozen=True, slots=True)
-class Taker:
-    """What a megaflow that may take packets of blocks shares with those that differ in its source alone.
+class SharedOverride:
+    """What megaflows outside all blocks that differ only in their source have in common.
 
-    megaflow: the first of them, with its `fields`. ignored: where it counts if it takes none.
+    Attributes:
+        megaflow: the first of them, with its `fields`.
+        entries: entries of services whose packets they may hold.
+        ignored: where they count if they override no block.
     """
 
     megaflow: Megaflow
-    fields: Mapping[str, MaskedValue]
-    places: tuple[Place, ...]
+    fields: Fields
+    entries: tuple[ServiceEntry, ...]
     verdict: Verdict
-    ignored: IgnoredTally
+    ignored: IgnoredCounters
 
 
-Shared: TypeAlias = Judged | IgnoredTally | Taker
+Shared: TypeAlias = SharedVerdict | IgnoredCounters | SharedOverride
 
 
-class Check:
-    """Takes megaflows one by one; `findings` at the end."""
+class OffloadCheck:
+    """Judges megaflows one by one; `findings` returns the result."""
 
-    def __init__(self, services: tuple[ExpectedService, ...], around: Surroundings) -> None:
-        self.services, self.around = services, around
+    def __init__(self, services: tuple[ExpectedService, ...], context: CheckContext) -> None:
+        self.services, self.context = services, context
         self.index = index_blocks(services)
-        self.tallies = {id(block): Tally(block) for service in services for block in service.blocks}
-        self.ignored = {reason: IgnoredTally() for reason in Reason}
-        self.torn = TornLines()
+        self.counters = {id(block): BlockCounters(block) for service in services for block in service.blocks}
+        self.ignored = {reason: IgnoredCounters() for reason in IgnoreReason}
+        self.unparsed = UnparsedLines()
         self.unjudged = 0
-        self.widened = WideningCounter(around.own_mask)
-        self.taken = TakenCounter(self.index)
-        self._expiring_s = _NEARLY * around.max_idle_s
-        self._instances: dict[Oddity, list[Instance]] = {oddity: [] for oddity in Oddity}
+        self.unwildcarded = UnwildcardCounter(context.own_mask)
+        self.overrides = OverrideCounter(self.index)
+        self._expiring_s = _EXPIRING * context.max_idle_s
+        self._examples: dict[Anomaly, list[AnomalousMegaflow]] = {anomaly: [] for anomaly in Anomaly}
 
     def add(self, megaflow: Megaflow) -> Shared | None:
-        """Count a megaflow. Returns what alike ones share, None where there is no telling."""
-        seen = seen_of(megaflow, self.around.filters)
-        if seen is None:
+        """Count a megaflow. Return what it shares with similar ones; None if the dump hides where it runs."""
+        state = state_of(megaflow, self.context.filters)
+        if state is None:
             self.unjudged += 1
             return None
         fields = match_of(megaflow)
         found = self.index.locate(megaflow.in_port, fields)
         if found is None:
-            return self._ignore(megaflow, seen, fields)
-        judged = self._judge(megaflow, seen, fields, *found)
-        for oddity in self.count(judged, seen, megaflow.used_s):
-            if len(self._instances[oddity]) < _MAX_INSTANCES:
-                self._instances[oddity].append(_instance(oddity, megaflow, fields, found[1]))
-        return judged
+            return self._add_outside(megaflow, state, fields)
+        shared = self._judge(megaflow, state, fields, *found)
+        anomalies = self._anomalies(shared, state.packets, megaflow.used_s)
+        shared.counters.add(state, shared.entry)
+        self._count_anomalies(shared, anomalies)
+        for anomaly in anomalies:
+            if len(self._examples[anomaly]) < _MAX_EXAMPLES:
+                self._examples[anomaly].append(_example(anomaly, megaflow, fields, found[1]))
+        return shared
 
-    def _ignore(self, megaflow: Megaflow, seen: Seen, fields: Mapping[str, MaskedValue]) -> Shared:
-        reason = reason_of(megaflow, self.around.internal_ports, fields)
-        places = self.taken.places(megaflow, fields, reason)
-        if not places:
-            self.ignored[reason].add(megaflow.packets, seen.verdict)
+    def _add_outside(self, megaflow: Megaflow, state: MegaflowState, fields: Fields) -> Shared:
+        """Count a megaflow outside all blocks."""
+        reason = ignore_reason_of(megaflow, self.context.internal_ports, fields)
+        entries = self.overrides.entries(megaflow, fields, reason)
+        if not entries:
+            self.ignored[reason].add(megaflow.packets, state.verdict)
             return self.ignored[reason]
-        taker = Taker(megaflow, fields, places, seen.verdict, self.ignored[reason])
-        self.take(taker, fields, packets=megaflow.packets, used_s=megaflow.used_s)
-        return taker
+        shared = SharedOverride(megaflow, fields, entries, state.verdict, self.ignored[reason])
+        self.add_override(shared, fields, packets=megaflow.packets, used_s=megaflow.used_s)
+        return shared
 
-    def take(self, taker: Taker, fields: Mapping[str, MaskedValue], *, packets: int, used_s: float | None) -> None:
-        """Count one more megaflow like `taker`, which has these fields."""
-        # What is gone soon may be what was, before the flows were changed.
+    def add_override(self, shared: SharedOverride, fields: Fields, *, packets: int, used_s: float | None) -> None:
+        """Count a megaflow with these fields that may override blocks."""
+        # A megaflow that will expire soon may stem from the time before a change of flows.
         is_recent = used_s is None or used_s < self._expiring_s
-        if not (is_recent and self.taken.add(taker.megaflow, fields, taker.places, packets=packets)):
-            taker.ignored.add(packets, taker.verdict)
+        if not (is_recent and self.overrides.add(shared.megaflow, fields, shared.entries, packets=packets)):
+            shared.ignored.add(packets, shared.verdict)
 
-    def count(self, judged: Judged, seen: Seen, used_s: float | None) -> tuple[Oddity, ...]:
-        """Add the counters of one more megaflow, and return its oddities."""
-        oddities = self._oddities(judged, seen.packets, used_s)
-        judged.tally.add(seen, judged.entry)
-        self._count_odd(judged, oddities)
-        return oddities
+    def count_cached(self, shared: SharedVerdict, packets: int, size: int, *, used_s: float | None) -> bool:
+        """Count a megaflow like earlier ones, by the counters of the dump.
 
-    def count_alike(self, judged: Judged, packets: int, size: int, *, used_s: float | None) -> bool:
-        """Count one more megaflow like `judged`, by the counters of the dump.
-
-        False, and nothing is counted: it has an oddity that too few instances are kept of, so it is to be looked at.
+        Returns:
+            False, and nothing is counted, if it has an anomaly that lacks examples: it must be parsed.
         """
-        oddities = self._oddities(judged, packets, used_s)
-        if oddities:
-            if any(len(self._instances[oddity]) < _MAX_INSTANCES for oddity in oddities):
+        anomalies = self._anomalies(shared, packets, used_s)
+        if anomalies:
+            if any(len(self._examples[anomaly]) < _MAX_EXAMPLES for anomaly in anomalies):
                 return False
-            self._count_odd(judged, oddities)
-        judged.tally.add_alike(judged.verdict, packets, size)
+            self._count_anomalies(shared, anomalies)
+        shared.counters.add_equal(shared.verdict, packets, size)
         return True
 
-    def _oddities(self, judged: Judged, packets: int, used_s: float | None) -> tuple[Oddity, ...]:
-        oddities = judged.oddities
-        if not packets and judged.verdict is Verdict.HW:
-            oddities = (*oddities, Oddity.WITHOUT_PACKETS)
+    def _anomalies(self, shared: SharedVerdict, packets: int, used_s: float | None) -> tuple[Anomaly, ...]:
+        anomalies = shared.anomalies
+        if not packets and shared.verdict is Verdict.HW:
+            anomalies = (*anomalies, Anomaly.WITHOUT_PACKETS)
         if used_s is not None and used_s >= self._expiring_s:
-            oddities = (*oddities, Oddity.EXPIRING)
-        return oddities
+            anomalies = (*anomalies, Anomaly.EXPIRING)
+        return anomalies
 
-    def _count_odd(self, judged: Judged, oddities: tuple[Oddity, ...]) -> None:
-        if judged.widening is not None:
-            self.widened.counts[judged.widening] += 1
-        for oddity in oddities:
-            judged.tally.oddities[oddity] += 1
+    def _count_anomalies(self, shared: SharedVerdict, anomalies: tuple[Anomaly, ...]) -> None:
+        if shared.unwildcarding is not None:
+            self.unwildcarded.counts[shared.unwildcarding] += 1
+        for anomaly in anomalies:
+            shared.counters.anomalies[anomaly] += 1
 
     def _judge(
-        self, megaflow: Megaflow, seen: Seen, fields: Mapping[str, MaskedValue], place: Place, block: ExpectedBlock
-    ) -> Judged:
-        oddities = list(seen.oddities)
-        if is_slow(megaflow.actions):
-            oddities.append(Oddity.SLOW_PATH)
-        elif not is_untold(megaflow.actions) and not delivers(megaflow, fields, block):
-            oddities.append(Oddity.MISDELIVERED)
+        self, megaflow: Megaflow, state: MegaflowState, fields: Fields, entry: ServiceEntry, block: ExpectedBlock
+    ) -> SharedVerdict:
+        anomalies = list(state.anomalies)
+        if is_slow_path(megaflow.actions):
+            anomalies.append(Anomaly.SLOW_PATH)
+        elif not is_undetermined(megaflow.actions) and not delivers(megaflow, fields, block):
+            anomalies.append(Anomaly.MISDELIVERED)
         if block.is_moving:
-            oddities.append(Oddity.DRAINED)
-        widening = self.widened.key_of(megaflow, fields, place, block)
-        if widening is not None:
-            oddities.append(Oddity.WIDENED)
-        return Judged(self.tallies[id(block)], place.entry, seen.verdict, tuple(oddities), widening)
+            anomalies.append(Anomaly.DRAINED)
+        unwildcarding = self.unwildcarded.key_of(megaflow, fields, entry, block)
+        if unwildcarding is not None:
+            anomalies.append(Anomaly.UNWILDCARDED)
+        return SharedVerdict(self.counters[id(block)], entry.number, state.verdict, tuple(anomalies), unwildcarding)
 
     def findings(self) -> OffloadFindings:
-        """Everything counted so far."""
+        """Return the findings about all megaflows so far."""
         return OffloadFindings(
             services=self.services,
-            blocks=tuple(tally.result() for tally in self.tallies.values()),
+            blocks=tuple(counters.result() for counters in self.counters.values()),
             ignored=tuple(
-                Ignored(reason, tally.megaflows, tally.packets, tally.in_hardware)
-                for reason, tally in self.ignored.items()
-                if tally.megaflows
+                Ignored(reason, counters.megaflows, counters.packets, counters.in_hardware)
+                for reason, counters in self.ignored.items()
+                if counters.megaflows
             ),
-            torn=tuple(self.torn.listed),
-            torn_more=self.torn.more,
+            unparsed=tuple(self.unparsed.listed),
+            unparsed_more=self.unparsed.more,
             unjudged=self.unjudged,
-            widenings=self.widened.result(),
-            taken=self.taken.result(),
-            instances=tuple(instance for listed in self._instances.values() for instance in listed),
+            unwildcardings=self.unwildcarded.result(),
+            overrides=self.overrides.result(),
+            examples=tuple(example for examples in self._examples.values() for example in examples),
         )
 
 
-def _instance(oddity: Oddity, megaflow: Megaflow, fields: Mapping[str, MaskedValue], block: ExpectedBlock) -> Instance:
-    known = (Masked(_BY_NAME[name], found.value, found.mask) for name, found in fields.items() if name in _BY_NAME)
-    match = render_match(match_of_conditions(known, in_port=megaflow.in_port))
-    return Instance(oddity, block.service, block.backend, megaflow.ufid, match, ",".join(megaflow.actions))
+def _example(anomaly: Anomaly, megaflow: Megaflow, fields: Fields, block: ExpectedBlock) -> AnomalousMegaflow:
+    match = render_match(match_of_fields(megaflow.in_port, fields))
+    return AnomalousMegaflow(anomaly, block.service, block.backend, megaflow.ufid, match, ",".join(megaflow.actions))
 
 
-# Lines of a dump that differ in ufid, counters and the client alone: judged once, then only counted.
-#
-# A large dump is mostly that, since clients differ in little else. What such a line has in common with an earlier one
-# is compared as text, so that nothing of it is parsed again. The address tells the block, or the bits of the port that
-# choose blocks, in which alike lines agree.
+# Lines of a dump that differ only in ufid, counters and client are judged once, then only counted: a large dump is
+# mostly such lines. What a line has in common with an earlier one is compared as text, so nothing of it is parsed
+# again. The address determines the block, or the bits of the port that choose blocks, in which such lines agree.
 
 
 _WIDTHS = {"ipv4(": 32, "ipv6(": 128}
 _FIELDS = {family.bits: key_field(KeyField.SOURCE_ADDRESS, family).ovs_name for family in Family}
 _UFID = re.compile(r"ufid:[^, ]+, ", re.ASCII)
 _ADDRESS = re.compile(r"[0-9a-fA-F]*[.:][0-9a-fA-F.:]*", re.ASCII)
-"""Not a bare number: in `5/99` the 99 is a mask, in `0.0.0.5/99` a prefix length, so the two are not alike."""
+"""Not a bare number: the 99 in `5/99` is a mask, in `0.0.0.5/99` a prefix length."""
 _COUNTERS = re.compile(
     r", packets:([0-9]{1,20}), bytes:([0-9]{1,20}), used:(?:never|([0-9]{1,12}\.[0-9]{1,6})s)", re.ASCII
 )
 
 _MAC = re.compile(r"(?<=eth\(src=)(?:[0-9a-f]{2}:){5}[0-9a-f]{2}(?=[,/])", re.ASCII)
 _PORT = re.compile(r"(?<=(?:tcp|udp)\(src=)(?:[1-5]?[0-9]{1,4}|6[0-4][0-9]{3})(?=[,/])", re.ASCII)
-_INDIFFERENT_FIELDS = ("dl_src", "tp_src")
-"""Clients differ in these too where some flow makes megaflows of single connections; ports of 65000 and more are read
-one by one."""
+_CLIENT_FIELDS = ("dl_src", "tp_src")
+"""Clients also differ in these fields if a flow makes megaflows of single connections. Lines with source ports of 65000
+and above are parsed."""
 
-_MOST_SHAPES = 4096
-_REST = 65_536
-"""For so many lines none is looked for where of those before not even every other one was like an earlier one."""
+_MAX_SHAPES = 4096
+_PAUSE = 65_536
+"""Lines for which the cache pauses if fewer than half of the lines before were found in it."""
 
-_ANY = MaskedValue(0, 0)
-
-_Key = tuple[str, str, str]
-"""What stands before the address, between it and the counters, and behind them."""
+_ShapeKey = tuple[str, str, str]
+"""The text before the address, between address and counters, and after the counters."""
 
 _Lookups = tuple[tuple[int, dict[int, ExpectedBlock]], ...]
 
 
-class _Parts(NamedTuple):
-    """Where a line has its keys, the source address, its end, and its counters."""
+class _LineParts(NamedTuple):
+    """Offsets in a line: start of the keys, start and end of the source address; its counters and address."""
 
     begin: int
     start: int
@@ -363,43 +392,48 @@ class _Parts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
-    """What lines of one key share. `ignored`: where no block is possible; `judged`: by id of the block.
+class _LineShape:
+    """What lines with the same key share.
 
-    taker: where such lines are of no block and may take packets of some; `mask`: of the source.
+    Attributes:
+        mask: mask of the source address.
+        ignored: set if such lines can belong to no block.
+        override: set if such lines belong to no block and may override some.
+        verdicts: by id of the block.
     """
 
     width: int
     mask: int
     lookups: _Lookups
     verdict: Verdict
-    ignored: IgnoredTally | None
-    taker: Taker | None
-    judged: dict[int, Judged] = field(default_factory=dict)
+    ignored: IgnoredCounters | None
+    override: SharedOverride | None
+    verdicts: dict[int, SharedVerdict] = field(default_factory=dict)
 
 
-class AlikeLines:
-    """Counts lines whose like it was shown before."""
+class LineCache:
+    """Counts lines that equal an earlier line in all but ufid, counters and client."""
 
-    def __init__(self, check: Check) -> None:
+    def __init__(self, check: OffloadCheck) -> None:
         self.check = check
-        self.shapes: dict[_Key, _Shape] = {}
-        # A filter of traffic control tells each megaflow apart by its ufid.
-        self.is_usable = check.around.filters is None and not check.index.looks_at(_FIELDS.values())
-        self._met = self._resting = 0
+        self.shapes: dict[_ShapeKey, _LineShape] = {}
+        # A megaflow's tc filter is found by its ufid, so with filters no two lines are equal.
+        self.is_usable = check.context.filters is None and not check.index.matches_any_of(_FIELDS.values())
+        self._hits = self._pause = 0
         port_bits = check.index.bits_of("tp_src")
-        self._key_of = _key_of if check.index.looks_at(_INDIFFERENT_FIELDS) else partial(_general_key_of, port_bits)
+        is_general = not check.index.matches_any_of(_CLIENT_FIELDS)
+        self._key_of = partial(_general_key_of, port_bits) if is_general else _key_of
 
     def add(self, line: str) -> bool:
-        """Count a line; False: its like was never seen, or it is to be looked at itself."""
-        if self._resting:
-            self._resting -= 1
+        """Count a line. Return False if it has to be parsed."""
+        if self._pause:
+            self._pause -= 1
             return False
         parts = _split(line) if self.shapes else None
         shape = self.shapes.get(self._key_of(line, parts)) if parts else None
         if parts is None or shape is None:
             return False
-        self._met += 1
+        self._hits += 1
         packets, size, used = parts.counters.groups()
         try:
             value = parse_value(parts.address, shape.width)
@@ -409,25 +443,22 @@ class AlikeLines:
         if shape.ignored is not None:
             shape.ignored.add(int(packets), shape.verdict)
             return True
-        if shape.taker is not None:
-            self._take(shape, shape.taker, value, packets=int(packets), used_s=used_s)
+        if shape.override is not None:
+            fields = shape.override.fields
+            if shape.mask:
+                fields = {**fields, _FIELDS[shape.width]: MaskedValue(value & shape.mask, shape.mask)}
+            self.check.add_override(shape.override, fields, packets=int(packets), used_s=used_s)
             return True
         for mask, blocks in shape.lookups:
             block = blocks.get(value & mask)
             if block is not None:
-                judged = shape.judged.get(id(block))
-                return judged is not None and self.check.count_alike(judged, int(packets), int(size), used_s=used_s)
+                shared = shape.verdicts.get(id(block))
+                return shared is not None and self.check.count_cached(shared, int(packets), int(size), used_s=used_s)
         return False
 
-    def _take(self, shape: _Shape, taker: Taker, value: int, *, packets: int, used_s: float | None) -> None:
-        fields = taker.fields
-        if shape.mask:
-            fields = {**fields, _FIELDS[shape.width]: MaskedValue(value & shape.mask, shape.mask)}
-        self.check.take(taker, fields, packets=packets, used_s=used_s)
-
-    def learn(self, line: str, megaflow: Megaflow, shared: Shared | None) -> None:
-        """Remember how a line was judged that was parsed and counted."""
-        if self._resting:
+    def store(self, line: str, megaflow: Megaflow, shared: Shared | None) -> None:
+        """Store what a line that was parsed and counted shares with similar lines."""
+        if self._pause:
             return
         verdict = verdict_of(megaflow)
         parts = _split(line) if self.is_usable and shared is not None and verdict is not None else None
@@ -438,44 +469,44 @@ class AlikeLines:
             return
         shape = self.shapes.get(key)
         if shape is None:
-            if len(self.shapes) >= _MOST_SHAPES:
-                # Where lines are all different, looking for alike ones costs more than it saves.
-                self._resting, self._met = (0 if self._met > _MOST_SHAPES else _REST), 0
+            if len(self.shapes) >= _MAX_SHAPES:
+                # If all lines differ, the cache costs more than it saves.
+                self._pause, self._hits = (0 if self._hits > _MAX_SHAPES else _PAUSE), 0
                 self.shapes.clear()
             width = _WIDTHS[before[-len("ipv4(src=") :][:5]]
             shape = self.shapes[key] = self._shape(megaflow, width, verdict, shared)
-        if isinstance(shared, Judged):
-            shape.judged[id(shared.tally.block)] = shared
+        if isinstance(shared, SharedVerdict):
+            shape.verdicts[id(shared.counters.block)] = shared
 
-    def _shape(self, megaflow: Megaflow, width: int, verdict: Verdict, shared: Shared) -> _Shape:
+    def _shape(self, megaflow: Megaflow, width: int, verdict: Verdict, shared: Shared) -> _LineShape:
         fields = match_of(megaflow)
         name = _FIELDS[width]
-        source = fields.pop(name, _ANY)
-        places = tuple(self.check.index.places(megaflow.in_port, fields))
-        lookups = tuple(_lookups(places, name, {**fields, name: source}))
-        ignored = shared if isinstance(shared, IgnoredTally) and not lookups else None
-        taker = shared if isinstance(shared, Taker) and not lookups else None
-        # Behind several entries the first may have no block for an address that the second has.
-        return _Shape(width, source.mask, lookups if len(places) == 1 else (), verdict, ignored, taker)
+        source = fields.pop(name, ANY)
+        entries = tuple(self.check.index.entries_for(megaflow.in_port, fields))
+        lookups = tuple(_lookups(entries, name, {**fields, name: source}))
+        ignored = shared if isinstance(shared, IgnoredCounters) and not lookups else None
+        override = shared if isinstance(shared, SharedOverride) and not lookups else None
+        # If several entries match, the first may lack a block for an address that the second has.
+        return _LineShape(width, source.mask, lookups if len(entries) == 1 else (), verdict, ignored, override)
 
 
 def _lookups(
-    places: Iterable[Place], name: str, fields: Mapping[str, MaskedValue]
+    entries: Iterable[ServiceEntry], name: str, fields: Fields
 ) -> Iterator[tuple[int, dict[int, ExpectedBlock]]]:
-    """Yield the masks under which an address tells the block; mask 0 where the bits of the port have told it."""
-    for place in places:
-        for looked_at, mask, blocks in place.sources.by_mask:
-            found = fields.get(looked_at, _ANY)
+    """Yield the masks under which an address determines the block; mask 0 if the bits of the port determine it."""
+    for entry in entries:
+        for key_name, mask, blocks in entry.blocks.by_mask:
+            found = fields.get(key_name, ANY)
             if found.mask & mask != mask:
                 continue
-            if looked_at == name:
+            if key_name == name:
                 yield mask, blocks
             elif (block := blocks.get(found.value & mask)) is not None:
                 yield 0, {0: block}
 
 
-def _split(line: str) -> _Parts | None:
-    """None: a line of another form."""
+def _split(line: str) -> _LineParts | None:
+    """Return the parts of a line; None if it has another form."""
     start = line.find("ipv4(src=")
     if start < 0:
         start = line.find("ipv6(src=")
@@ -487,54 +518,49 @@ def _split(line: str) -> _Parts | None:
     if address is None or counters is None:
         return None
     ufid = _UFID.match(line)
-    return _Parts(ufid.end() if ufid else 0, start, address.end(), counters, address[0])
+    return _LineParts(ufid.end() if ufid else 0, start, address.end(), counters, address[0])
 
 
-def _key_of(line: str, parts: _Parts) -> _Key:
+def _key_of(line: str, parts: _LineParts) -> _ShapeKey:
     counters = parts.counters
     return line[parts.begin : parts.start], line[parts.end : counters.start()], line[counters.end() :]
 
 
-def _general_key_of(port_bits: int, line: str, parts: _Parts) -> _Key:
-    """Without values that no entry and no block looks at: such lines are judged alike, whoever sent the packets."""
+def _general_key_of(port_bits: int, line: str, parts: _LineParts) -> _ShapeKey:
+    """Return the key without values that no entry and no block matches: MAC and port of the client."""
     before, behind, after = _key_of(line, parts)
     port = (lambda found: str(int(found[0]) & port_bits)) if port_bits else ""
     return _MAC.sub("", before, count=1), _PORT.sub(port, behind, count=1), after
-
-
-# Whether the NIC forwards each block: a dump of megaflows judged against what a program expects.
-#
-# Packets, not bytes, compare between layers: software traffic control leaves 14 bytes of each frame out of its count.
 
 
 def check_offload(
     services: Iterable[ExpectedService],
     megaflows: Iterable[Megaflow | ParseError],
     *,
-    surroundings: Surroundings | None = None,
+    context: CheckContext | None = None,
 ) -> OffloadFindings:
     """Judge megaflows, as `datapath.parse.scan_dump` reads them, against the expected services. Never raises."""
-    check = Check(tuple(services), surroundings or Surroundings())
+    check = OffloadCheck(tuple(services), context or CheckContext())
     for megaflow in megaflows:
         if isinstance(megaflow, ParseError):
-            check.torn.add(megaflow)
+            check.unparsed.add(megaflow)
         else:
             check.add(megaflow)
     return check.findings()
 
 
 def check_dump(
-    services: Iterable[ExpectedService], lines: Iterable[str], *, surroundings: Surroundings | None = None
+    services: Iterable[ExpectedService], lines: Iterable[str], *, context: CheckContext | None = None
 ) -> OffloadFindings:
-    """As `check_offload` of `scan_dump(lines)`, several times faster: alike lines are judged once. Never raises."""
-    check = Check(tuple(services), surroundings or Surroundings())
-    alike = AlikeLines(check)
+    """Do as `check_offload` of `scan_dump(lines)`, but judge similar lines once: several times faster."""
+    check = OffloadCheck(tuple(services), context or CheckContext())
+    cache = LineCache(check)
     for number, line in enumerate(lines, start=1):
-        if alike.add(line):
+        if cache.add(line):
             continue
         megaflow = read_line(line, number=number)
         if isinstance(megaflow, ParseError):
-            check.torn.add(megaflow)
+            check.unparsed.add(megaflow)
         elif megaflow is not None:
-            alike.learn(line, megaflow, check.add(megaflow))
+            cache.store(line, megaflow, check.add(megaflow))
     return check.findings()

@@ -1,4 +1,4 @@
-"""What an offload check found: blocks, services, anomalies, and what follows for the exit status."""
+"""The findings of an offload check: blocks, anomalies, and the conclusion for the exit status."""
 
 from __future__ import annotations
 
@@ -13,21 +13,18 @@ from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.openflow.flow import ETH_ARP, Flow, Match
 from xenoovs.verify.expected import ExpectedBlock, ExpectedService
 
-# Megaflows that no offload check counts as a failure, and why.
-#
-# NVIDIA's own check of a host leaves out the same: ARP, neighbour discovery, multicast 33:33, ICMP errors, drops, the
-# first packet of a tracked connection, and the bridge's own ports.
-
-
 _DESTINATION_UNREACHABLE = {"icmp": 3, "icmpv6": 1}
 """RFC 792; RFC 4443, 3.1."""
 
 _NEW_TRACKED = 0x21
-"""ct_state +new+trk (ovs-fields(7)): the connection is not established yet, and what follows is another megaflow."""
+"""ct_state +new+trk (ovs-fields(7)): the connection is not established; its later packets have another megaflow."""
 
 
-class Reason(Enum):
-    """Why a megaflow of no block is not judged. OTHER: it could be offloaded, but is of no service of the config."""
+class IgnoreReason(Enum):
+    """Why a megaflow outside all blocks is not judged. NVIDIA's own check of a host ignores the same.
+
+    OTHER: it could be offloaded but belongs to no service of the config.
+    """
 
     ARP = "arp"
     NEIGHBOUR_DISCOVERY = "neighbour discovery"
@@ -42,41 +39,42 @@ class Reason(Enum):
     @property
     def is_expected(self) -> bool:
         """Whether such a megaflow belongs in software."""
-        return self not in (Reason.RECIRCULATED, Reason.OTHER)
+        return self not in (IgnoreReason.RECIRCULATED, IgnoreReason.OTHER)
 
 
-def reason_of(megaflow: Megaflow, internal_ports: Set[str], fields: Mapping[str, MaskedValue] | None = None) -> Reason:
-    """The first reason that applies. `internal_ports`: names of bridges and of their ports of type internal.
+def ignore_reason_of(
+    megaflow: Megaflow, internal_ports: Set[str], fields: Mapping[str, MaskedValue] | None = None
+) -> IgnoreReason:
+    """Return the first reason that applies.
 
-    fields: the match of the megaflow, where it is known already.
+    Args:
+        megaflow: a megaflow outside all blocks.
+        internal_ports: names of bridges and of their internal ports.
+        fields: the match of the megaflow, if it is known already.
     """
     fields = match_of(megaflow) if fields is None else fields
     eth_type, icmp_type, destination = (fields.get(name) for name in ("dl_type", "icmp_type", "dl_dst"))
     if eth_type is not None and eth_type.value == ETH_ARP:
-        return Reason.ARP
+        return IgnoreReason.ARP
     if icmp_type is not None and icmp_type.mask:
         names = {key.name for key in megaflow.keys}
         if "icmpv6" in names and icmp_type.value in NEIGHBOUR_DISCOVERY:
-            return Reason.NEIGHBOUR_DISCOVERY
+            return IgnoreReason.NEIGHBOUR_DISCOVERY
         if any(name in names and icmp_type.value == code for name, code in _DESTINATION_UNREACHABLE.items()):
-            return Reason.UNREACHABLE
+            return IgnoreReason.UNREACHABLE
     if destination and destination.mask >> 40 & 1 and destination.value >> 40 & 1:
-        return Reason.MULTICAST
-    return _by_actions(megaflow, internal_ports)
-
-
-def _by_actions(megaflow: Megaflow, internal_ports: Set[str]) -> Reason:
+        return IgnoreReason.MULTICAST
     if megaflow.actions == ("drop",):
-        return Reason.DROP
-    if _is_new(megaflow.key("ct_state")):
-        return Reason.NEW_CONNECTION
+        return IgnoreReason.DROP
+    if _is_new_connection(megaflow.key("ct_state")):
+        return IgnoreReason.NEW_CONNECTION
     if megaflow.in_port in internal_ports or not internal_ports.isdisjoint(megaflow.actions):
-        return Reason.INTERNAL_PORT
-    return Reason.RECIRCULATED if megaflow.recirc_id else Reason.OTHER
+        return IgnoreReason.INTERNAL_PORT
+    return IgnoreReason.RECIRCULATED if megaflow.recirc_id else IgnoreReason.OTHER
 
 
 @lru_cache(maxsize=1024)
-def _is_new(ct_state: str | None) -> bool:
+def _is_new_connection(ct_state: str | None) -> bool:
     if ct_state is None:
         return False
     try:
@@ -87,31 +85,31 @@ def _is_new(ct_state: str | None) -> bool:
 
 
 class Conclusion(IntEnum):
-    """The exit status. Blocks without a megaflow count neither way: they have had no traffic."""
+    """The exit status. Blocks without a megaflow do not count: they have had no traffic."""
 
     IN_HARDWARE = 0
-    COULD_NOT_LOOK = 1
+    CHECK_FAILED = 1
     NOT_ALL_IN_HARDWARE = 2
     NOTHING_SEEN = 3
 
 
 def conclude(is_met: object) -> Conclusion:
-    """What follows where something was seen, by the truth of `is_met`."""
+    """Return the conclusion about megaflows that were seen."""
     return Conclusion.IN_HARDWARE if is_met else Conclusion.NOT_ALL_IN_HARDWARE
 
 
-class Oddity(Enum):
+class Anomaly(Enum):
     """What a megaflow of a block should not be, whatever its verdict.
 
     MISDELIVERED:  packets leave with another MAC or by another port than the block's flow says.
-    SLOW_PATH:     each packet passes ovs-vswitchd (`userspace(...)`).
-    CONTRADICTED:  the dump says that it is in hardware, the filter of traffic control says that it is not.
-    UNCONFIRMED:   the dump says that it is in hardware, its filter says neither: old kernels do that without a NIC.
-    WITHOUT_FILTER: the dump says traffic control, but no filter there has its cookie.
-    WIDENED:       its mask has bits that none of our flows looks at: a flow of somebody else made it narrower.
-    DRAINED:       of a block that moves: one connection, whose packets stay with the backend that they have.
-    WITHOUT_PACKETS: in hardware, and no packet was counted: it is new, or the NIC does not do what it was told.
-    EXPIRING:      its last packet is almost max-idle ago; it will be gone soon.
+    SLOW_PATH:     ovs-vswitchd handles each packet (`userspace(...)`).
+    CONTRADICTED:  the dump says offloaded:yes, the tc filter says not_in_hw.
+    UNCONFIRMED:   the dump says offloaded:yes, the tc filter says neither: old kernels do that without a NIC.
+    WITHOUT_FILTER: the dump says dp:tc, but no tc filter has the megaflow's cookie.
+    UNWILDCARDED:  its mask has bits that none of our flows matches: a foreign flow un-wildcarded them.
+    DRAINED:       it belongs to a block that moves: one connection, whose packets stay with their backend.
+    WITHOUT_PACKETS: it is in hardware without a counted packet: it is new, or the NIC does not use it.
+    EXPIRING:      its last packet was almost max-idle ago; it will expire soon.
     """
 
     MISDELIVERED = "misdelivered"
@@ -119,20 +117,20 @@ class Oddity(Enum):
     CONTRADICTED = "contradicted"
     UNCONFIRMED = "unconfirmed"
     WITHOUT_FILTER = "without_filter"
-    WIDENED = "widened"
+    UNWILDCARDED = "unwildcarded"
     DRAINED = "drained"
     WITHOUT_PACKETS = "without_packets"
     EXPIRING = "expiring"
 
-    # Enum hashes its name in Python at each look-up; members are singletons, so identity serves.
+    # Enum hashes its name in Python at each lookup; members are singletons, so identity serves.
     __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
-    """One megaflow with an oddity. `match`: its masked fields in the words of ovs-fields(7)."""
+class AnomalousMegaflow:
+    """One megaflow with an anomaly. `match`: its masked fields as ovs-ofctl writes them."""
 
-    oddity: Oddity
+    anomaly: Anomaly
     service: str
     backend: str
     ufid: str | None
@@ -141,12 +139,15 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Widening:
-    """Megaflows of one service that are narrower than our flows make them.
+class Unwildcarding:
+    """Megaflows of one service that match bits which none of our flows matches.
 
-    fields:  name of the field and the bits that nobody of ours looks at.
-    in_port: where the first of them came in.
-    flows:   the flows of others that look at such bits where these packets pass (`widened.name_foreign` finds them).
+    Attributes:
+        service: name of the service.
+        fields: name of the field and those bits.
+        megaflows: number of megaflows.
+        in_port: ingress port of the first of them.
+        flows: the foreign flows that match these bits (`foreign.attribute` finds them).
     """
 
     service: str
@@ -157,13 +158,17 @@ class Widening:
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
-    """Megaflows of no block that hold packets of blocks of one service and deliver them elsewhere, or drop them.
+class Override:
+    """Megaflows outside all blocks that hold packets of blocks and deliver them elsewhere, or drop them.
 
-    blocks:  those that lose packets; seen or not, since of other packets there may be megaflows of their own.
-    packets: of these megaflows, which may hold packets of other destinations too.
-    match:   the fields of the first of them. `actions`: of all of them.
-    flows:   the flows of others that do it (`taken.name_takers` finds them).
+    Attributes:
+        service: name of the service.
+        blocks: its blocks that lose packets. Other packets of them may have megaflows of their own.
+        megaflows: number of megaflows.
+        packets: packets of these megaflows, which may include packets for other destinations.
+        match: the match of the first of them.
+        actions: the actions of all of them.
+        flows: the foreign flows that do it (`foreign.attribute` finds them).
     """
 
     service: str
@@ -176,7 +181,7 @@ class Taking:
 
     @property
     def is_drop(self) -> bool:
-        """Whether they go nowhere, as by a blocklist."""
+        """Whether the packets are dropped, as by a blocklist."""
         return self.actions == "drop"
 
 
@@ -184,11 +189,16 @@ class Taking:
 class BlockOffload:
     """One block as the datapath shows it.
 
-    verdict:       the worst of its megaflows; ABSENT: there is none.
-    verdicts:      how many megaflows have which verdict.
-    hw_packets:    of `packets`, those that the NIC forwarded; `hw_bytes` likewise.
-    oddities:      how many megaflows have which oddity.
-    entries_seen:  indices of the service's entries that its packets came by.
+    Attributes:
+        block: the block.
+        verdict: the worst of its megaflows; ABSENT: it has none.
+        verdicts: number of megaflows by verdict.
+        packets: packets of all its megaflows.
+        bytes: likewise in bytes.
+        hw_packets: packets that the NIC forwarded.
+        hw_bytes: likewise in bytes.
+        anomalies: number of megaflows by anomaly.
+        entries_seen: indices of the service's entries that classified its packets.
     """
 
     block: ExpectedBlock
@@ -198,32 +208,33 @@ class BlockOffload:
     bytes: int
     hw_packets: int
     hw_bytes: int
-    oddities: tuple[tuple[Oddity, int], ...] = ()
+    anomalies: tuple[tuple[Anomaly, int], ...] = ()
     entries_seen: frozenset[int] = frozenset()
 
     @property
     def megaflows(self) -> int:
         return sum(count for _, count in self.verdicts)
 
-    def count(self, oddity: Oddity) -> int:
-        return next((count for found, count in self.oddities if found is oddity), 0)
+    def count(self, anomaly: Anomaly) -> int:
+        """Return the number of megaflows with this anomaly."""
+        return next((count for found, count in self.anomalies if found is anomaly), 0)
 
     @property
     def slow_path(self) -> int:
-        """Megaflows whose packets go through ovs-vswitchd itself."""
-        return self.count(Oddity.SLOW_PATH)
+        """Number of megaflows whose packets ovs-vswitchd handles."""
+        return self.count(Anomaly.SLOW_PATH)
 
     @property
     def misdelivered(self) -> int:
-        """Megaflows whose packets leave with another MAC or port than the block's flow says."""
-        return self.count(Oddity.MISDELIVERED)
+        """Number of megaflows whose packets leave with another MAC or port than the block's flow says."""
+        return self.count(Anomaly.MISDELIVERED)
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Megaflows of no block that share a reason, and how many of them are in hardware."""
+    """Megaflows outside all blocks that share a reason."""
 
-    reason: Reason
+    reason: IgnoreReason
     megaflows: int
     packets: int
     in_hardware: int
@@ -231,47 +242,52 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class OffloadFindings:
-    """All blocks in the order of the program.
+    """All findings about one program.
 
-    ignored:   megaflows of no block, by reason.
-    torn:      lines of the dump that could not be read, the first ones; torn_more: how many there are beyond.
-    unjudged:  megaflows in a dump made without `-m`, which hides where they run and the names of their ports.
-    widenings: which services have narrower megaflows than planned, and by whose flows.
-    instances: the first few megaflows of each oddity.
-    taken:     packets of blocks that others take elsewhere; such megaflows are not among `ignored`.
-    is_filtered: the dump may lack what is not offloaded: all of it is, and blocks are missing.
+    Attributes:
+        services: the services of the program.
+        blocks: all blocks in the order of the program.
+        ignored: megaflows outside all blocks, by reason.
+        unparsed: lines of the dump that could not be read, the first ones.
+        unjudged: number of megaflows in a dump made without `-m`, which hides where they run.
+        unwildcardings: services whose megaflows are narrower than planned, and the flows behind it.
+        examples: the first few megaflows with each anomaly.
+        overrides: blocks that foreign flows override; such megaflows are not among `ignored`.
+        is_filtered: the dump may lack megaflows in software: all of it is offloaded, and blocks are missing.
+        unparsed_more: number of unreadable lines beyond those in `unparsed`.
     """
 
     services: tuple[ExpectedService, ...]
     blocks: tuple[BlockOffload, ...]
     ignored: tuple[Ignored, ...]
-    torn: tuple[ParseError, ...]
+    unparsed: tuple[ParseError, ...]
     unjudged: int
-    widenings: tuple[Widening, ...] = ()
-    instances: tuple[Instance, ...] = ()
-    taken: tuple[Taking, ...] = ()
+    unwildcardings: tuple[Unwildcarding, ...] = ()
+    examples: tuple[AnomalousMegaflow, ...] = ()
+    overrides: tuple[Override, ...] = ()
     is_filtered: bool = False
-    torn_more: int = 0
+    unparsed_more: int = 0
 
     @property
     def conclusion(self) -> Conclusion:
+        """Whether all blocks with traffic are in hardware."""
         seen = [block for block in self.blocks if block.verdict is not Verdict.ABSENT]
-        if self.unjudged or self.is_unread:
-            return Conclusion.COULD_NOT_LOOK
-        if self.is_diverted:
+        if self.unjudged or self.is_unparsed:
+            return Conclusion.CHECK_FAILED
+        if self.is_overridden:
             return Conclusion.NOT_ALL_IN_HARDWARE
         if not seen:
             return Conclusion.NOTHING_SEEN
-        reached = conclude(all(block.verdict is Verdict.HW and not block.misdelivered for block in seen))
-        # Offloaded by the word of Open vSwitch alone, with no packet to prove it, is no success yet.
+        conclusion = conclude(all(block.verdict is Verdict.HW and not block.misdelivered for block in seen))
+        # Without a packet to prove it, offloaded:yes is no success.
         is_proven = any(block.packets for block in seen) and not self.is_filtered
-        is_unproven = reached is Conclusion.IN_HARDWARE and not is_proven
-        return Conclusion.NOTHING_SEEN if is_unproven else reached
+        is_unproven = conclusion is Conclusion.IN_HARDWARE and not is_proven
+        return Conclusion.NOTHING_SEEN if is_unproven else conclusion
 
     def conclusion_for(self, required: float | None) -> Conclusion:
-        """As `conclusion`; with `required`, 0..1, what counts is the share of packets that the NIC forwards."""
-        undecided = (Conclusion.COULD_NOT_LOOK, Conclusion.NOTHING_SEEN)
-        if required is None or self.is_diverted or self.conclusion in undecided:
+        """Return `conclusion`; with `required` (0-1), whether the NIC forwards that share of packets."""
+        undecided = (Conclusion.CHECK_FAILED, Conclusion.NOTHING_SEEN)
+        if required is None or self.is_overridden or self.conclusion in undecided:
             return self.conclusion
         packets = sum(block.packets for block in self.blocks)
         if not packets:
@@ -281,27 +297,24 @@ class OffloadFindings:
         return conclude(in_hardware >= required * packets and is_delivered)
 
     @property
-    def is_diverted(self) -> bool:
-        """Whether packets of a block go to somebody else. Dropping some is what people have flows above ours for."""
-        return any(not taking.is_drop for taking in self.taken)
+    def is_overridden(self) -> bool:
+        """Whether packets of a block are delivered elsewhere. Dropping some is a legitimate use of foreign flows."""
+        return any(not override.is_drop for override in self.overrides)
 
     @property
-    def is_unread(self) -> bool:
-        """Whether there was text, and not one megaflow in it."""
-        is_any_read = self.ignored or self.taken or self.unjudged or any(block.megaflows for block in self.blocks)
-        return bool(self.torn) and not is_any_read
+    def is_unparsed(self) -> bool:
+        """Whether the dump has lines, but no megaflow among them."""
+        is_any_read = self.ignored or self.overrides or self.unjudged or any(block.megaflows for block in self.blocks)
+        return bool(self.unparsed) and not is_any_read
 
     @property
     def absent(self) -> int:
-        """Blocks that no megaflow was seen of."""
+        """Number of blocks without a megaflow."""
         return sum(block.verdict is Verdict.ABSENT for block in self.blocks)
 
 
 def carry_over(earlier: OffloadFindings | None, later: OffloadFindings) -> OffloadFindings:
-    """`later`, but blocks that are ABSENT there as `earlier` saw them: of several looks, the last that saw the block.
-
-    Both must be of one program.
-    """
+    """Return `later` with its ABSENT blocks replaced by those of `earlier`. Both must be of one program."""
     if earlier is None:
         return later
     pairs = zip(earlier.blocks, later.blocks, strict=True)

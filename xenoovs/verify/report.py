@@ -10,18 +10,35 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.openflow.text import render_flow, render_match
 from xenoovs.verify.bridge import BridgeFindings
 from xenoovs.verify.expected import eth_type_of
-from xenoovs.verify.findings import BlockOffload, Ignored, Instance, Oddity, OffloadFindings, Taking, Widening
+from xenoovs.verify.findings import (
+    AnomalousMegaflow,
+    Anomaly,
+    BlockOffload,
+    Conclusion,
+    Ignored,
+    OffloadFindings,
+    Override,
+    Unwildcarding,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadRow:
     """One backend of one service, or a total (`service` or `backend` None).
 
-    blocks:        how many have which verdict.
-    megaflows:     how many there are.
-    predicted:     how many there should be once all blocks have had traffic by the entries that were seen, from one
-                   client-side MAC. More than that is explained by further MACs, or by flows of others.
-    predicted_all: by all entries.
+    Attributes:
+        service: name of the service; None: all.
+        backend: name of the backend; None: all.
+        blocks: number of blocks by verdict.
+        megaflows: number of megaflows.
+        predicted: number of megaflows after traffic to all blocks by the entries seen, from one client-side MAC.
+            More are due to further MACs, or to foreign flows.
+        predicted_all: likewise by all entries.
+        packets: packets of all megaflows.
+        bytes: likewise in bytes.
+        hw_packets: packets that the NIC forwarded.
+        hw_bytes: likewise in bytes.
+        anomalies: number of megaflows by anomaly.
     """
 
     service: str | None
@@ -34,7 +51,7 @@ class OffloadRow:
     bytes: int
     hw_packets: int
     hw_bytes: int
-    oddities: tuple[tuple[Oddity, int], ...]
+    anomalies: tuple[tuple[Anomaly, int], ...]
 
     @property
     def sw_packets(self) -> int:
@@ -46,15 +63,16 @@ class OffloadRow:
 
     @property
     def hw_share(self) -> float | None:
-        """Of all packets counted, 0..1, those that the NIC forwarded; None before the first packet."""
+        """Share of packets that the NIC forwarded (0-1); None before the first packet."""
         return self.hw_packets / self.packets if self.packets else None
 
     def count(self, verdict: Verdict) -> int:
+        """Return the number of blocks with this verdict."""
         return dict(self.blocks).get(verdict, 0)
 
 
 def backend_rows(findings: OffloadFindings) -> tuple[OffloadRow, ...]:
-    """One row for each backend of each service, in the order of the program."""
+    """Return one row for each backend of each service, in the order of the program."""
     grouped: dict[tuple[str, str], list[BlockOffload]] = {}
     for block in findings.blocks:
         grouped.setdefault((block.block.service, block.block.backend), []).append(block)
@@ -63,7 +81,7 @@ def backend_rows(findings: OffloadFindings) -> tuple[OffloadRow, ...]:
 
 
 def service_rows(findings: OffloadFindings) -> tuple[OffloadRow, ...]:
-    """One row for each service, in the order of the program."""
+    """Return one row for each service, in the order of the program."""
     grouped: dict[str, list[BlockOffload]] = {}
     for block in findings.blocks:
         grouped.setdefault(block.block.service, []).append(block)
@@ -72,47 +90,41 @@ def service_rows(findings: OffloadFindings) -> tuple[OffloadRow, ...]:
 
 
 def total_row(findings: OffloadFindings) -> OffloadRow:
-    """Everything in one row."""
+    """Return everything in one row."""
     return _Entries(findings).row(None, None, findings.blocks)
 
 
 class _Entries:
-    """How many entries of each service and IP family there are, and how many of them packets came by."""
+    """Counts the entries of each service and IP family: all, and those that classified packets."""
 
     def __init__(self, findings: OffloadFindings) -> None:
-        self.present, self.seen = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+        self.all, self.seen = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
         seen = {(found.block.service, entry) for found in findings.blocks for entry in found.entries_seen}
         for service in findings.services:
             for number, match in enumerate(service.entries):
-                self.present[service.name, eth_type_of(match)] += 1
+                self.all[service.name, eth_type_of(match)] += 1
                 self.seen[service.name, eth_type_of(match)] += (service.name, number) in seen
 
     def row(self, service: str | None, backend: str | None, blocks: Iterable[BlockOffload]) -> OffloadRow:
+        """Return the sum of blocks."""
         listed = tuple(blocks)
         verdicts = Counter(found.verdict for found in listed)
-        oddities = Counter[Oddity]()
+        anomalies = Counter[Anomaly]()
         for found in listed:
-            oddities.update(dict(found.oddities))
+            anomalies.update(dict(found.anomalies))
         return OffloadRow(
             service,
             backend,
             tuple((verdict, verdicts[verdict]) for verdict in Verdict if verdicts[verdict]),
             megaflows=sum(found.megaflows for found in listed),
-            predicted=self._predicted(listed, self.seen),
-            predicted_all=self._predicted(listed, self.present),
+            predicted=sum(self.seen[found.block.service, found.block.eth_type] for found in listed),
+            predicted_all=sum(self.all[found.block.service, found.block.eth_type] for found in listed),
             packets=sum(found.packets for found in listed),
             bytes=sum(found.bytes for found in listed),
             hw_packets=sum(found.hw_packets for found in listed),
             hw_bytes=sum(found.hw_bytes for found in listed),
-            oddities=tuple((oddity, oddities[oddity]) for oddity in Oddity if oddities[oddity]),
+            anomalies=tuple((anomaly, anomalies[anomaly]) for anomaly in Anomaly if anomalies[anomaly]),
         )
-
-    @staticmethod
-    def _predicted(blocks: Iterable[BlockOffload], entries: Counter[tuple[str, int]]) -> int:
-        return sum(entries[found.block.service, found.block.eth_type] for found in blocks)
-
-
-# The findings of `check_offload` and `check_bridge` as dicts of names and numbers, ready for JSON.
 
 
 BYTE_COUNTERS = {
@@ -120,8 +132,8 @@ BYTE_COUNTERS = {
     "tc software": "frames without the 14 bytes of the Ethernet header",
     "ovs software": "whole frames with their Ethernet header",
 }
-"""What the byte counter of a layer includes; BlueField's hardware and Linux 6.1 (act_mirred counts at ingress, where
-the header is stripped; net/openvswitch counts it). So shares are of packets."""
+"""What the byte counter of each layer includes, on BlueField and Linux 6.1 (act_mirred counts at ingress, where the
+header is stripped; net/openvswitch counts it)."""
 
 
 def to_json(
@@ -131,38 +143,32 @@ def to_json(
     origins: Mapping[str, tuple[str, ...]] | None = None,
     remarks: Iterable[str] = (),
 ) -> dict[str, object]:
-    """Everything that was found. `origins`: ufid -> the flows that ofproto/detrace names.
+    """Return all findings for JSON.
 
-    remarks: what could not be read beside the dump, such as traffic control, and what that leaves unproven.
+    Args:
+        findings: the findings.
+        required: required share of packets in hardware (0-1); None: all blocks must be in hardware.
+        origins: ufid -> the flows that ofproto/detrace names.
+        remarks: what could not be read beside the dump, and what that leaves unproven.
     """
-    conclusion = findings.conclusion_for(required)
     return {
-        "conclusion": conclusion.name.lower(),
-        "exit_code": int(conclusion),
-        "required_share": required,
+        **_conclusion(findings.conclusion_for(required), required),
         "total": _row(total_row(findings)),
         "services": [_row(row) for row in service_rows(findings)],
         "backends": [_row(row) for row in backend_rows(findings)],
         "blocks": [_block(block) for block in findings.blocks],
-        "widened": [_widening(widening) for widening in findings.widenings],
-        "taken": [_taking(taking) for taking in findings.taken],
-        "odd_megaflows": [_instance(instance, origins or {}) for instance in findings.instances],
+        "unwildcarded": [_unwildcarding(unwildcarding) for unwildcarding in findings.unwildcardings],
+        "overrides": [_override(override) for override in findings.overrides],
+        "anomalous_megaflows": [_example(example, origins or {}) for example in findings.examples],
         "ignored": [_ignored(ignored) for ignored in findings.ignored],
-        "unjudged": findings.unjudged,
-        "torn_lines": [str(error) for error in findings.torn],
-        "torn_lines_more": findings.torn_more,
-        "remarks": list(remarks),
-        "byte_counters": BYTE_COUNTERS,
+        **_limits(findings, remarks),
     }
 
 
 def bridge_to_json(findings: BridgeFindings, *, required: float | None = None) -> dict[str, object]:
-    """A bridge without a config: megaflows by port, verdict and reason."""
-    conclusion = findings.conclusion_for(required)
+    """Return the findings about a bridge without a config: megaflows by port, verdict and reason."""
     return {
-        "conclusion": conclusion.name.lower(),
-        "exit_code": int(conclusion),
-        "required_share": required,
+        **_conclusion(findings.conclusion_for(required), required),
         "hw_share": findings.hw_share,
         "rows": [
             {
@@ -176,10 +182,21 @@ def bridge_to_json(findings: BridgeFindings, *, required: float | None = None) -
             }
             for row in findings.rows
         ],
+        **_limits(findings, findings.remarks),
+    }
+
+
+def _conclusion(conclusion: Conclusion, required: float | None) -> dict[str, object]:
+    return {"conclusion": conclusion.name.lower(), "exit_code": int(conclusion), "required_share": required}
+
+
+def _limits(findings: OffloadFindings | BridgeFindings, remarks: Iterable[str]) -> dict[str, object]:
+    """What the dump does not show."""
+    return {
         "unjudged": findings.unjudged,
-        "torn_lines": [str(error) for error in findings.torn],
-        "torn_lines_more": findings.torn_more,
-        "remarks": list(findings.remarks),
+        "unparsed_lines": [str(error) for error in findings.unparsed],
+        "unparsed_lines_more": findings.unparsed_more,
+        "remarks": list(remarks),
         "byte_counters": BYTE_COUNTERS,
     }
 
@@ -199,7 +216,7 @@ def _row(row: OffloadRow) -> dict[str, object]:
         "sw_packets": row.sw_packets,
         "sw_bytes": row.sw_bytes,
         "hw_share": row.hw_share,
-        "oddities": _counts(row.oddities),
+        "anomalies": _counts(row.anomalies),
     }
 
 
@@ -214,44 +231,44 @@ def _block(found: BlockOffload) -> dict[str, object]:
         "bytes": found.bytes,
         "hw_packets": found.hw_packets,
         "hw_bytes": found.hw_bytes,
-        "oddities": _counts(found.oddities),
+        "anomalies": _counts(found.anomalies),
     }
 
 
-def _counts(oddities: Iterable[tuple[object, int]]) -> dict[str, int]:
-    return {str(getattr(oddity, "value", oddity)): count for oddity, count in oddities}
+def _counts(anomalies: Iterable[tuple[Anomaly, int]]) -> dict[str, int]:
+    return {anomaly.value: count for anomaly, count in anomalies}
 
 
-def _widening(widening: Widening) -> dict[str, object]:
+def _unwildcarding(unwildcarding: Unwildcarding) -> dict[str, object]:
     return {
-        "service": widening.service,
-        "megaflows": widening.megaflows,
-        "extra_bits": {name: f"{bits:#x}" for name, bits in widening.fields},
-        "flows_of_others": [render_flow(flow) for flow in widening.flows],
+        "service": unwildcarding.service,
+        "megaflows": unwildcarding.megaflows,
+        "extra_bits": {name: f"{bits:#x}" for name, bits in unwildcarding.fields},
+        "foreign_flows": [render_flow(flow) for flow in unwildcarding.flows],
     }
 
 
-def _taking(taking: Taking) -> dict[str, object]:
+def _override(override: Override) -> dict[str, object]:
     return {
-        "service": taking.service,
-        "blocks": [{"backend": block.backend, "flow": render_flow(block.flow)} for block in taking.blocks],
-        "megaflows": taking.megaflows,
-        "packets": taking.packets,
-        "match": render_match(taking.match),
-        "actions": taking.actions,
-        "flows_of_others": [render_flow(flow) for flow in taking.flows],
+        "service": override.service,
+        "blocks": [{"backend": block.backend, "flow": render_flow(block.flow)} for block in override.blocks],
+        "megaflows": override.megaflows,
+        "packets": override.packets,
+        "match": render_match(override.match),
+        "actions": override.actions,
+        "foreign_flows": [render_flow(flow) for flow in override.flows],
     }
 
 
-def _instance(instance: Instance, origins: Mapping[str, tuple[str, ...]]) -> dict[str, object]:
+def _example(example: AnomalousMegaflow, origins: Mapping[str, tuple[str, ...]]) -> dict[str, object]:
     return {
-        "oddity": instance.oddity.value,
-        "service": instance.service,
-        "backend": instance.backend,
-        "ufid": instance.ufid,
-        "match": instance.match,
-        "actions": instance.actions,
-        "made_by": list(origins.get(instance.ufid or "", ())),
+        "anomaly": example.anomaly.value,
+        "service": example.service,
+        "backend": example.backend,
+        "ufid": example.ufid,
+        "match": example.match,
+        "actions": example.actions,
+        "made_by": list(origins.get(example.ufid or "", ())),
     }
 
 

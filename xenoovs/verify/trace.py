@@ -20,7 +20,7 @@ _ICMP = {4: 1, 6: 58}
 
 
 @dataclass(frozen=True, slots=True)
-class TraceAnswer:
+class TraceResult:
     """`dl_dst`: the MAC written into the packet, None when it stays. `ports`: where it leaves. `megaflow`: as text."""
 
     dl_dst: str | None
@@ -64,7 +64,7 @@ def _l4(packet: Packet, six: str) -> dict[str, int]:
     return {}
 
 
-def parse_trace(text: str) -> TraceAnswer:
+def parse_trace(text: str) -> TraceResult:
     """The end of a trace (with --names). Raises ParseError where it has none."""
     actions, megaflow = _ACTIONS.search(text), _MEGAFLOW.search(text)
     if actions is None or megaflow is None:
@@ -72,10 +72,10 @@ def parse_trace(text: str) -> TraceAnswer:
     parts = split_list(actions[1])
     written = _ETH_DST.search(actions[1])
     ports = tuple(part for part in parts if "(" not in part and part not in ("drop", ""))
-    return TraceAnswer(written[1] if written else None, ports, megaflow[1])
+    return TraceResult(written[1] if written else None, ports, megaflow[1])
 
 
-def agrees(packet: Packet, wanted: Iterable[tuple[str, str | None]], answer: TraceAnswer) -> bool | None:
+def agrees(packet: Packet, wanted: Iterable[tuple[str, str | None]], answer: TraceResult) -> bool | None:
     """Whether the switch sends the packet as `wanted`: pairs of dl_dst and port; None where MAC learning decides.
 
     A port of None stands for the learning switch (NORMAL).

@@ -37,7 +37,7 @@ def test_what_the_driver_kept_out_is_told_without_asking_it(xenoovs: CommandLine
 
 def test_the_flow_that_widened_our_masks_is_named_from_files(xenoovs: CommandLine) -> None:
     """verify-offload named it beside the very same files."""
-    dump, flows = GOLDEN / "widened_by_tos.dump", GOLDEN / "widened_by_tos.flows"
+    dump, flows = GOLDEN / "unwildcarded_tos.dump", GOLDEN / "unwildcarded_tos.flows"
     said = xenoovs("why", CONFIG, "--from-dump", dump, "--from-flows", flows, "-o", "json")
     firsts = [row["reasons"][0] for row in json.loads(said.out)["megaflows"]]
     assert (said.status, [first["cause"] for first in firsts]) == (2, ["widened"] * 7)
@@ -47,7 +47,7 @@ def test_the_flow_that_widened_our_masks_is_named_from_files(xenoovs: CommandLin
 
 
 def test_without_the_flows_the_bits_are_told_and_the_flows_asked_for(xenoovs: CommandLine) -> None:
-    said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "widened_by_tos.dump")
+    said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "unwildcarded_tos.dump")
     assert "widened, by flows that were not seen: it matches nw_tos 0xfc too" in said.out
     assert f"xenoovs why {CONFIG} --from-dump DUMP --from-flows FLOWS" in said.out
 

@@ -70,8 +70,8 @@ def test_the_reason_and_whether_it_is_judged(line: str, reason: str, is_judged: 
         ([_line("p0", HW, packets=94), _line("p1", SW, packets=6)], 0.95, Conclusion.NOT_ALL_IN_HARDWARE),
         ([_line("p0", HW, packets=0)], 0.95, Conclusion.NOTHING_SEEN),
         ([_line("p0", HW, packets=0)], None, Conclusion.NOTHING_SEEN),
-        ([_line("p0", "")], None, Conclusion.COULD_NOT_LOOK),
-        (["ovs-appctl: no"], None, Conclusion.COULD_NOT_LOOK),
+        ([_line("p0", "")], None, Conclusion.CHECK_FAILED),
+        (["ovs-appctl: no"], None, Conclusion.CHECK_FAILED),
     ],
 )
 def test_the_conclusion(lines: list[str], required: float | None, conclusion: Conclusion) -> None:

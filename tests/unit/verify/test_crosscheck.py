@@ -7,8 +7,8 @@ import pytest
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
-from xenoovs.verify.check import Seen, seen_of
-from xenoovs.verify.findings import Oddity
+from xenoovs.verify.check import MegaflowState, state_of
+from xenoovs.verify.findings import Anomaly
 
 UFID = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"
 COOKIE = cookie_of_ufid(UFID) or ""
@@ -23,26 +23,26 @@ def _filter(*, in_hw: bool | None, counters: TcCounters | None = None) -> dict[s
     return {COOKIE: TcFilter("ip", 2, 0, 1, COOKIE, in_hw=in_hw, in_hw_count=0, counters=counters)}
 
 
-def _seen(where: str, filters: dict[str, TcFilter] | None) -> Seen:
-    found = seen_of(parse_megaflow(_line(where)), filters)
+def _seen(where: str, filters: dict[str, TcFilter] | None) -> MegaflowState:
+    found = state_of(parse_megaflow(_line(where)), filters)
     assert found is not None
     return found
 
 
 @pytest.mark.parametrize(
-    ("where", "in_hw", "verdict", "oddities"),
+    ("where", "in_hw", "verdict", "anomalies"),
     [
         (", offloaded:yes, dp:tc", True, Verdict.HW, ()),
-        (", offloaded:yes, dp:tc", False, Verdict.TC_SW, (Oddity.CONTRADICTED,)),
-        (", offloaded:yes, dp:tc", None, Verdict.HW, (Oddity.UNCONFIRMED,)),
+        (", offloaded:yes, dp:tc", False, Verdict.TC_SW, (Anomaly.CONTRADICTED,)),
+        (", offloaded:yes, dp:tc", None, Verdict.HW, (Anomaly.UNCONFIRMED,)),
         (", dp:tc", False, Verdict.TC_SW, ()),
     ],
 )
 def test_the_kernel_has_the_last_word(
-    where: str, in_hw: bool | None, verdict: Verdict, oddities: tuple[Oddity, ...]
+    where: str, in_hw: bool | None, verdict: Verdict, anomalies: tuple[Anomaly, ...]
 ) -> None:
     found = _seen(where, _filter(in_hw=in_hw))
-    assert (found.verdict, found.oddities) == (verdict, oddities)
+    assert (found.verdict, found.anomalies) == (verdict, anomalies)
     assert found.hw_packets == (10 if verdict is Verdict.HW else 0)
 
 
@@ -59,13 +59,13 @@ def test_a_filter_in_hw_without_hardware_counters_has_forwarded_nothing_there() 
 
 def test_a_megaflow_without_filter_is_odd_and_judged_by_the_dump() -> None:
     found = _seen(", offloaded:yes, dp:tc", {})
-    assert (found.verdict, found.oddities) == (Verdict.HW, (Oddity.WITHOUT_FILTER,))
+    assert (found.verdict, found.anomalies) == (Verdict.HW, (Anomaly.WITHOUT_FILTER,))
 
 
 @pytest.mark.parametrize("where", [", dp:ovs", ", offloaded:yes, dp:doca", ", offloaded:partial, dp:ovs"])
 def test_other_layers_have_no_filters(where: str) -> None:
-    assert _seen(where, {}).oddities == ()
+    assert _seen(where, {}).anomalies == ()
 
 
 def test_without_m_nothing_is_known() -> None:
-    assert seen_of(parse_megaflow(_line("")), {}) is None
+    assert state_of(parse_megaflow(_line("")), {}) is None

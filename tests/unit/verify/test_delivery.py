@@ -8,8 +8,8 @@ from tests.unit.verify.programs import IN_HARDWARE, blocks, two_services
 from xenoovs.datapath.megaflow import match_of
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.verify.check import check_offload
-from xenoovs.verify.expected import delivers, expected_services, is_untold
-from xenoovs.verify.findings import OffloadFindings, Reason, reason_of
+from xenoovs.verify.expected import delivers, expected_services, is_undetermined
+from xenoovs.verify.findings import IgnoreReason, OffloadFindings, ignore_reason_of
 
 SERVICES = expected_services(two_services())
 BLOCK = next(block for block in blocks(two_services()) if block.backend == "b1")
@@ -68,7 +68,7 @@ def _check(actions: str) -> OffloadFindings:
 )
 def test_what_is_decided_later_is_not_called_misdelivered(actions: str) -> None:
     """A block whose packets pass connection tracking first was said to go elsewhere."""
-    assert is_untold(parse_megaflow(f"in_port(p0), packets:1, bytes:1, used:never, actions:{actions}").actions)
+    assert is_undetermined(parse_megaflow(f"in_port(p0), packets:1, bytes:1, used:never, actions:{actions}").actions)
     found = _check(actions)
     assert (sum(block.megaflows for block in found.blocks), sum(block.misdelivered for block in found.blocks)) == (1, 0)
 
@@ -84,4 +84,4 @@ def test_the_first_packet_of_a_connection_under_any_mask(ct_state: str, *, is_ne
     """Only the mask 0x21 was known, but ct_state(0x21/0x23) is the same packet."""
     keys = f"recirc_id(0x5),ct_state({ct_state}),in_port(p0),eth_type(0x0800),ipv4(frag=no)"
     line = f"{keys}, packets:1, bytes:60, used:0.1s, dp:ovs, actions:ct(commit),recirc(0x6)"
-    assert (reason_of(parse_megaflow(line), frozenset()) is Reason.NEW_CONNECTION) == is_new
+    assert (ignore_reason_of(parse_megaflow(line), frozenset()) is IgnoreReason.NEW_CONNECTION) == is_new

@@ -7,16 +7,16 @@ import pytest
 from tests.unit.verify.programs import blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import scan_dump
-from xenoovs.verify.check import Surroundings, check_offload
+from xenoovs.verify.check import CheckContext, check_offload
 from xenoovs.verify.expected import expected_services
-from xenoovs.verify.findings import Conclusion, Oddity, OffloadFindings, carry_over
+from xenoovs.verify.findings import Anomaly, Conclusion, OffloadFindings, carry_over
 
 SERVICES = expected_services(two_services())
 BLOCKS = blocks(two_services())
 
 
-def _check(*megaflows: Megaflow, surroundings: Surroundings | None = None) -> OffloadFindings:
-    return check_offload(SERVICES, megaflows, surroundings=surroundings)
+def _check(*megaflows: Megaflow, context: CheckContext | None = None) -> OffloadFindings:
+    return check_offload(SERVICES, megaflows, context=context)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_packets_that_go_astray_in_hardware_meet_no_requirement() -> None:
 
 
 def test_text_that_is_no_dump_is_not_nothing_seen() -> None:
-    assert check_offload(SERVICES, scan_dump("ovs-appctl: no")).conclusion is Conclusion.COULD_NOT_LOOK
+    assert check_offload(SERVICES, scan_dump("ovs-appctl: no")).conclusion is Conclusion.CHECK_FAILED
     assert check_offload(SERVICES, scan_dump("")).conclusion is Conclusion.NOTHING_SEEN
 
 
@@ -58,16 +58,16 @@ def test_of_several_looks_the_last_that_saw_a_block_counts() -> None:
 
 @pytest.mark.parametrize(("max_idle_s", "count"), [(10.0, 0), (0.12, 1)])
 def test_what_is_about_to_idle_out_depends_on_max_idle(max_idle_s: float, count: int) -> None:
-    findings = _check(megaflow_of(BLOCKS[0]), surroundings=Surroundings(max_idle_s=max_idle_s))
-    assert findings.blocks[0].count(Oddity.EXPIRING) == count
+    findings = _check(megaflow_of(BLOCKS[0]), context=CheckContext(max_idle_s=max_idle_s))
+    assert findings.blocks[0].count(Anomaly.EXPIRING) == count
 
 
 def test_hardware_that_counts_nothing_is_odd_and_software_is_not() -> None:
     findings = _check(megaflow_of(BLOCKS[0], packets=0), megaflow_of(BLOCKS[1], packets=0, where=", dp:tc"))
-    assert [block.count(Oddity.WITHOUT_PACKETS) for block in findings.blocks[:2]] == [1, 0]
+    assert [block.count(Anomaly.WITHOUT_PACKETS) for block in findings.blocks[:2]] == [1, 0]
 
 
-def test_only_the_first_few_of_each_oddity_are_kept() -> None:
+def test_only_the_first_few_of_each_anomaly_are_listed() -> None:
     findings = _check(*(megaflow_of(BLOCKS[0], packets=0) for _ in range(50)))
-    assert findings.blocks[0].count(Oddity.WITHOUT_PACKETS) == 50
-    assert len(findings.instances) == 5
+    assert findings.blocks[0].count(Anomaly.WITHOUT_PACKETS) == 50
+    assert len(findings.examples) == 5

@@ -36,13 +36,13 @@ def test_the_dummy_provider_is_told() -> None:
 
 
 def test_the_words_of_open_vswitch_are_shown() -> None:
-    assert list(watched(REFUSED, REFUSED).reasons_told()) == [
+    assert list(watched(REFUSED, REFUSED).reason_summary()) == [
         "Open vSwitch says of 2 megaflows: match unsupported: ct_state=+new"
     ]
 
 
 def test_miniflow_bits_are_no_reason() -> None:
-    assert list(watched(f"{REFUSED.partition(', dp-')[0]}, dp-extra-info:miniflow_bits(5,2)").reasons_told()) == []
+    assert list(watched(f"{REFUSED.partition(', dp-')[0]}, dp-extra-info:miniflow_bits(5,2)").reason_summary()) == []
 
 
 def test_pmd_threads_hold_copies() -> None:

@@ -9,7 +9,7 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
 from xenoovs.verify.check import check_offload
 from xenoovs.verify.expected import expected_services
-from xenoovs.verify.findings import Conclusion, Reason
+from xenoovs.verify.findings import Conclusion, IgnoreReason
 
 PROGRAM = two_services()
 SERVICES = expected_services(PROGRAM)
@@ -87,16 +87,16 @@ def test_the_slow_path_is_counted() -> None:
 @pytest.mark.parametrize(
     ("keys", "actions", "reason"),
     [
-        ("in_port(p0),eth_type(0x0806),arp(tip=10.3.10.45)", "p1", Reason.ARP),
-        ("in_port(p0),eth_type(0x86dd),ipv6(proto=58),icmpv6(type=135)", "p1", Reason.NEIGHBOUR_DISCOVERY),
-        ("in_port(p0),eth(dst=33:33:00:00:00:01),eth_type(0x86dd),ipv6(frag=no)", "p1", Reason.MULTICAST),
-        ("in_port(p0),eth_type(0x0800),ipv4(dst=10.9.9.9)", "drop", Reason.DROP),
-        ("recirc_id(0x3),in_port(p0),eth_type(0x0800),ipv4(frag=no)", "p1", Reason.RECIRCULATED),
-        ("in_port(p1),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1,dst=10.3.10.46)", "p0", Reason.OTHER),
-        ("in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1,dst=10.3.10.47)", "p1", Reason.OTHER),
+        ("in_port(p0),eth_type(0x0806),arp(tip=10.3.10.45)", "p1", IgnoreReason.ARP),
+        ("in_port(p0),eth_type(0x86dd),ipv6(proto=58),icmpv6(type=135)", "p1", IgnoreReason.NEIGHBOUR_DISCOVERY),
+        ("in_port(p0),eth(dst=33:33:00:00:00:01),eth_type(0x86dd),ipv6(frag=no)", "p1", IgnoreReason.MULTICAST),
+        ("in_port(p0),eth_type(0x0800),ipv4(dst=10.9.9.9)", "drop", IgnoreReason.DROP),
+        ("recirc_id(0x3),in_port(p0),eth_type(0x0800),ipv4(frag=no)", "p1", IgnoreReason.RECIRCULATED),
+        ("in_port(p1),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1,dst=10.3.10.46)", "p0", IgnoreReason.OTHER),
+        ("in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1,dst=10.3.10.47)", "p1", IgnoreReason.OTHER),
     ],
 )
-def test_megaflows_of_no_block_are_ignored_by_reason(keys: str, actions: str, reason: Reason) -> None:
+def test_megaflows_of_no_block_are_ignored_by_reason(keys: str, actions: str, reason: IgnoreReason) -> None:
     text = f"{keys}, packets:1, bytes:60, used:never, dp:ovs, actions:{actions}"
     findings = check_offload(SERVICES, [parse_megaflow(text)])
     assert [(ignored.reason, ignored.megaflows) for ignored in findings.ignored] == [(reason, 1)]
@@ -106,10 +106,10 @@ def test_megaflows_of_no_block_are_ignored_by_reason(keys: str, actions: str, re
 def test_a_dump_without_m_cannot_be_judged() -> None:
     findings = check_offload(SERVICES, [megaflow_of(BLOCKS[0], where="")])
     assert findings.unjudged == 1
-    assert findings.conclusion is Conclusion.COULD_NOT_LOOK
+    assert findings.conclusion is Conclusion.CHECK_FAILED
 
 
 def test_a_torn_line_is_reported_and_the_rest_is_judged() -> None:
     findings = check_offload(SERVICES, [*scan_dump("ufid:1, in_po"), megaflow_of(BLOCKS[0])])
-    assert [error.line for error in findings.torn] == [1]
+    assert [error.line for error in findings.unparsed] == [1]
     assert findings.conclusion is Conclusion.IN_HARDWARE

@@ -11,7 +11,7 @@ from xenoovs.openflow.text import parse_flow
 from xenoovs.verify.check import check_dump, check_offload
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Conclusion, OffloadFindings
-from xenoovs.verify.foreign import OTHER_WAYS, name_takers
+from xenoovs.verify.foreign import OTHER_ACTIONS, attribute
 
 PROGRAM = two_services()
 SERVICES = expected_services(PROGRAM)
@@ -28,7 +28,7 @@ def _check(*megaflows: Megaflow) -> OffloadFindings:
 
 
 def _names(findings: OffloadFindings) -> list[tuple[str, list[int]]]:
-    return [(taking.service, [block.key.value for block in taking.blocks]) for taking in findings.taken]
+    return [(taking.service, [block.key.value for block in taking.blocks]) for taking in findings.overrides]
 
 
 @pytest.mark.parametrize("actions", ["set(eth(dst=02:00:00:00:00:77)),p1", "p9", "br0"])
@@ -77,7 +77,7 @@ def test_what_goes_to_one_backend_is_taken_from_the_blocks_of_the_other_alone() 
 )
 def test_no_packet_of_a_block_or_no_telling(keys: str, actions: str) -> None:
     findings = _check(_megaflow(keys, actions))
-    assert (findings.taken, findings.conclusion) == ((), Conclusion.NOTHING_SEEN)
+    assert (findings.overrides, findings.conclusion) == ((), Conclusion.NOTHING_SEEN)
     assert sum(ignored.megaflows for ignored in findings.ignored) == 1
 
 
@@ -86,18 +86,18 @@ def test_the_same_backend_is_harmless() -> None:
     keys = "in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1,proto=17),udp(dst=53)"
     deliver = f"set(eth(dst={odd.hops[0].mac})),p1"
     only_dns = check_offload(SERVICES[:1], [_megaflow(keys, deliver)])
-    assert only_dns.taken == ()
+    assert only_dns.overrides == ()
 
 
 def test_what_is_gone_soon_may_be_from_before_a_change() -> None:
-    assert _check(_megaflow(OTHER_BITS, "drop", used="9.9s")).taken == ()
+    assert _check(_megaflow(OTHER_BITS, "drop", used="9.9s")).overrides == ()
 
 
 def test_more_ways_than_anybody_reads_are_told_together() -> None:
     findings = _check(*(_megaflow(OTHER_BITS, f"p{number}") for number in range(600)), _megaflow(OTHER_BITS, "drop"))
-    by_actions = {(taking.service, taking.actions): taking.megaflows for taking in findings.taken}
+    by_actions = {(taking.service, taking.actions): taking.megaflows for taking in findings.overrides}
     assert len(by_actions) == 500 + 2 * 2
-    assert {by_actions[service, OTHER_WAYS] for service in ("dns", "web")} == {350}
+    assert {by_actions[service, OTHER_ACTIONS] for service in ("dns", "web")} == {350}
     assert {by_actions[service, "drop"] for service in ("dns", "web")} == {1}
     assert sum(by_actions.values()) == 601 * 2
 
@@ -109,7 +109,7 @@ def test_of_lines_that_are_all_different_none_is_missed() -> None:
     many = [line.format(number) for number in range(10_000)] + [line.format(9)] * 3
     fast, each = check_dump(SERVICES, many), check_offload(SERVICES, scan_dump(many))
     assert fast == each
-    assert sum(taking.megaflows for taking in fast.taken) == 10_003 * 2
+    assert sum(taking.megaflows for taking in fast.overrides) == 10_003 * 2
 
 
 def test_alike_lines_are_looked_at_one_by_one() -> None:
@@ -118,7 +118,7 @@ def test_alike_lines_are_looked_at_one_by_one() -> None:
     fast, each = check_dump(SERVICES, dump), check_offload(SERVICES, scan_dump(dump))
     assert fast == each
     # Of each service, two of four classes of addresses belong to the other backend.
-    assert sorted(taking.megaflows for taking in each.taken) in ([2, 2], [2, 3], [3, 3])
+    assert sorted(taking.megaflows for taking in each.overrides) in ([2, 2], [2, 3], [3, 3])
 
 
 def test_the_highest_flow_that_all_these_packets_match_is_named() -> None:
@@ -130,10 +130,10 @@ def test_the_highest_flow_that_all_these_packets_match_is_named() -> None:
         "priority=2000,ip actions=drop",
         "priority=1,ip actions=drop",
     )
-    named = name_takers(_check(_megaflow(OTHER_BITS, "drop")), map(parse_flow, flows))
-    assert [taking.flows for taking in named.taken] == [(parse_flow(theirs),)] * 2
+    named = attribute(_check(_megaflow(OTHER_BITS, "drop")), map(parse_flow, flows))
+    assert [taking.flows for taking in named.overrides] == [(parse_flow(theirs),)] * 2
 
 
 def test_no_flow_below_ours_is_named() -> None:
-    named = name_takers(_check(_megaflow(OTHER_BITS, "drop")), [parse_flow("priority=1,ip actions=drop")])
-    assert [taking.flows for taking in named.taken] == [()] * 2
+    named = attribute(_check(_megaflow(OTHER_BITS, "drop")), [parse_flow("priority=1,ip actions=drop")])
+    assert [taking.flows for taking in named.overrides] == [()] * 2

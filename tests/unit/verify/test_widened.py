@@ -9,10 +9,10 @@ from xenoovs.datapath.megaflow import match_of
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
-from xenoovs.verify.check import Surroundings, check_offload
+from xenoovs.verify.check import CheckContext, check_offload
 from xenoovs.verify.expected import expected_services
-from xenoovs.verify.findings import Oddity, Widening
-from xenoovs.verify.foreign import extra_bits, name_foreign, widened_by
+from xenoovs.verify.findings import Anomaly, Unwildcarding
+from xenoovs.verify.foreign import attribute, extra_bits, unwildcarding_flows
 
 SERVICES = expected_services(two_services())
 DNS = SERVICES[0]
@@ -25,7 +25,7 @@ def _flow(text: str) -> Flow:
 
 def _named(*texts: str, extra: tuple[tuple[str, int], ...] = PREFIX) -> list[str]:
     flows = [_flow(text) for text in texts]
-    found = widened_by(extra, flows, service=DNS, in_port="p0")
+    found = unwildcarding_flows(extra, flows, service=DNS, in_port="p0")
     return [text for text, flow in zip(texts, flows, strict=True) if flow in found]
 
 
@@ -82,11 +82,11 @@ def test_megaflows_that_are_narrower_are_counted_by_service_and_fields() -> None
         for source in ("192.0.0.0/248.0.0.1", "64.0.0.0/224.0.0.1", "0.0.0.0/0.0.0.1")
     ]
     findings = check_offload(SERVICES, map(parse_megaflow, lines))
-    named = name_foreign(findings, [_flow("priority=3000,ip,nw_src=203.0.113.9")])
-    assert [(found.service, found.fields, found.megaflows, len(found.flows)) for found in named.widenings] == [
+    named = attribute(findings, [_flow("priority=3000,ip,nw_src=203.0.113.9")])
+    assert [(found.service, found.fields, found.megaflows, len(found.flows)) for found in named.unwildcardings] == [
         ("web", (("nw_src", 0xF8000000),), 2, 1)
     ]
-    assert sum(found.count(Oddity.WIDENED) for found in findings.blocks) == 2
+    assert sum(found.count(Anomaly.UNWILDCARDED) for found in findings.blocks) == 2
 
 
 def test_what_our_own_flows_look_at_is_not_blamed_on_others() -> None:
@@ -96,13 +96,13 @@ def test_what_our_own_flows_look_at_is_not_blamed_on_others() -> None:
     )
     megaflow = parse_megaflow(line)
     blamed = check_offload(SERVICES, [megaflow])
-    assert blamed.widenings == (Widening("web", (("nw_proto", 0xFF),), 1, "p0"),)
-    known = Surroundings(own_mask=lambda _: {"nw_src": 1, "nw_proto": 0xFF, "nw_dst": 0xFFFFFFFF, **_L2})
-    assert check_offload(SERVICES, [megaflow], surroundings=known).widenings == ()
+    assert blamed.unwildcardings == (Unwildcarding("web", (("nw_proto", 0xFF),), 1, "p0"),)
+    known = CheckContext(own_mask=lambda _: {"nw_src": 1, "nw_proto": 0xFF, "nw_dst": 0xFFFFFFFF, **_L2})
+    assert check_offload(SERVICES, [megaflow], context=known).unwildcardings == ()
 
 
 _L2 = {"dl_dst": 0xFFFFFFFFFFFF, "dl_type": 0xFFFF}
 
 
 def test_no_block_is_narrower_than_itself() -> None:
-    assert check_offload(SERVICES, map(megaflow_of, blocks(two_services()))).widenings == ()
+    assert check_offload(SERVICES, map(megaflow_of, blocks(two_services()))).unwildcardings == ()

@@ -9,8 +9,8 @@ from ipaddress import IPv4Address, IPv6Address
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, verdict_of
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_match
-from xenoovs.verify.expected import BlockIndex, ExpectedBlock, Place
-from xenoovs.verify.foreign import ExtraBits, OwnMask, WideningCounter, widened_by
+from xenoovs.verify.expected import BlockIndex, ExpectedBlock, ServiceEntry
+from xenoovs.verify.foreign import ExtraBits, OwnMask, UnwildcardCounter, unwildcarding_flows
 from xenoovs.verify.why.case import Case, Evidence, Shape, Widened, shape_of
 from xenoovs.verify.why.flows import action_reasons, widened_reasons
 from xenoovs.verify.why.kernel import kernel_reasons, silent_refusal
@@ -279,10 +279,10 @@ class Blame:
 
     def told(self, lineup: Lineup) -> Lineup:
         """The same lineup, with what widened each suspect. Raises what `read_foreign` does."""
-        counter = WideningCounter(self.own_mask)
+        counter = UnwildcardCounter(self.own_mask)
         return replace(lineup, suspects=tuple(self._blamed(suspect, counter) for suspect in lineup.suspects))
 
-    def _blamed(self, suspect: Suspect, counter: WideningCounter) -> Suspect:
+    def _blamed(self, suspect: Suspect, counter: UnwildcardCounter) -> Suspect:
         fields = match_of(suspect.megaflow)
         located = self.index.locate(suspect.megaflow.in_port, fields)
         if located is None:
@@ -291,14 +291,14 @@ class Blame:
         extra = counter.extra_of(suspect.megaflow, fields, place, block)
         return replace(suspect, widened=self._widened(extra, fields, place)) if extra else suspect
 
-    def _widened(self, extra: ExtraBits, fields: Mapping[str, MaskedValue], place: Place) -> Widened:
-        service, in_port = place.service, place.service.entries[place.entry].in_port
+    def _widened(self, extra: ExtraBits, fields: Mapping[str, MaskedValue], entry: ServiceEntry) -> Widened:
+        service, in_port = entry.service, entry.match.in_port
         added = frozenset(name for name, bits in extra if fields[name].mask == bits)
         key = service.name, in_port, extra, added
         found = self._found.get(key)
         if found is None:
             foreign = self._flows()
-            flows = None if foreign is None else widened_by(extra, foreign, service=service, in_port=in_port)
+            flows = None if foreign is None else unwildcarding_flows(extra, foreign, service=service, in_port=in_port)
             found = self._found[key] = Widened(self.bridge, extra, added, flows)
         return found
 
