@@ -1,4 +1,4 @@
-"""`restart-ovs` on a lab's datapath in user space: packets of the time in between are lost, and no others.
+"""`restart-ovs` of a lab: packets between the order and the end are lost and no others; killed, it is completed.
 
 `python -m pytest tests/ovs/test_restart_loss.py -rP` prints how many.
 """
@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,10 @@ from tests.ovs.lab_support import lab_name, running_lab
 from tests.ovs.paced import steady_stream
 from tests.patience import eventually
 from xenoovs.config.load import parse_config
-from xenoovs.lab.lab import DIRECTORY_VARIABLE
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
+from xenoovs.openflow.text import render_flow
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.live import LiveSwitch
 
 pytestmark = pytest.mark.ovs
 
@@ -51,3 +56,50 @@ def test_packets_are_lost_only_between_the_order_and_the_end(tmp_path: Path) -> 
     # Without ovs-vswitchd nothing is forwarded in user space.
     assert packets > 0
     print(f"{packets} packets of {CLIENTS * RATE_PPS} a second are lost; the command reported {gap_s:.2f} s")
+
+
+STOPPING = """\
+#!/bin/sh
+/usr/bin/ovs-vsctl "$@" || exit
+case "$*" in *flow-restore-wait=true*)
+    kill -STOP {pid}
+    while grep -q 'State:.[RS]' /proc/{pid}/task/*/status; do :; done
+esac
+"""
+"""A stand-in for ovs-vsctl: the ovs-vswitchd that is to end does not, until it gets SIGCONT."""
+
+
+def test_killed_while_open_vswitch_ends_the_restart_is_completed(tmp_path: Path) -> None:
+    """The lab was left without ovs-vswitchd, and without its flows."""
+    config = tmp_path / "my.yaml"
+    config.write_text(SMALL_CONFIG)
+    here = {DIRECTORY_VARIABLE: str(tmp_path / "labs")}
+    named = ("--lab", lab_name("killed"), "--yes")
+    with running_lab("killed", parse_config(SMALL_CONFIG, file="my.yaml"), tmp_path / "labs") as lab:
+        assert finish(start("apply", config, *named, env=here)).status == 0
+        flows, vswitchd = lab_flows(lab), lab.ovs.pids()[0]
+        tool = tmp_path / "ovs-vsctl"
+        tool.write_text(STOPPING.format(pid=vswitchd))
+        tool.chmod(0o755)
+        process = start("restart-ovs", *named, env={**here, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+        eventually(lambda: has_sigterm(vswitchd, "ShdPnd"), "ovs-vswitchd gets SIGTERM")
+        process.kill()
+        process.communicate()
+        os.kill(vswitchd, signal.SIGCONT)
+        eventually(lambda: len(lab.ovs.pids()) == 2 and lab.ovs.pids()[0] != vswitchd, "ovs-vswitchd runs again")
+        eventually(lambda: "flow-restore-wait" not in lab.ovs.vsctl("get", "Open_vSwitch", ".", "other_config"), "work")
+        assert lab_flows(lab) == flows
+        assert not list(lab.directory.glob("*.bundle"))
+        assert not has_sigterm(lab.ovs.pids()[0], "SigIgn")
+
+
+def lab_flows(lab: Lab) -> list[str]:
+    switch = LiveSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
+    return sorted(render_flow(observed.flow) for observed in switch.dump_flows("ovsbr1"))
+
+
+def has_sigterm(pid: int, mask: str) -> bool:
+    """Whether SIGTERM is in this mask of a process (proc(5), "/proc/pid/status")."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    bits = next(line.split()[1] for line in status.splitlines() if line.startswith(mask))
+    return bool(int(bits, 16) >> signal.SIGTERM - 1 & 1)

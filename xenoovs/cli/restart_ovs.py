@@ -37,13 +37,21 @@ def restart_order(question: Question) -> Callable[[], None]:
 
 
 def restart(question: Question, order: Callable[[], None]) -> PlannedRestart:
-    """Restart Open vSwitch by `order`, with all flows and groups of everybody before and after. Raises SwitchError."""
+    """Restart Open vSwitch by `order`, with all flows and groups before and after. Raises SwitchError.
+
+    When this process is killed, the restart goes on to its end: without it no ovs-vswitchd would run, or no flow.
+    """
+    from xenoovs.switch.guard import run_detached
     from xenoovs.switch.planned_restart import planned_restart
 
-    # There flows lie while they are not on their bridges.
+    # The flows are saved here until they are back on their bridges.
     directory = question.lab.directory if question.lab is not None else _STATE_DIRECTORY
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return planned_restart(question.switch, question.endpoint, order, directory=directory)
+    try:
+        return run_detached(lambda: planned_restart(question.switch, question.endpoint, order, directory=directory))
+    except KeyboardInterrupt:
+        echo("the restart is completed in the background", err=True)
+        raise
 
 
 def restart_facts(done: PlannedRestart) -> dict[str, object]:
@@ -78,7 +86,7 @@ def restart_ovs_command(db: str | None, lab: str | None, *, yes: bool, output: O
     """Restart Open vSwitch and put all flows and groups back, also those of others.
 
     Uses Open vSwitch's own flow-restore-wait: until its flows are back the new ovs-vswitchd leaves those of the
-    kernel's datapath alone, so that they go on forwarding. That setting is taken away again also when this command is
+    kernel's datapath alone, so that they go on forwarding. The restart is completed also when this command is
     killed. Rules in traffic control (hardware offload) forward on until the new ovs-vswitchd starts, which takes them
     away: packets are lost until flows and rules are back. A datapath in user space forwards nothing from the end of
     the old one until then. Meters are not kept.

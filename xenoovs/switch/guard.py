@@ -8,19 +8,74 @@ tells that it is gone.
 from __future__ import annotations
 
 import os
+import pickle
 import select
 import signal
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NoReturn
+from typing import NoReturn, TypeVar, cast
 
-from xenoovs.errors import XenoovsError
+from xenoovs.errors import SwitchError, XenoovsError
 
 _KEPT, _FAILED, _UNDONE = 0, 1, 3
 _RETRY_S, _PATIENCE_S = 0.5, 60.0
 _KEEP = b"keep\n"
+
+Result = TypeVar("Result")
+
+
+def run_detached(work: Callable[[], Result]) -> Result:
+    """Run `work` to its end in a second process, also when this one is interrupted or killed; return its result.
+
+    Call it in a process without other threads. The result has to be picklable.
+
+    Raises:
+        SwitchError: With the text, hint and commands of the XenoovsError or OSError that `work` raised.
+    """
+    read_end, write_end = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read_end)
+        _work_detached(write_end, work)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as pipe:
+        outcome = pipe.read()
+    os.waitpid(pid, 0)
+    if not outcome:
+        raise SwitchError("the process that did the work was killed")
+    result, failure = pickle.loads(outcome)  # noqa: S301 - from our own fork
+    if failure is not None:
+        error = SwitchError(failure[0])
+        error.hint, error.commands = failure[1:]
+        raise error
+    return cast(Result, result)
+
+
+def _work_detached(pipe: int, work: Callable[[], object]) -> NoReturn:
+    try:
+        _detach()
+        try:
+            outcome: tuple[object, object] = work(), None
+        except XenoovsError as error:
+            outcome = None, (str(error), error.hint, error.commands)
+        except OSError as error:
+            outcome = None, (str(error), "", ())
+        with suppress(BrokenPipeError), os.fdopen(pipe, "wb") as stream:
+            stream.write(pickle.dumps(outcome))
+    finally:
+        os._exit(0)
+
+
+def _detach() -> None:
+    """Leave the session, so that neither Ctrl-C nor the end of the terminal reaches this process."""
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        # Not SIG_IGN: programs inherit it, and an ovs-vswitchd that was started so would not end by SIGTERM.
+        signal.signal(number, lambda *_: None)
 
 
 class Guard:
@@ -72,9 +127,7 @@ class Guard:
 def _guard(pipe: int, undo: Callable[[], object]) -> NoReturn:
     status = _FAILED
     try:
-        os.setsid()
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
+        _detach()
         status = _KEPT if _is_kept(pipe) else _undone(undo)
     finally:
         # Without what the first process has to do at its end.
