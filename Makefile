@@ -14,21 +14,23 @@ help: ## Show this list
 setup: ## Install Open vSwitch from Debian and xenoovs into .venv (quick when nothing is missing)
 	@scripts/setup
 
-demo: setup ## Bring up the lab, apply templates/quickstart.yaml, send real packets, show who got them, clean up
+demo: setup ## Build a lab, apply templates/quickstart.yaml, send packets, show which backends got them, clean up
 	@scripts/demo
 
 test: check ## Run everything: checks, all tests on a real Open vSwitch, on the emulated NIC and under systemd
 	@scripts/setup-browser
-	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not nic and not systemd"
-	@$(MAKE) --no-print-directory test-nic test-systemd
+	@status=0; \
+	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not nic and not systemd" || status=$$?; \
+	$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync test-nic test-systemd || status=$$?; \
+	exit $$status
 
-test-nic: setup ## Boot a virtual machine with an emulated NIC and compare every verdict with what the NIC holds
+test-nic: setup ## Boot virtual machines with an emulated NIC and compare every verdict with its table (8 minutes)
 	$(AS_ROOT) $(BIN)/python -m pytest tests/nic
 
-test-systemd: setup ## Boot a virtual machine with systemd and go through the life of the agent's unit (3 minutes)
+test-systemd: setup ## Boot a virtual machine with systemd and test the agent's unit (3 minutes)
 	$(AS_ROOT) $(BIN)/python -m pytest tests/systemd
 
-check: setup ## Lint, types, and who may import whom
+check: setup ## Check lint, format, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -37,13 +39,13 @@ check: setup ## Lint, types, and who may import whom
 bench: setup ## Measure speed as ratios in one run, on a real Open vSwitch
 	$(AS_ROOT) $(BIN)/python scripts/bench
 
-soak: setup ## Ten minutes of an agent with a change every second: memory stays, megaflows are as predicted
+soak: setup ## Run an agent for ten minutes with a change every second; check its memory and the megaflows
 	$(AS_ROOT) $(BIN)/python scripts/soak.py
 
-journeys: setup ## Count the files of xenoovs/ that run in an apply, for one dump line, and when a backend dies
+journeys: setup ## Count the modules that run in an apply, for one dump line, and when a backend dies
 	$(AS_ROOT) $(BIN)/python scripts/journeys.py
 
-docs: setup ## Write the generated pages of docs/reference anew
+docs: setup ## Generate docs/reference from the code
 	$(BIN)/python scripts/reference.py
 
 clean: ## Remove .venv and caches

@@ -1,4 +1,4 @@
-"""How long tests wait for what must come: far longer than it takes, for a machine may have other work, too."""
+"""How long tests wait for what must come: far longer than it takes, as the machine may have other work."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ PATIENCE_S = 90.0
 
 
 def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait until it holds; fail after long."""
+    """Return once the condition holds; fail after PATIENCE_S."""
     end_s = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < end_s, f"this never came about: {what}"
+        assert time.monotonic() < end_s, f"did not happen within {PATIENCE_S:g} s: {what}"
         time.sleep(0.02)

@@ -1,51 +1,79 @@
-"""One boot of the virtual machine for all tests of a run, however many processes share them."""
+"""One recording for all tests of a run: each test waits for its own part alone."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.nic.recorded import Story
-from tests.nic.vm import PARTS, record_all
+from tests.nic.vm import HARDWARE, LAB, PARTS, Record, Recording
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Tell pytest the marker of this directory."""
-    config.addinivalue_line("markers", "nic: boots the emulated NIC (as root, for minutes); never skips")
+def _part_of(item: Any) -> str | None:
+    """The part that a test is about: its parameter `story`, else NAME of test_NAME or test_NAME__more."""
+    for part in (LAB, HARDWARE):
+        if part in item.fixturenames:
+            return part
+    if "story" not in item.fixturenames:
+        return None
+    chosen = getattr(item, "callspec", None)
+    name: str = item.originalname.removeprefix("test_").partition("__")[0]
+    return chosen.params.get("story", name) if chosen else name
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the recording, and order them as the records come."""
+    here = [item for item in items if item.path.is_relative_to(Path(__file__).parent) and _part_of(item)]
+    for item in here:
+        item.add_marker(pytest.mark.nic)
+        # The recording has limits of its own, one for each part.
+        item.add_marker(pytest.mark.timeout(0))
+    order = {part: number for number, part in enumerate(PARTS, start=1)}
+    position = {item: order[str(_part_of(item))] for item in here}
+    items.sort(key=lambda item: position.get(item, 0))
 
 
 @pytest.fixture(scope="session")
-def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """The record of every part (tests/nic/vm.py), by name. `NIC_RECORDS`: an earlier result.json in place of a boot."""
+def recorded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Record]]:
+    """Return the record of a part, as soon as it is complete. `NIC_RECORDS`: a directory of earlier ones."""
     if "NIC_RECORDS" in os.environ:
-        return _load(Path(os.environ["NIC_RECORDS"]))
-    own = tmp_path_factory.getbasetemp()
-    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    with (shared / "nic.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        result = shared / "nic" / "result.json"
-        return _load(result) if result.exists() else record_all(PARTS, _new(shared / "nic"))
+        directory = Path(os.environ["NIC_RECORDS"])
+        yield lambda part: json.loads((directory / f"{part}.json").read_text())
+        return
+    parts = {part for item in request.session.items if item.get_closest_marker("nic") and (part := _part_of(item))}
+    with Recording(parts, tmp_path_factory.mktemp("nic") / "records") as recording:
+        yield recording.record
 
 
 @pytest.fixture
-def story(records: dict[str, dict[str, Any]], request: pytest.FixtureRequest) -> Story:
-    """The scenario that the test is named after: test_NAME or test_NAME__more, or the parameter."""
-    name = getattr(request, "param", None) or request.node.name.removeprefix("test_").partition("__")[0]
-    return Story(name, records[name])
+def record(recorded: Callable[[str], Record], request: pytest.FixtureRequest) -> Record:
+    """The record of the part that the test is about (tests/nic/vm.py)."""
+    record = recorded(str(_part_of(request.node)))
+    if error := record.get("error"):
+        pytest.fail(error, pytrace=False)
+    return record
 
 
-def _load(result: Path) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads(result.read_text())
-    return found
+@pytest.fixture
+def story(record: Record, request: pytest.FixtureRequest) -> Story:
+    """The scenario that the test is about."""
+    return Story(str(_part_of(request.node)), record)
 
 
-def _new(directory: Path) -> Path:
-    # Another process may have failed here; each makes its own attempt and has its own message.
-    if directory.exists():
-        directory.rename(directory.with_name(f"nic-failed-before-{os.getpid()}"))
-    return directory
+@pytest.fixture
+def lab(record: Record) -> Record:
+    """`said`, `rules` and `left` of the lab (tests/nic/lab_story.py)."""
+    return record
+
+
+@pytest.fixture
+def hardware(record: Record) -> Record:
+    """`outcomes`, `failures`, `refusals`, `before` and `after` (tests/nic/guest/hardware.py)."""
+    return record

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from xenoovs.lab.host import marked_processes
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, MARK, machine_directory
@@ -19,7 +18,7 @@ from xenoovs.lab.nic.machine import Machine
 NAME = "nictest"
 _XENOOVS = Path(sys.executable).with_name("xenoovs")
 _CRASHED = "crashed"
-_TIMEOUT_S = 600.0
+_TIMEOUT_S = 1800.0
 
 
 @dataclass(slots=True)
@@ -41,46 +40,45 @@ class LabRecord:
 
 
 class LabStory:
-    """The first part leaves a machine that others may use; the second one takes it down."""
+    """One lab that crashes while it boots, and one that is built, used, killed and removed."""
 
     def __init__(self, directory: Path) -> None:
-        self.record = LabRecord()
+        self._record = LabRecord()
         self._directory = directory
         self._config = directory / "my.yaml"
 
-    @property
-    def machine(self) -> Machine:
-        """The lab's."""
-        return Machine(machine_directory(self._directory / NAME))
-
-    def begin(self, config: str) -> None:
-        """Crash one, build one, look at everything."""
+    def record(self, config: str) -> dict[str, Any]:
+        """Run all of it and return a LabRecord as a dictionary."""
         self._config.write_text(config)
         self._crash()
+        try:
+            self._use(config)
+        finally:
+            self._end()
+        return asdict(self._record)
+
+    def _use(self, config: str) -> None:
         self._say("up", "lab", "up", self._config, "--nic", "emulated", "--name", NAME)
         self._say("second up", "lab", "up", self._config, "--nic", "emulated", "--name", NAME)
         self._say("status", "lab", "status", "--name", NAME)
         self._say("apply", "apply", "my.yaml", "--yes", "--lab", NAME)
         self._say("traffic", "lab", "traffic", "--name", NAME, "--packets", "1000", "-o", "json")
         self._say("verify", "verify-offload", "my.yaml", "--lab", NAME, "-o", "json")
-        self.record.rules = self._say("rules", *self._exec("cat", "/sys/kernel/debug/eswitch/rules")).stdout
+        self._record.rules = self._say("rules", *self._exec("cat", "/sys/kernel/debug/eswitch/rules")).stdout
         self._say("why", "why", "my.yaml", "--lab", NAME)
         self._config.write_text(config.replace("weight: 50", "weight: 80"))
         self._say("plan of changed weights", "plan", "my.yaml", "--lab", NAME, "-o", "json")
         self._say("exit status", *self._exec("sh", "-c", "cat; exit 7"), stdin="typed\n")
         self._say("not there", "apply", "no-such.yaml", "--yes", "--lab", NAME)
 
-    def end(self) -> None:
-        """The machine dies; what is left of the lab is removed."""
-        if (pid := self.machine.pid) is not None:
-            os.kill(pid, signal.SIGKILL)
-            self.machine.wait_for_end(timeout_s=10.0)
+    def _end(self) -> None:
+        Machine(machine_directory(self._directory / NAME)).kill()
         self._say("status without machine", "lab", "status", "--name", NAME)
         self._say("down", "lab", "down", "--name", NAME)
         self._say("second down", "lab", "down", "--name", NAME)
-        self.record.left = [path.name for path in self._directory.iterdir() if path != self._config]
-        self.record.left += map(str, marked_processes(MARK, str(self._directory / NAME)))
-        self.record.left += map(str, marked_processes(MARK, str(self._directory / _CRASHED)))
+        self._record.left = [path.name for path in self._directory.iterdir() if path != self._config]
+        for name in (NAME, _CRASHED):
+            self._record.left += map(str, marked_processes(MARK, str(self._directory / name)))
 
     def _crash(self) -> None:
         building = self._start("lab", "up", self._config, "--nic", "emulated", "--name", _CRASHED)
@@ -88,7 +86,8 @@ class LabStory:
         while machine.pid is None and building.poll() is None:
             time.sleep(0.05)
         building.kill()
-        building.communicate()
+        stdout, stderr = building.communicate()
+        self._record.said["crash"] = Answer(building.returncode, stdout, stderr)
         self._say("status after a crash", "lab", "status", "--name", _CRASHED)
         self._say("down after a crash", "lab", "down", "--name", _CRASHED)
 
@@ -98,7 +97,7 @@ class LabStory:
     def _say(self, step: str, *arguments: object, stdin: str = "") -> Answer:
         process = self._start(*arguments)
         stdout, stderr = process.communicate(stdin, timeout=_TIMEOUT_S)
-        answer = self.record.said[step] = Answer(process.returncode, stdout, stderr)
+        answer = self._record.said[step] = Answer(process.returncode, stdout, stderr)
         return answer
 
     def _start(self, *arguments: object) -> subprocess.Popen[str]:
@@ -111,7 +110,3 @@ class LabStory:
             cwd=self._directory,
             env={**os.environ, DIRECTORY_VARIABLE: str(self._directory)},
         )
-
-    def as_json(self) -> object:
-        """For the result file."""
-        return json.loads(json.dumps(asdict(self.record)))

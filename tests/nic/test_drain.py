@@ -14,11 +14,7 @@ from tests.nic.judged import judged_at
 from tests.nic.recorded import Seen, Story
 from xenoovs.datapath.megaflow import Verdict
 
-pytestmark = [
-    pytest.mark.nic,
-    pytest.mark.timeout(1800),
-    pytest.mark.parametrize("story", ["drain"], indirect=True),
-]
+pytestmark = pytest.mark.parametrize("story", ["drain"], indirect=True)
 
 _MOVING = ((7, 3), (15, 7), (63, 63))
 """The blocks of fips4 in balancers/web.yaml: mask and value of the low bits of the source address."""

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.nic, pytest.mark.timeout(1800)]
-
 ROWS = (
     "accepted",
     "nothing_seen_before_traffic",
@@ -30,12 +28,6 @@ REFUSALS = {
     "hw-tc-offload off": "hw-tc-offload of p0 is not on: run `ethtool -K p0 hw-tc-offload on`",
     "filters": "p0 has filters, which Open vSwitch would remove: see `tc filter show dev p0 ingress`",
 }
-
-
-@pytest.fixture
-def hardware(records: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """`outcomes`, `failures`, `refusals`, `before` and `after` (tests/nic/guest/hardware.py)."""
-    return records["hardware"]
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -11,8 +11,6 @@ from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.judged import judged_at, judgements
 from tests.nic.recorded import Story
 
-pytestmark = [pytest.mark.nic, pytest.mark.timeout(1800)]
-
 WRONG: Mapping[str, list[tuple[str, str | None]]] = {
     "foreign_prefix": [("flows of others", "ovsbr1")],
     "widened_by_tos": [("flows of others", "ovsbr1")],

@@ -8,8 +8,6 @@ from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.judged import Judged, judged_at, judgements
 from tests.nic.recorded import Story, in_hardware_by_tc
 
-pytestmark = [pytest.mark.nic, pytest.mark.timeout(1800)]
-
 _ACTIONS = "after 5 packets of each client, 2 of a few to each foreign address"
 
 every_scenario = pytest.mark.parametrize("story", SCENARIOS, indirect=True)

@@ -10,8 +10,6 @@ from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.judged import Judged, judged_at, judgements, megaflows_of
 from tests.nic.recorded import Seen, Story
 
-pytestmark = [pytest.mark.nic, pytest.mark.timeout(1800)]
-
 BLOCKS = 7
 """Flows of balancers/dns.yaml and of balancers/foreign_port.yaml."""
 TAKEN = ("foreign_prefix",)

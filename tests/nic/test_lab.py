@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
-
-import pytest
 
 from tests.nic.lab_story import NAME
 from tests.nic.truth import parse_rules
 
-pytestmark = [pytest.mark.nic, pytest.mark.timeout(1800)]
-
 VIP = 0x0A030A2D
 PACKETS = 1000
-
-
-@pytest.fixture
-def lab(records: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """`said`, `rules` and `left` of the lab (tests/nic/lab_story.py)."""
-    return records["lab"]
 
 
 def test_it_comes_up_and_says_how_to_go_on(lab: dict[str, Any]) -> None:
@@ -82,14 +73,15 @@ def test_a_mistake_reads_as_on_the_host(lab: dict[str, Any]) -> None:
     assert said["stderr"].startswith("error: cannot read the config no-such.yaml: ")
 
 
-def test_a_machine_that_has_died_is_told_with_the_way_out(lab: dict[str, Any]) -> None:
+def test_when_the_machine_has_died_status_names_the_command_that_removes_the_lab(lab: dict[str, Any]) -> None:
     status = lab["said"]["status without machine"]
     assert status["exit_code"] == 1
     assert f"the virtual machine of lab {NAME} does not run any more" in status["stderr"]
     assert f"xenoovs lab down --name {NAME}" in status["stderr"]
 
 
-def test_a_crash_while_it_boots_is_told_with_the_way_out(lab: dict[str, Any]) -> None:
+def test_after_a_crash_while_it_boots_status_names_the_command_that_removes_it(lab: dict[str, Any]) -> None:
+    assert lab["said"]["crash"]["exit_code"] == -signal.SIGKILL, lab["said"]["crash"]["stderr"]
     status = lab["said"]["status after a crash"]
     assert status["exit_code"] == 1
     assert "was never completed; remove it with `xenoovs lab down" in status["stderr"]

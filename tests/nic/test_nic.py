@@ -12,8 +12,6 @@ from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.recorded import VIP, Seen, Story, in_hardware_by_tc, packets_matching, tc_counters
 from xenoovs.datapath.megaflow import Verdict, match_of, verdict_of
 
-pytestmark = [pytest.mark.nic, pytest.mark.timeout(1800)]
-
 BLOCKS = 7
 """Flows of balancers/dns.yaml: the popcounts of its three windows."""
 SHARES = {"02:00:5e:10:00:02": 32, "02:00:5e:10:00:03": 19, "02:00:5e:10:00:04": 13}

@@ -8,7 +8,7 @@ from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.judged import judgements
 from tests.nic.recorded import Story
 
-pytestmark = [pytest.mark.nic, pytest.mark.timeout(1800), pytest.mark.parametrize("story", SCENARIOS, indirect=True)]
+pytestmark = pytest.mark.parametrize("story", SCENARIOS, indirect=True)
 
 
 def test_traffic_control_and_the_nic_hold_the_same_rules_afterwards(story: Story) -> None:

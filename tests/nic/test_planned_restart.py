@@ -10,11 +10,7 @@ from tests.nic.losses import SCENARIO, Window, windows_of
 from tests.nic.recorded import Story
 from xenoovs.datapath.megaflow import Verdict
 
-pytestmark = [
-    pytest.mark.nic,
-    pytest.mark.timeout(1800),
-    pytest.mark.parametrize("story", [SCENARIO], indirect=True),
-]
+pytestmark = pytest.mark.parametrize("story", [SCENARIO], indirect=True)
 
 _BLOCKS = 7
 """Flows of balancers/dns.yaml."""

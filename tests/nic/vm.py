@@ -1,6 +1,6 @@
-"""Boots two virtual machines with the emulated NIC, lets them do everything, and brings back the records.
+"""Boots two virtual machines with the emulated NIC and brings back the record of each part as soon as it is complete.
 
-`python -m tests.nic.vm [PART ...]` does it (all parts by default) and prints the result file's path; as root. A part is
+`python -m tests.nic.vm [PART ...]` does it (all parts by default) and prints where the records are; as root. A part is
 a scenario, `lab` or `hardware`.
 """
 
@@ -12,133 +12,175 @@ import json
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 from tests.nic.guest.catalogue import SCENARIOS
-from tests.nic.lab_story import NAME, LabStory
+from tests.nic.lab_story import LabStory
 from xenoovs.cli import nic_guest
 from xenoovs.config.templates import read_template
-from xenoovs.lab.nic.call import check, run_inside
+from xenoovs.errors import CommandFailed, LabError
+from xenoovs.lab.nic.call import conversation
+from xenoovs.lab.nic.frames import FrameKind, GuestCommand
 from xenoovs.lab.nic.machine import Machine, boot, build_module, missing_packages, start_module, unpacked_kernel
 from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.switch.process import run
 
 LAB, HARDWARE = "lab", "hardware"
-PARTS = (*SCENARIOS, LAB, HARDWARE)
+PARTS = (LAB, HARDWARE, *SCENARIOS)
 
 _REPOSITORY = Path(__file__).parents[2]
 _BALANCERS = Path(__file__).parent / "balancers"
-# Scenarios of the machine that has the lab and the hardware suite too: as many as make both end together.
-_SECOND_SHARE = 7
-# A scenario takes 10 to 30 s on two cores without KVM; several times that when they are busy.
-_PART_TIMEOUT_S = 1500.0
+# Scenarios of the machine that runs after the lab, and has the hardware suite too: as many as make both end together.
+_SECOND_SHARE = 6
+# A part takes 10 to 100 s on two idle cores. When one exceeds this it fails, and the others continue in a new machine.
+_PART_TIMEOUT_S = 1800.0
+_BOOT_TIMEOUT_S = 1800.0
 
-Records = dict[str, Any]
+Record = dict[str, Any]
+
+
+class Recording:
+    """Records `parts` in two machines, as each keeps hardly more than one core busy and waits often."""
+
+    def __init__(self, parts: Collection[str], directory: Path) -> None:
+        """`directory` is made; each record is also written there, as PART.json."""
+        self._directory = directory
+        self._records = {part: Future[Record]() for part in PARTS if part in parts}
+        self._stopped = Event()
+        self._machines: list[Machine] = []
+        scenarios = [part for part in self._records if part in SCENARIOS]
+        second = scenarios[-_SECOND_SHARE:]
+        first = [part for part in scenarios if part not in second]
+        others = [part for part in self._records if part not in SCENARIOS]
+        self._workers = [Thread(target=self._work, args=(deque(share),)) for share in (first, [*others, *second])]
+
+    def __enter__(self) -> Recording:
+        self._directory.mkdir(parents=True)
+        install(missing_packages())
+        build_module(unpacked_kernel())
+        for package in ("xenoovs", "tests"):
+            # Emulated, compiling takes seconds, and what the guest writes is lost with it.
+            compileall.compile_dir(_REPOSITORY / package, quiet=2)
+        for worker in self._workers:
+            worker.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        for machine in self._machines:
+            machine.kill()
+        for worker in self._workers:
+            worker.join()
+
+    def record(self, part: str) -> Record:
+        """Return the record of a part when it is complete; it has the key `error` when the part failed."""
+        return self._records[part].result()
+
+    def _work(self, parts: deque[str]) -> None:
+        while parts and not self._stopped.is_set():
+            try:
+                if parts[0] == LAB:
+                    self._finish(parts, _lab_record())
+                else:
+                    self._use_machine(parts)
+            except Exception as error:  # noqa: BLE001 (the tests of the part show it)
+                self._finish(parts, {"error": f"{type(error).__name__}: {error}"})
+        while parts:
+            self._finish(parts, {"error": "the recording was stopped"})
+
+    def _use_machine(self, parts: deque[str]) -> None:
+        with _booted() as machine:
+            self._machines.append(machine)
+            module = str(build_module(unpacked_kernel()))
+            if parts[0] == HARDWARE:
+                [line] = _lines(machine, "tests.nic.guest.hardware", module)
+                self._finish(parts, json.loads(line))
+            if not parts:
+                return
+            programs = {path.stem: _compile(path) for path in sorted(_BALANCERS.glob("*.yaml"))}
+            job = {"module": module, "scenarios": list(parts), "programs": programs}
+            for line in _lines(machine, "tests.nic.guest.main", stdin=json.dumps(job)):
+                self._finish(parts, json.loads(line))
+
+    def _finish(self, parts: deque[str], record: Record) -> None:
+        part = parts.popleft()
+        (self._directory / f"{part}.json").write_text(json.dumps(record))
+        self._records[part].set_result(record)
 
 
 def install(packages: Collection[str]) -> None:
-    """Install these of Debian on the host; where there are any, this needs root and the network."""
+    """Install these Debian packages on the host; where there are any, this needs root and the network."""
     if packages:
         run(["apt-get", "update", "-qq"], timeout_s=600.0)
         install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
         run(install, timeout_s=600.0, env={"DEBIAN_FRONTEND": "noninteractive"})
 
 
-def record_all(parts: Collection[str], directory: Path) -> Records:
-    """Boot two machines, share out `parts`, and bring back a record of each, by name.
-
-    Emulated, one machine keeps hardly more than one core busy, and waits often. `directory` is made, for result.json.
-    Raises LabError or SwitchError when a machine does not do its part.
-    """
-    directory.mkdir(parents=True)
-    install(missing_packages())
-    for package in ("xenoovs", "tests"):
-        # Emulated, compiling takes seconds, and what the guest writes is gone with it.
-        compileall.compile_dir(_REPOSITORY / package, quiet=2)
-    scenarios = [name for name in SCENARIOS if name in parts]
-    here = max(0, len(scenarios) - _SECOND_SHARE)
-    with ThreadPoolExecutor(2) as workers:
-        first = workers.submit(_in_bare_machine, scenarios[:here])
-        second = workers.submit(_in_lab_machine, scenarios[here:], [part for part in (LAB, HARDWARE) if part in parts])
-        records = {**first.result(), **second.result()}
-    (directory / "result.json").write_text(json.dumps(records))
+def record_all(parts: Collection[str], directory: Path) -> dict[str, Record]:
+    """Return the records of `parts` by name. Raises LabError when one of them failed."""
+    with Recording(parts, directory) as recording:
+        records = {part: recording.record(part) for part in parts}
+    for part, record in records.items():
+        if record.get("error"):
+            raise LabError(f"{part}: {record['error']}")
     return records
 
 
-def _in_bare_machine(scenarios: Sequence[str]) -> Records:
-    if not scenarios:
-        return {}
-    with tempfile.TemporaryDirectory(prefix="xenoovs-nic-") as directory, _booted(Path(directory)) as machine:
-        return _run_scenarios(machine, scenarios)
-
-
-def _in_lab_machine(scenarios: Sequence[str], parts: Collection[str]) -> Records:
-    if LAB not in parts and not scenarios and HARDWARE not in parts:
-        return {}
+def _lab_record() -> Record:
     with tempfile.TemporaryDirectory(prefix="xenoovs-nic-") as directory:
-        story = LabStory(Path(directory))
-        try:
-            story.begin(read_template("quickstart"))
-            check(_python(story.machine, "tests.nic.guest.unplug", NAME))
-            records = _run_scenarios(story.machine, scenarios)
-            if HARDWARE in parts:
-                records[HARDWARE] = _run_hardware(story.machine)
-        finally:
-            story.end()
-        return {**records, LAB: story.as_json()}
+        return LabStory(Path(directory)).record(read_template("quickstart"))
 
 
 @contextmanager
-def _booted(directory: Path) -> Iterator[Machine]:
+def _booted() -> Iterator[Machine]:
     kernel = unpacked_kernel()
-    machine = boot(kernel, directory, start=start_module(nic_guest.__name__, kernel))
-    try:
-        wait_until_ready(machine)
-        yield machine
-    finally:
-        machine.kill()
+    with tempfile.TemporaryDirectory(prefix="xenoovs-nic-") as directory:
+        machine = boot(kernel, Path(directory), start=start_module(nic_guest.__name__, kernel))
+        try:
+            wait_until_ready(machine, timeout_s=_BOOT_TIMEOUT_S)
+            yield machine
+        finally:
+            machine.kill()
 
 
-def _run_scenarios(machine: Machine, scenarios: Sequence[str]) -> Records:
-    programs = {path.stem: _compile(path) for path in sorted(_BALANCERS.glob("*.yaml"))}
-    job = {"module": _module(), "scenarios": list(scenarios), "programs": programs}
-    done = check(_python(machine, "tests.nic.guest.main", stdin=json.dumps(job)))
-    return dict(json.loads(line) for line in done.stdout.splitlines())
-
-
-def _run_hardware(machine: Machine) -> Any:
-    return json.loads(check(_python(machine, "tests.nic.guest.hardware", _module())).stdout)
-
-
-def _python(machine: Machine, module: str, *arguments: str, stdin: str = "") -> Any:
-    argv = ["python", "-m", module, *arguments]
-    done = run_inside(machine, argv, stdin=stdin, directory=str(_REPOSITORY), timeout_s=_PART_TIMEOUT_S)
-    sys.stderr.write(done.stderr)
-    return done
-
-
-def _module() -> str:
-    return str(build_module(unpacked_kernel()))
+def _lines(machine: Machine, module: str, *arguments: str, stdin: str = "") -> Iterator[str]:
+    """The lines that a Python module prints in the guest, each as soon as it is complete."""
+    command = GuestCommand(("python", "-m", module, *arguments), str(_REPOSITORY))
+    output, errors = b"", b""
+    for kind, payload in conversation(machine, command, stdin=stdin, timeout_s=_PART_TIMEOUT_S):
+        if kind is FrameKind.OUTPUT:
+            *lines, output = (output + payload).split(b"\n")
+            yield from (line.decode() for line in lines)
+        elif kind is FrameKind.ERROR:
+            errors += payload
+            sys.stderr.write(payload.decode(errors="replace"))
+        elif payload != b"0":
+            raise CommandFailed(argv=command.argv, exit_code=int(payload), stdout="", stderr=errors.decode())
 
 
 def _compile(config: Path) -> str:
     # The console script beside this interpreter: what a user types.
-    return run([str(Path(sys.executable).with_name("xenoovs")), "compile", str(config)], timeout_s=60.0).stdout
+    return run([str(Path(sys.executable).with_name("xenoovs")), "compile", str(config)], timeout_s=600.0).stdout
 
 
-def main() -> None:
-    """Do the parts named on the command line."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Record the parts named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help=", ".join(PARTS))
-    wanted = parser.parse_args().parts or list(PARTS)
-    directory = Path(tempfile.mkdtemp(prefix="xenoovs-nic-")) / "run"
+    parts = parser.parse_args(arguments).parts or PARTS
+    directory = Path(tempfile.mkdtemp(prefix="xenoovs-nic-")) / "records"
     started = time.monotonic()
-    record_all(wanted, directory)
-    print(f"{time.monotonic() - started:.0f} s; {directory}/result.json")
+    with Recording(parts, directory) as recording:
+        for part in parts:
+            error = recording.record(part).get("error")
+            print(f"{time.monotonic() - started:4.0f} s  {part}: {error or 'recorded'}")
+    print(f"records: {directory}")
 
 
 if __name__ == "__main__":

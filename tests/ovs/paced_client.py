@@ -17,7 +17,7 @@ from ipaddress import IPv4Address
 
 from xenoovs.lab.client import Flight, UdpChannel
 
-LAST_ANSWERS_S, WHOLE_S = 1.0, 10.0
+LAST_ANSWERS_S, WHOLE_S = 5.0, 60.0
 
 
 class Stream:

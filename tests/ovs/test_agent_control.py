@@ -214,7 +214,7 @@ def test_reloads_are_told_from_begin_to_end(bridge: DummyBridge, config: Path, t
     """systemd waits for the end of a reload, whatever came of it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(20)
+        systemd.settimeout(PATIENCE_S)
         with agent(bridge, config, NOTIFY_SOCKET=str(tmp_path / "notify")) as process:
             _hear(systemd, "READY=1")
             for text, flows in ((SMALL_CONFIG.replace("weight: 70", "weight: 50"), 7), ("garbage", 7), ("garbage", 7)):

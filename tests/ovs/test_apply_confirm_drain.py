@@ -106,11 +106,12 @@ def test_the_way_back_leaves_the_drain_of_another_service(
     """It was ended with the change: all flows were put back as they had been."""
     other = tmp_path / "other.yaml"
     other.write_text(BOTH_WITHOUT_ONE)
-    with applying(config, bridge, "--confirm", "6s") as process:
+    with applying(config, bridge, "--confirm", "10m") as process:
         second = start("apply", other, "--db", bridge.ovs.db, "--yes")
         eventually(lambda: len({service for service, _ in moving(bridge)}) == 2, "the drain of the other service")
         second.kill()
         second.communicate()
+        process.terminate()
         assert finish(process).status == 1
     (left,) = {each[0] for each in moving(bridge)}
     web = [line for line in before if f"{left:#x}" not in line]

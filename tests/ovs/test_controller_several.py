@@ -15,7 +15,7 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG, finish, start
 from tests.ovs.dummy import DummyBridge, DummyOvs
-from tests.patience import eventually
+from tests.patience import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.ovs
 
@@ -245,6 +245,6 @@ def test_one_port_serves_all_of_them(first: DummyBridge, second: DummyBridge, tm
 
 
 def _get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         text: str = answer.read().decode()
         return text

@@ -14,7 +14,7 @@ import pytest
 
 from tests.command_line import finish, start
 from tests.ovs.dummy import DummyBridge, udp_packet
-from tests.patience import eventually
+from tests.patience import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.ovs
 
@@ -52,7 +52,7 @@ def controller(config: Path, env: dict[str, str], *words: str) -> Iterator[tuple
 
 def _metrics(url: str, name: str) -> dict[tuple[str, str], float]:
     """Values of a metric by backend and path."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE_S) as answer:
         lines = answer.read().decode().splitlines()
     found = {}
     for line in lines:

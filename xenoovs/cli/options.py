@@ -60,15 +60,16 @@ def machine_of(name: str) -> Machine | None:
 
 def run_inside(machine: Machine, argv: Sequence[str], *, name: str) -> int:
     """Run a command in the machine of lab `name` as if it were here: this terminal, this directory, its exit status."""
-    from xenoovs.lab.nic.call import attach, new_request
+    from xenoovs.lab.nic.call import attach
+    from xenoovs.lab.nic.frames import GuestCommand
 
     environment = {key: os.environ[key] for key in _HANDED_ON if key in os.environ}
     # Where the machine has its Open vSwitch: `build` of lab/nic/guest/lab.py runs there without a directory of its own.
     rundir = f"/run/xenoovs/lab/{name}/ovs"
     environment |= {"OVS_RUNDIR": rundir, "OVS_LOGDIR": rundir, "OVS_DBDIR": rundir}
     sys.stdout.flush()
-    request = new_request(argv, directory=os.getcwd(), environment=environment, files=_files(argv))  # noqa: PTH109
-    return attach(machine, request)
+    command = GuestCommand(tuple(argv), os.getcwd(), environment, _files(argv))  # noqa: PTH109
+    return attach(machine, command)
 
 
 def _files(argv: Sequence[str]) -> dict[str, str]:

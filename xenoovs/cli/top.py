@@ -173,9 +173,18 @@ class Terminal:
         self.enter()
 
     def wake(self) -> None:
-        """Let `key` return now; from any thread, and from handlers of signals."""
+        """Let `key` return now; from any thread."""
         with suppress(OSError):
             os.write(self._waker, b"!")
+
+    @contextmanager
+    def woken_by_signals(self) -> Iterator[None]:
+        """Let `key` return at each signal that has a handler, also when it comes just before select(2)."""
+        before = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
 
     @property
     def size(self) -> Size:
@@ -221,10 +230,11 @@ def raw_terminal() -> Iterator[Terminal]:
     terminal = Terminal(sys.stdin.fileno())
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    signal.signal(signal.SIGWINCH, lambda *_: terminal.wake())
+    signal.signal(signal.SIGWINCH, lambda *_: None)
     terminal.enter()
     try:
-        yield terminal
+        with terminal.woken_by_signals():
+            yield terminal
     finally:
         terminal.leave()
 

@@ -109,9 +109,15 @@ def marked_processes(name: str, value: str) -> tuple[int, ...]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is at work. A zombie is not: its parent merely has not read its status yet."""
+    """Return whether a process has a thread that has not ended; the parent may not have read its status yet."""
     with suppress(OSError):
-        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return any(_has_not_ended(thread) for thread in (_PROC / str(pid) / "task").iterdir())
+    return False
+
+
+def _has_not_ended(thread: Path) -> bool:
+    with suppress(OSError):
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False
 
 

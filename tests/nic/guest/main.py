@@ -1,4 +1,4 @@
-"""Runs scenarios in the guest, one after the other: their names and programs on stdin, their records on stdout."""
+"""Runs scenarios in the guest, one after the other: names and programs from stdin, a line of JSON each on stdout."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from xenoovs.switch.process import run
 
 
 def main() -> None:
-    """One line of JSON a scenario: its name, and its record."""
+    """Print the record of each scenario as soon as it is complete."""
     job = json.loads(sys.stdin.read())
     wires = load_nic(job["module"])
     wait_for_cores()
     for name in job["scenarios"]:
-        print(json.dumps([name, asdict(_run(name, wires, job["programs"]))]), flush=True)
+        print(json.dumps(asdict(_run(name, wires, job["programs"]))), flush=True)
     unload_nic(wires)
 
 

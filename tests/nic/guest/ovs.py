@@ -6,12 +6,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.nic.guest import nic
 from xenoovs.lab.nic.guest.prepare import start_kernel_ovs
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_vswitchd, stop_process
 from xenoovs.switch.process import run, try_run
 
 BRIDGE = "ovsbr1"
-_START_TIMEOUT_S = 120.0
+_START_TIMEOUT_S = 300.0
 
 
 def start_ovs(directory: Path, *, hw_offload: str, settings: Sequence[str] = ()) -> PrivateOvs:
@@ -46,10 +47,12 @@ def add_bridge(ovs: PrivateOvs, ports: Sequence[str]) -> None:
     ovs.vsctl("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "fail_mode=secure", *added, timeout_s=_START_TIMEOUT_S)
 
 
-def stop_ovs(ovs: PrivateOvs, *, bridge: str = BRIDGE) -> None:
+def stop_ovs(ovs: PrivateOvs) -> None:
     """Remove the bridge and with it all TC rules; stop the daemons; the next OVS finds no datapath."""
-    ovs.vsctl("--if-exists", "del-br", bridge, timeout_s=_START_TIMEOUT_S)
-    time.sleep(1.0)
+    ovs.vsctl("--if-exists", "del-br", BRIDGE, timeout_s=_START_TIMEOUT_S)
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while nic.rules() and time.monotonic() < deadline:
+        time.sleep(0.05)
     for pid in ovs.pids():
         stop_process(pid)
     try_run(["ovs-dpctl", "del-dp", "ovs-system"], env=ovs.env)

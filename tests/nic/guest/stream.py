@@ -10,14 +10,13 @@ from threading import Event, Lock, Thread
 from tests.nic.guest import nic
 from tests.nic.guest.frames import CLIENT_MAC, Kind
 from tests.nic.guest.record import Delivered, Mark, Streamed
-from tests.nic.guest.wire import Wire
+from tests.nic.guest.wire import Wire, remaining_frames
 
 RATE_PPS = 100
 _FIRST_SOURCE_PORT = 10_000
 """That of packet 0; the others follow: so each can be told from all others, and is of the same megaflow."""
 _SOURCE_PORT_AT, _MAC_BYTES = 34, 6
 """In a frame of IPv4 without options (RFC 791, RFC 768)."""
-_QUIET_S = 0.5
 
 
 class Stream:
@@ -54,9 +53,7 @@ class Stream:
         self._end.set()
         self._thread.join()
         self.mark("ended")
-        time.sleep(_QUIET_S)
-        received = [(port, frame) for port, wire in self._wires.items() for frame in wire.receive()]
-        delivered = tuple(_delivered(port, frame) for port, frame in received if _is_of_stream(frame))
+        delivered = tuple(_delivered(*item) for item in remaining_frames(self._wires) if _is_of_stream(item[1]))
         return Streamed(self._sources, tuple(self._marks), delivered)
 
     def _flow(self) -> None:

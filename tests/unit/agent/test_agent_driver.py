@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.patience import PATIENCE_S
 from xenoovs.agent.driver import MonotonicClock, ProbeScheduler, Store, Workers
 from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.state import AgentState, ConfigFollowed
@@ -20,7 +21,7 @@ services:
     ports: [80]
     backends: [{name: one, mac: 02:00:5e:10:00:02, weight: 1, address: 198.51.100.1}]
 """
-RESULTS, PATIENCE_S = 300, 20.0
+RESULTS = 300
 
 
 def test_an_interval_shorter_than_any_pause_is_kept() -> None:

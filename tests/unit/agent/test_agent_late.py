@@ -10,7 +10,7 @@ import pytest
 
 from tests.agent_support import Scene, make_scene
 from tests.fake_switch import FakeSwitch, fake_bridge
-from tests.patience import eventually
+from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent import daemon
 from xenoovs.openflow.flow import OURS, Cookies
 
@@ -24,7 +24,7 @@ class Stopping(FakeSwitch):
         self.goes_on.set()
 
     def dump_flow_text(self, bridge: str, *, only: Cookies = OURS) -> str:
-        self.goes_on.wait(20)
+        self.goes_on.wait(PATIENCE_S)
         return super().dump_flow_text(bridge, only=only)
 
 

@@ -8,11 +8,12 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from tests.agent_support import make_scene
+from tests.patience import PATIENCE_S
 from xenoovs.agent.metrics.exposition import Timings, mount_metrics
 
 
 def scrape(path: Path, **headers: str) -> tuple[str | None, bytes]:
-    connection = HTTPConnection("localhost", timeout=10)
+    connection = HTTPConnection("localhost", timeout=PATIENCE_S)
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.connect(str(path))
     connection.request("GET", "/metrics", headers={name.replace("_", "-"): value for name, value in headers.items()})

@@ -82,7 +82,7 @@ def test_silent_and_trickling_servers_meet_the_deadline() -> None:
 def test_refused_leaves_nothing() -> None:
     async def once() -> ProbeResult:
         async with nothing_left():
-            return await Prober().probe(HttpTarget(ip_address("127.0.0.1"), 1), timeout_s=1)
+            return await Prober().probe(HttpTarget(ip_address("127.0.0.1"), 1), timeout_s=PATIENCE_S)
 
     assert asyncio.run(once()).reason == "connection refused"
 

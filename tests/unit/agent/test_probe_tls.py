@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.probe_support import tcp_server
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import HttpTarget, Tls
@@ -58,7 +59,7 @@ def reason(server: ssl.SSLContext | None, tls: Tls) -> str:
     async def once() -> str:
         async with tcp_server(hello, tls=server) as port:
             target = HttpTarget(ip_address("127.0.0.1"), port, body=b"hello", tls=tls)
-            return (await Prober().probe(target, timeout_s=2)).reason
+            return (await Prober().probe(target, timeout_s=PATIENCE_S)).reason
 
     return asyncio.run(once())
 
@@ -109,7 +110,7 @@ def test_no_tls_at_all() -> None:
     async def once() -> str:
         async with tcp_server(plain) as port:
             target = HttpTarget(ip_address("127.0.0.1"), port, tls=Tls(verify=False))
-            return (await Prober().probe(target, timeout_s=2)).reason
+            return (await Prober().probe(target, timeout_s=PATIENCE_S)).reason
 
     assert asyncio.run(once()) == "TLS failed: wrong version number"
 

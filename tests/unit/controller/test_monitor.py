@@ -6,6 +6,7 @@ from queue import SimpleQueue
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from xenoovs.controller.bridge import Damper, touches_ours
 from xenoovs.errors import MalformedOpenFlow
 
@@ -34,7 +35,7 @@ def test_many_changes_wake_once_and_once_more_after_a_pause() -> None:
     calm, quick = Damper(lambda: woken.put(1), pause_s=3600), Damper(lambda: woken.put(2), pause_s=0.01)
     for _ in range(1000):
         calm.hear()
-    assert (woken.get(timeout=20), woken.empty()) == (1, True)
+    assert (woken.get(timeout=PATIENCE_S), woken.empty()) == (1, True)
     quick.hear()
     quick.hear()
-    assert (woken.get(timeout=20), woken.get(timeout=20)) == (2, 2)
+    assert (woken.get(timeout=PATIENCE_S), woken.get(timeout=PATIENCE_S)) == (2, 2)

@@ -1,97 +1,90 @@
-"""What host and guest say to each other on a port of the virtual machine: frames of kind, length and payload.
-
-Needs nothing but the standard library: the guest reads it before anything else.
-"""
+"""The protocol between host and guest on a port of the virtual machine: frames of kind, length and payload."""
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
+from secrets import token_hex
+
+from pydantic import TypeAdapter
 
 PORTS = 4
-"""So many commands can run in the guest at a time."""
+"""How many commands can run in the guest at a time."""
 
 PORT_NAME = "xenoovs."
 """Ports are called xenoovs.0, xenoovs.1, ... in /sys/class/virtio-ports."""
 
-TOKEN_BYTES = 16
-
 _HEAD = struct.Struct("!cI")
 
 
-class Kind(Enum):
-    """Host to guest: CALL to SIGNAL. Guest to host: BEGIN (carries the token of the call) to EXIT."""
+class FrameKind(Enum):
+    """Host to guest: CALL to SIGNAL. Guest to host: BEGIN to EXIT."""
 
     CALL = b"C"
+    """A Request as JSON. The guest ends the command that still runs."""
     INPUT = b"I"
     END_OF_INPUT = b"Z"
     SIZE = b"W"
+    """Rows and columns of the terminal, as text."""
     SIGNAL = b"S"
+    """Its number, as text."""
     BEGIN = b"B"
+    """The token of the request."""
     OUTPUT = b"O"
     ERROR = b"E"
     EXIT = b"X"
+    """The exit status, as text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A command for the guest. `files`: text of files by absolute path, put in place before it starts.
+class GuestCommand:
+    """A command to run in the guest.
 
-    token: hexadecimal, chosen by the host; what comes before the frame that returns it is of an earlier command.
-    terminal: rows and columns where the command is to have a terminal of its own.
+    Attributes:
+        directory: Working directory, which is created if needed.
+        environment: Variables in addition to those of the guest.
+        files: Text of files by absolute path, which are written before the command starts.
+        terminal: Rows and columns, where the command gets a terminal of its own.
+        token: The host skips everything before the frame that repeats it, which belongs to an earlier command.
     """
 
-    token: str
     argv: tuple[str, ...]
-    directory: str
+    directory: str = "/"
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     files: Mapping[str, str] = field(default_factory=dict, hash=False)
     terminal: tuple[int, int] | None = None
+    token: str = field(default_factory=token_hex)
 
 
-def render_request(request: Request) -> bytes:
-    """As the payload of CALL."""
-    return json.dumps(asdict(request)).encode()
+def render_command(command: GuestCommand) -> bytes:
+    """Return the payload of CALL."""
+    return TypeAdapter(GuestCommand).dump_json(command)
 
 
-def parse_request(payload: bytes) -> Request:
-    """The inverse of `render_request`."""
-    facts = json.loads(payload)
-    terminal = (int(facts["terminal"][0]), int(facts["terminal"][1])) if facts["terminal"] else None
-    return Request(**{**facts, "argv": tuple(facts["argv"]), "terminal": terminal})
+def parse_command(payload: bytes) -> GuestCommand:
+    """Return the inverse of `render_command`."""
+    return TypeAdapter(GuestCommand).validate_json(payload)
 
 
-def render_size(rows: int, columns: int) -> bytes:
-    """As the payload of SIZE."""
-    return struct.pack("!HH", rows, columns)
-
-
-def parse_size(payload: bytes) -> tuple[int, int]:
-    """Rows and columns."""
-    rows, columns = struct.unpack("!HH", payload)
-    return rows, columns
-
-
-def render_frame(kind: Kind, payload: bytes = b"") -> bytes:
-    """One frame."""
+def render_frame(kind: FrameKind, payload: bytes = b"") -> bytes:
+    """Return one frame."""
     return _HEAD.pack(kind.value, len(payload)) + payload
 
 
 class FrameReader:
-    """Puts frames together from pieces of any size."""
+    """Assembles frames from pieces of any size."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
 
-    def feed(self, piece: bytes) -> Iterator[tuple[Kind, bytes]]:
-        """The frames that are complete with this piece. Raises ValueError when it is no stream of frames."""
+    def feed(self, piece: bytes) -> Iterator[tuple[FrameKind, bytes]]:
+        """Yield the frames that are complete with this piece. Raises ValueError when it is no stream of frames."""
         self._pending += piece
         while len(self._pending) >= _HEAD.size:
             letter, length = _HEAD.unpack_from(self._pending)
-            kind, end = Kind(letter), _HEAD.size + length
+            kind, end = FrameKind(letter), _HEAD.size + length
             if len(self._pending) < end:
                 return
             payload = bytes(self._pending[_HEAD.size : end])
@@ -99,7 +92,7 @@ class FrameReader:
             yield kind, payload
 
     def seek(self, piece: bytes, start: bytes) -> bool:
-        """Drop everything before the frame `start`, which is dropped too; False: it has not come yet."""
+        """Drop everything up to the frame `start` and that frame; return False when it has not come yet."""
         self._pending += piece
         at = self._pending.find(start)
         if at >= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
@@ -10,8 +11,8 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,19 +111,29 @@ def cached_kernel() -> Kernel | None:
 
 
 def unpacked_kernel() -> Kernel:
-    """The one in the cache; else download and unpack Debian's current one, about 100 MB.
+    """Return the kernel in the cache; where there is none, download and unpack Debian's current one, about 100 MB.
 
     Raises LabError when Debian's archive cannot be used.
     """
-    if kernel := cached_kernel():
-        return kernel
-    try:
-        if os.geteuid() == 0:
-            run(["apt-get", "update", "-qq"], timeout_s=_DOWNLOAD_TIMEOUT_S)
-        return _download(_current_release())
-    except CommandFailed as error:
-        said = error.stderr.strip() or error.stdout.strip()
-        raise LabError(f"no kernel from Debian's archive: {said}; see whether `apt-get update` works") from None
+    with _cache_lock():
+        if kernel := cached_kernel():
+            return kernel
+        try:
+            if os.geteuid() == 0:
+                run(["apt-get", "update", "-qq"], timeout_s=_DOWNLOAD_TIMEOUT_S)
+            return _download(_current_release())
+        except CommandFailed as error:
+            said = error.stderr.strip() or error.stdout.strip()
+            raise LabError(f"no kernel from Debian's archive: {said}; see whether `apt-get update` works") from None
+
+
+@contextmanager
+def _cache_lock() -> Iterator[None]:
+    """Let one process at a time fill the cache: apt-get refuses to run twice."""
+    cache_directory().mkdir(parents=True, exist_ok=True)
+    with (cache_directory() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _current_release() -> str:
@@ -139,10 +150,9 @@ def _download(release: str) -> Kernel:
     kbuild = "linux-kbuild-" + ".".join(release.split(".")[:2])
     packages = [f"linux-image-{release}", f"linux-headers-{release}", f"linux-headers-{common}", kbuild]
     root = cache_directory() / f"kernel-{release}"
-    work = root.with_name(f"unpacking-{os.getpid()}")
-    packed = work / "packed"
-    packed.mkdir(parents=True)
-    try:
+    with _new_directory(root) as work:
+        packed = work / "packed"
+        packed.mkdir()
         run(["env", f"--chdir={packed}", "apt-get", "download", "-q", *packages], timeout_s=_DOWNLOAD_TIMEOUT_S)
         for archive in sorted(packed.glob("*.deb")):
             run(["dpkg", "-x", str(archive), str(work)], timeout_s=_DOWNLOAD_TIMEOUT_S)
@@ -151,48 +161,46 @@ def _download(release: str) -> Kernel:
         makefile = work / "usr" / "src" / f"linux-headers-{release}" / "Makefile"
         makefile.write_text(makefile.read_text().replace("/usr/src/", f"{root}/usr/src/"))
         run(["depmod", "-b", str(work), release], timeout_s=120.0)
-        # Another process may have been faster; its kernel is as good.
-        with suppress(OSError):
-            work.rename(root)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     return Kernel(root, release)
+
+
+@contextmanager
+def _new_directory(path: Path) -> Iterator[Path]:
+    """Yield an empty directory that becomes `path` at the end; after an error there is nothing."""
+    work = path.with_name("unfinished")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    yield work
+    work.rename(path)
 
 
 # Builds the two files of ours that the virtual machine boots with: the kernel module and the initial ram disk.
 
 
 _HERE = Path(__file__).parent
+_ESWITCH = _HERE / "eswitch"
 # What the guest needs before it sees the host's files, and to be talked to.
 _BOOT_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_console")
 
 
-def module_path(kernel: Kernel) -> Path:
-    """Where `eswitch.ko` for this kernel and this source is, once it was built."""
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in _sources())).hexdigest()[:16]
-    return cache_directory() / f"eswitch-{kernel.release}-{digest}" / "eswitch.ko"
-
-
 def build_module(kernel: Kernel) -> Path:
     """`eswitch.ko`; built anew only when its source has changed. Raises LabError with what the compiler said."""
-    module = module_path(kernel)
-    if not module.exists():
-        work = module.parent.with_name(f"building-{os.getpid()}")
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True)
-        try:
-            for source in _sources():
-                shutil.copy(source, work)
-            run(["make", "-C", str(kernel.headers), f"M={work}", f"CC={COMPILER}", "modules"], timeout_s=300.0)
-            # Another process may have been faster; its module is the same.
-            with suppress(OSError):
-                work.rename(module.parent)
-        except CommandFailed as error:
-            said = error.stderr.strip()[-2000:]
-            raise LabError(f"the emulated NIC's kernel module does not build for {kernel.release}: {said}") from None
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-    return module
+    sources = sorted(file for file in _ESWITCH.iterdir() if file.suffix in (".c", ".h") or file.name == "Kbuild")
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    directory = cache_directory() / f"eswitch-{kernel.release}-{digest}"
+    with _cache_lock():
+        if not directory.exists():
+            try:
+                with _new_directory(directory) as work:
+                    for source in sources:
+                        shutil.copy(source, work)
+                    run(["make", "-C", str(kernel.headers), f"M={work}", f"CC={COMPILER}", "modules"], timeout_s=300.0)
+            except CommandFailed as error:
+                said = error.stderr.strip()[-2000:]
+                raise LabError(
+                    f"the emulated NIC's kernel module does not build for {kernel.release}: {said}"
+                ) from None
+    return directory / "eswitch.ko"
 
 
 def build_initrd(kernel: Kernel, directory: Path, *, start: str) -> Path:
@@ -217,11 +225,6 @@ def build_initrd(kernel: Kernel, directory: Path, *, start: str) -> Path:
     run(["env", f"--chdir={tree}", "busybox", "cpio", "-o", "-H", "newc", "-F", str(archive)], stdin=names)
     shutil.rmtree(tree)
     return archive
-
-
-def _sources() -> list[Path]:
-    here = (_HERE / "eswitch").iterdir()
-    return sorted(file for file in here if file.suffix in (".c", ".h") or file.name == "Kbuild")
 
 
 _MEMORY_MIB = 2048

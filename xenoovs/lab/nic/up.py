@@ -10,8 +10,8 @@ from xenoovs.errors import LabError
 from xenoovs.lab.host import Progress, check_root, probe_host, silent
 from xenoovs.lab.lab import Lab, State, directory_of, machine_directory, sole_owner, write_state
 from xenoovs.lab.lifecycle import make_directory, remove
-from xenoovs.lab.nic.call import conversation, new_request
-from xenoovs.lab.nic.frames import Kind
+from xenoovs.lab.nic.call import conversation, run_inside
+from xenoovs.lab.nic.frames import FrameKind, GuestCommand
 from xenoovs.lab.nic.machine import Machine, boot, build_module, check_needs, start_module, unpacked_kernel
 from xenoovs.lab.topology import Topology, plan_topology
 from xenoovs.model.balancer import Balancer
@@ -74,13 +74,13 @@ def _build(balancer: Balancer, lab: Lab, *, guest: str, progress: Progress) -> M
     here.mkdir(mode=0o700)
     machine = boot(kernel, here, start=start_module(guest, kernel), marks=lab.marks)
     wait_until_ready(machine)
-    request = new_request(["python", "-m", "xenoovs.lab.nic.guest.lab", lab.name, str(module)])
+    command = GuestCommand(("python", "-m", "xenoovs.lab.nic.guest.lab", lab.name, str(module)))
     complaint = bytearray()
-    for kind, payload in conversation(machine, request, stdin=render_config(balancer), timeout_s=_BUILD_TIMEOUT_S):
-        if kind is Kind.OUTPUT:
+    for kind, payload in conversation(machine, command, stdin=render_config(balancer), timeout_s=_BUILD_TIMEOUT_S):
+        if kind is FrameKind.OUTPUT:
             what, done, total = json.loads(payload.splitlines()[-1])
             progress(what, _STEPS + done, _STEPS + total)
-        elif kind is Kind.ERROR:
+        elif kind is FrameKind.ERROR:
             complaint += payload
         elif payload != b"0":
             said = complaint.decode(errors="replace").strip()
@@ -90,6 +90,4 @@ def _build(balancer: Balancer, lab: Lab, *, guest: str, progress: Progress) -> M
 
 def wait_until_ready(machine: Machine, *, timeout_s: float = BOOT_TIMEOUT_S) -> None:
     """Return when the guest takes commands. Raises LabError when it ends, or is not ready in time."""
-    request = new_request(["true"])
-    for _ in conversation(machine, request, stdin="", timeout_s=2 * timeout_s, begin_timeout_s=timeout_s):
-        pass
+    run_inside(machine, ["true"], timeout_s=timeout_s, begin_timeout_s=timeout_s)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from tests.nic.guest.bench import Bench
 from tests.nic.guest.nic import rules
 from tests.nic.guest.ovs import end_vswitchd
@@ -12,7 +10,6 @@ from xenoovs.lab.private_ovs import start_vswitchd_again
 
 _AWAY_S = 2
 """How long there is no ovs-vswitchd: longer than any real restart leaves none, so that something enters then."""
-_PATIENCE_S = 120.0
 
 
 def planned_restart(bench: Bench) -> None:
@@ -23,7 +20,7 @@ def planned_restart(bench: Bench) -> None:
     with bench.streaming() as stream:
         bench.restart_as_planned(lambda: _restart(bench, stream))
         stream.mark("flows are back")
-        _wait_for_entries(entries)
+        bench.wait_until(lambda: _entries() >= entries, "the rules are back")
         stream.mark("rules are back")
         stream.go_on(RATE_PPS)
     bench.send(packets_each=5)
@@ -41,14 +38,6 @@ def _restart(bench: Bench, stream: Stream) -> None:
     stream.mark("restarted")
     start_vswitchd_again(bench.ovs)
     stream.mark("runs")
-
-
-def _wait_for_entries(wanted: int) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while _entries() < wanted:
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"the NIC has {_entries()} of {wanted} rules after {_PATIENCE_S:.0f} s")
-        time.sleep(0.1)
 
 
 def _entries() -> int:

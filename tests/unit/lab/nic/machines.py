@@ -17,13 +17,16 @@ from xenoovs.lab.nic.machine import MACHINE_MARK, Machine
 _SERVER = """
 import os, signal, socket, sys
 from xenoovs.cli.main import run
-from xenoovs.lab.nic.guest import agent as serve
+from xenoovs.lab.nic.guest import agent
 listeners = [socket.socket(fileno=int(number)) for number in sys.argv[1:]]
 for listener in listeners:
     if os.fork() == 0:
         while True:
             connection = listener.accept()[0]
-            serve.Connection(connection.fileno(), {'xenoovs': run}).run()
+            try:
+                agent.serve_host(connection.fileno(), {'xenoovs': run})
+            except ValueError:
+                pass
 signal.pause()
 """
 

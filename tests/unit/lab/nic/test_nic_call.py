@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import select
 import signal
+import struct
+import subprocess
+import sys
 import tempfile
+import termios
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.unit.lab.nic.machines import serving_machine
 from xenoovs.errors import CommandTimeout, LabError
-from xenoovs.lab.nic.call import Call, conversation, new_request, run_inside
-from xenoovs.lab.nic.frames import PORTS, Kind
+from xenoovs.lab.nic.call import Call, conversation, run_inside
+from xenoovs.lab.nic.frames import PORTS, FrameKind, GuestCommand
 from xenoovs.lab.nic.machine import Machine
 
 
@@ -52,15 +61,15 @@ def test_commands_of_xenoovs_run_without_a_new_python(machine: Machine) -> None:
 
 def test_files_are_in_place_before_the_command_starts(machine: Machine, tmp_path: Path) -> None:
     file = tmp_path / "deeper" / "my.yaml"
-    request = new_request(["cat", "my.yaml"], directory=str(file.parent), files={str(file): "version: 1\n"})
-    said = list(conversation(machine, request, stdin="", timeout_s=30.0))
-    assert said == [(Kind.OUTPUT, b"version: 1\n"), (Kind.EXIT, b"0")]
+    command = GuestCommand(("cat", "my.yaml"), str(file.parent), files={str(file): "version: 1\n"})
+    said = list(conversation(machine, command, stdin="", timeout_s=30.0))
+    assert said == [(FrameKind.OUTPUT, b"version: 1\n"), (FrameKind.EXIT, b"0")]
 
 
 def test_on_a_terminal_the_command_sees_one_of_that_size(machine: Machine) -> None:
-    request = new_request(["sh", "-c", "stty size"], terminal=(33, 101))
-    said = list(conversation(machine, request, stdin="", timeout_s=30.0))
-    assert said == [(Kind.OUTPUT, b"33 101\r\n"), (Kind.EXIT, b"0")]
+    command = GuestCommand(("sh", "-c", "stty size"), terminal=(33, 101))
+    said = list(conversation(machine, command, stdin="", timeout_s=30.0))
+    assert said == [(FrameKind.OUTPUT, b"33 101\r\n"), (FrameKind.EXIT, b"0")]
 
 
 def test_what_takes_too_long_is_given_up_and_killed(machine: Machine, tmp_path: Path) -> None:
@@ -86,9 +95,9 @@ def test_a_machine_that_dies_meanwhile_is_told_with_its_last_words(machine: Mach
     machine.console.write_text("booted\nKernel panic - not syncing\n")
     pid = machine.pid
     assert pid is not None
-    request = new_request(["sh", "-c", "echo up; exec sleep 60"])
-    said = conversation(machine, request, stdin="", timeout_s=30.0)
-    assert next(said) == (Kind.OUTPUT, b"up\n")
+    command = GuestCommand(("sh", "-c", "echo up; exec sleep 60"))
+    said = conversation(machine, command, stdin="", timeout_s=30.0)
+    assert next(said) == (FrameKind.OUTPUT, b"up\n")
     os.killpg(pid, signal.SIGKILL)
     with pytest.raises(LabError, match=r"the virtual machine has ended.*\n.*\nKernel panic - not syncing"):
         next(said)
@@ -97,3 +106,45 @@ def test_a_machine_that_dies_meanwhile_is_told_with_its_last_words(machine: Mach
 def test_a_machine_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="the virtual machine does not run; its console says nothing"):
         run_inside(Machine(tmp_path), ["true"])
+
+
+_ATTACH = """
+import sys
+from pathlib import Path
+from xenoovs.lab.nic.call import attach
+from xenoovs.lab.nic.frames import GuestCommand
+from xenoovs.lab.nic.machine import Machine
+script = "trap 'stty size' WINCH; stty size; read line; read line; echo got $line; exit 5"
+sys.exit(attach(Machine(Path(sys.argv[1])), GuestCommand(("bash", "-c", script))))
+"""
+
+
+def test_on_a_terminal_keys_and_sizes_go_to_the_command(machine: Machine) -> None:
+    ours, theirs = pty.openpty()
+    set_size(ours, rows=24, columns=80)
+    argv = [sys.executable, "-c", _ATTACH, str(machine.directory)]
+    with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        screen = bytearray()
+        read_until(ours, screen, b"24 80\r\n")
+        set_size(ours, rows=33, columns=101)
+        process.send_signal(signal.SIGWINCH)
+        # bash runs the trap when its `read` is over.
+        os.write(ours, b"one\n")
+        read_until(ours, screen, b"33 101\r\n")
+        os.write(ours, b"two\n")
+        read_until(ours, screen, b"got two\r\n")
+        assert process.wait(PATIENCE_S) == 5
+    os.close(ours)
+
+
+def set_size(terminal: int, *, rows: int, columns: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def read_until(terminal: int, screen: bytearray, text: bytes) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while text not in screen:
+        assert time.monotonic() < deadline, screen
+        if select.select([terminal], [], [], 0.1)[0]:
+            screen += os.read(terminal, 4096)

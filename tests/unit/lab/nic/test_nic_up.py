@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 
 import pytest
 
@@ -115,6 +118,28 @@ def test_another_system_than_debian_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("xenoovs.lab.nic.machine.shutil.which", lambda name: None if name.startswith("apt") else name)
     with pytest.raises(LabError, match="runs on a kernel from Debian's archive"):
         machine.check_needs()
+
+
+def test_two_at_once_download_one_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """apt-get refused the second, and `lab up` ended."""
+    both, downloaded = Barrier(2), []
+
+    def download(release: str) -> Kernel:
+        downloaded.append(release)
+        with suppress(BrokenBarrierError):
+            both.wait(0.5)
+        root = machine.cache_directory() / f"kernel-{release}"
+        root.mkdir()
+        return Kernel(root, release)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(machine, "run", lambda *_, **__: None)
+    monkeypatch.setattr(machine, "_current_release", lambda: "6.1")
+    monkeypatch.setattr(machine, "_download", download)
+    with ThreadPoolExecutor(2) as threads:
+        kernels = [call.result() for call in [threads.submit(machine.unpacked_kernel) for _ in range(2)]]
+    assert kernels[0] == kernels[1]
+    assert downloaded == ["6.1"]
 
 
 def balancer(ingress: str = "p0") -> Balancer:

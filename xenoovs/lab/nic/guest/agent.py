@@ -1,4 +1,4 @@
-"""The first program of the guest after `init.sh`: prepares it, then runs what the host asks for, until the power goes.
+"""The first program of the guest after `init.sh`: prepares it, then runs the commands that the host sends.
 
 Emulated, a new Python takes seconds to start and to import; so commands of the program that calls this, and Python
 modules, run in forks of this process, which has imported what they need.
@@ -24,113 +24,125 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from xenoovs.lab.nic.frames import PORT_NAME, PORTS, FrameReader, Kind, Request, parse_request, parse_size, render_frame
+from xenoovs.lab.nic.frames import (
+    PORT_NAME,
+    PORTS,
+    FrameKind,
+    FrameReader,
+    GuestCommand,
+    parse_command,
+    render_frame,
+)
 from xenoovs.lab.nic.guest.prepare import prepare
 
-# One command in the guest: a fork of this process for commands of Python, another program otherwise.
-
-
 NOT_FOUND = 127
-"""As shells report a program that is not there (sh(1p))."""
+"""The exit status for a program that does not exist (sh(1p))."""
 
 Commands = Mapping[str, Callable[[list[str]], int]]
-"""By name, what is called with the arguments in place of starting a program; it returns the exit status."""
+"""Functions by name that run in place of a program; each gets the arguments and returns the exit status."""
+
+_PIECE_BYTES = 32768
 
 
-class Child:
-    """A running command. `input`: where it reads from; `outputs`: where it writes to, and as what that is sent."""
+class RunningCommand:
+    """A running command: a fork of this process for Python, another program otherwise.
 
-    def __init__(self, pid: int, given: int, outputs: dict[int, Kind]) -> None:
-        self.pid, self.input, self.outputs = pid, given, outputs
-        self._pending = bytearray()
-        self._input_open, self._ending = True, False
-        os.set_blocking(given, False)
+    Attributes:
+        outputs: The file descriptors that it writes to, each with the kind of frame for what comes.
+    """
+
+    def __init__(self, command: GuestCommand, commands: Commands) -> None:
+        self.outputs: dict[int, FrameKind] = {}
+        self._unread = bytearray()
+        self._has_more = True
+        if command.terminal is not None:
+            self._pid, self._input = pty.fork()
+            if self._pid == 0:
+                fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *command.terminal, 0, 0))
+                _become(command, commands)
+            self.outputs[self._input] = FrameKind.OUTPUT
+        else:
+            pipes = [os.pipe() for _ in range(3)]
+            (stdin, self._input), (output, stdout), (error, stderr) = pipes
+            self._pid = os.fork()
+            if self._pid == 0:
+                os.setsid()
+                for number, end in enumerate((stdin, stdout, stderr)):
+                    os.dup2(end, number)
+                _become(command, commands)
+            for end in (stdin, stdout, stderr):
+                os.close(end)
+            self.outputs = {output: FrameKind.OUTPUT, error: FrameKind.ERROR}
+        os.set_blocking(self._input, False)
 
     @property
-    def is_behind(self) -> bool:
-        """Whether there is input that the command has not taken yet."""
-        return self._input_open and bool(self._pending)
+    def waiting_inputs(self) -> list[int]:
+        """The file descriptor for which input waits until the command reads."""
+        return [self._input] if self._unread else []
 
-    def write(self, piece: bytes) -> None:
-        """Input for the command, which takes it when it likes."""
-        self._pending += piece
-        self.push()
+    def handle(self, kind: FrameKind, payload: bytes) -> None:
+        """Apply a frame of the host."""
+        if kind is FrameKind.INPUT:
+            self._unread += payload
+            self.push()
+        elif kind is FrameKind.END_OF_INPUT:
+            self._has_more = False
+            self.push()
+        elif kind is FrameKind.SIZE:
+            rows, columns = map(int, payload.split())
+            fcntl.ioctl(self._input, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        elif kind is FrameKind.SIGNAL:
+            self._signal(int(payload))
 
     def push(self) -> None:
-        """Hand over what fits."""
+        """Write as much input as the command reads now, and close its input after the last."""
         try:
-            while self.is_behind:
-                del self._pending[: os.write(self.input, self._pending)]
+            while self._unread:
+                del self._unread[: os.write(self._input, self._unread)]
         except BlockingIOError:
             return
         except OSError:
-            # It has stopped to read.
-            self._pending.clear()
-        if self._ending and self._input_open and self.input not in self.outputs:
-            self._input_open = False
-            os.close(self.input)
+            # It does not read any more.
+            self._unread.clear()
+        if not self._has_more and self._input >= 0 and self._input not in self.outputs:
+            os.close(self._input)
+            self._input = -1
 
-    def close_input(self) -> None:
-        """The end of the input, after what is on its way."""
-        self._ending = True
-        self.push()
+    def read(self, descriptor: int) -> bytes:
+        """Return output; nothing at the end of it."""
+        # A terminal whose last process has ended reads as an error (EIO).
+        with suppress(OSError):
+            if piece := os.read(descriptor, _PIECE_BYTES):
+                return piece
+        del self.outputs[descriptor]
+        if descriptor != self._input:
+            os.close(descriptor)
+        return b""
 
-    def close_output(self, number: int) -> None:
-        """After the end of an output."""
-        del self.outputs[number]
-        if number != self.input:
-            os.close(number)
-
-    def signal(self, number: int) -> None:
-        """To the command and to all that it has started."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
-
-    def wait(self) -> int:
-        """The exit status, as shells report it (128 + the signal's number)."""
-        if self._input_open:
-            self._input_open = False
-            os.close(self.input)
-        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+    def end(self, *, kill: bool = False) -> int:
+        """Close everything, wait for the end, and return the exit status as shells do (128 + number of a signal)."""
+        for descriptor in {self._input, *self.outputs} - {-1}:
+            os.close(descriptor)
+        if kill:
+            self._signal(signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         return 128 - code if code < 0 else code
 
-
-def start(request: Request, commands: Commands) -> Child:
-    """Start a command with its own terminal or with three pipes."""
-    return _on_pipes(request, commands) if request.terminal is None else _on_terminal(request, commands)
-
-
-def _on_terminal(request: Request, commands: Commands) -> Child:
-    pid, terminal = pty.fork()
-    if pid == 0:
-        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *(request.terminal or (0, 0)), 0, 0))
-        _become(request, commands)
-    return Child(pid, terminal, {terminal: Kind.OUTPUT})
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._pid, number)
 
 
-def _on_pipes(request: Request, commands: Commands) -> Child:
-    (given, to), (out, out_end), (err, err_end) = os.pipe(), os.pipe(), os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.setsid()
-        for number, end in ((0, given), (1, out_end), (2, err_end)):
-            os.dup2(end, number)
-        _become(request, commands)
-    for end in (given, out_end, err_end):
-        os.close(end)
-    return Child(pid, to, {out: Kind.OUTPUT, err: Kind.ERROR})
-
-
-def _become(request: Request, commands: Commands) -> None:
+def _become(command: GuestCommand, commands: Commands) -> None:
     """Never returns."""
     status = 1
     try:
         os.closerange(3, os.sysconf("SC_OPEN_MAX") if os.sysconf("SC_OPEN_MAX") < 4096 else 4096)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.environ.update(request.environment)
-        _place(request)
-        status = _run(request.argv, commands)
+        os.environ.update(command.environment)
+        _prepare_files(command)
+        status = _run(command.argv, commands)
     except SystemExit as leaving:
         status = _status_of(leaving)
     except BaseException:  # noqa: BLE001 (a bug, which the user's terminal shows)
@@ -142,13 +154,13 @@ def _become(request: Request, commands: Commands) -> None:
         os._exit(status)
 
 
-def _place(request: Request) -> None:
-    for name, text in request.files.items():
+def _prepare_files(command: GuestCommand) -> None:
+    for name, text in command.files.items():
         path = Path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode(errors="surrogateescape"))
-    Path(request.directory).mkdir(parents=True, exist_ok=True)
-    os.chdir(request.directory)
+    Path(command.directory).mkdir(parents=True, exist_ok=True)
+    os.chdir(command.directory)
 
 
 def _run(argv: tuple[str, ...], commands: Commands) -> int:
@@ -184,130 +196,62 @@ def _status_of(leaving: SystemExit) -> int:
     return 1
 
 
-# One port of the guest: takes calls one after the other, runs each command, sends back what it says.
-
-
-_PIECE_BYTES = 32768
 # Should a signal be lost.
 _LONGEST_WAIT_S = 5.0
 
 
 def serve(device: Path, commands: Commands) -> None:
-    """Serve for ever. `commands`: those that run in forks of this process."""
+    """Run the commands that come by a port, one after the other, forever."""
     port = os.open(device, os.O_RDWR)
-    # As long as no host is there, poll(2) returns at once (POLLHUP); SIGIO tells that one has come (virtio_console.c).
+    # As long as no host is connected, reading returns at once; SIGIO says that one has connected (virtio_console.c).
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
     fcntl.fcntl(port, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(port, fcntl.F_SETFL, os.O_RDWR | os.O_ASYNC)
     while True:
-        Connection(port, commands).run()
+        # An earlier host may have left half a frame.
+        with suppress(ValueError):
+            serve_host(port, commands)
         signal.sigtimedwait({signal.SIGIO}, _LONGEST_WAIT_S)
 
 
-class Connection:
-    """From the moment that the host is there to the moment that it is gone."""
+def serve_host(port: int, commands: Commands) -> None:
+    """Run the commands of one host until it disconnects. Raises ValueError when it does not send frames."""
+    frames = FrameReader()
+    running: RunningCommand | None = None
+    try:
+        while True:
+            outputs, inputs = (running.outputs, running.waiting_inputs) if running else ((), ())
+            readable, writable, _ = select.select([port, *outputs], inputs, [])
+            if running and writable:
+                running.push()
+            for descriptor in set(readable) - {port}:
+                if running and (piece := running.read(descriptor)):
+                    _send(port, running.outputs[descriptor], piece)
+            if port in readable:
+                piece = os.read(port, _PIECE_BYTES)
+                if not piece:
+                    return
+                for kind, payload in frames.feed(piece):
+                    if kind is FrameKind.CALL:
+                        if running:
+                            running.end(kill=True)
+                        command = parse_command(payload)
+                        _send(port, FrameKind.BEGIN, command.token.encode())
+                        running = RunningCommand(command, commands)
+                    elif running:
+                        running.handle(kind, payload)
+            if running and not running.outputs:
+                _send(port, FrameKind.EXIT, str(running.end()).encode())
+                running = None
+    finally:
+        if running:
+            running.end(kill=True)
 
-    def __init__(self, port: int, commands: Commands) -> None:
-        self._port, self._commands = port, commands
-        self._reader = FrameReader()
-        self._child: Child | None = None
-        self._poll = select.poll()
-        self._poll.register(port, select.POLLIN)
 
-    def run(self) -> None:
-        try:
-            while self._step():
-                pass
-        except ValueError:
-            # Half of something that an earlier host had begun: begin anew.
-            pass
-        finally:
-            self._abandon()
-
-    def _step(self) -> bool:
-        for number, events in self._ready():
-            if number == self._port:
-                if not self._take(events):
-                    return False
-            elif self._child is not None:
-                if number == self._child.input:
-                    self._child.push()
-                if number in self._child.outputs and events & ~select.POLLOUT:
-                    self._forward(self._child, number)
-        if self._child is not None and not self._child.outputs:
-            self._finish(self._child)
-        return True
-
-    def _ready(self) -> list[tuple[int, int]]:
-        child = self._child
-        if child is None or not child.is_behind:
-            return self._poll.poll()
-        self._poll.register(child.input, select.POLLOUT | (select.POLLIN if child.input in child.outputs else 0))
-        try:
-            return self._poll.poll()
-        finally:
-            if child.input in child.outputs:
-                self._poll.register(child.input, select.POLLIN)
-            else:
-                self._poll.unregister(child.input)
-
-    def _take(self, events: int) -> bool:
-        """What the host says; False: it is gone (virtio_console shows that as POLLHUP, and reads nothing)."""
-        piece = os.read(self._port, _PIECE_BYTES) if events & select.POLLIN else b""
-        if not piece:
-            return False
-        for kind, payload in self._reader.feed(piece):
-            self._obey(kind, payload)
-        return True
-
-    def _obey(self, kind: Kind, payload: bytes) -> None:
-        if kind is Kind.CALL:
-            self._abandon()
-            request = parse_request(payload)
-            self._send(Kind.BEGIN, bytes.fromhex(request.token))
-            self._child = start(request, self._commands)
-            for number in self._child.outputs:
-                self._poll.register(number, select.POLLIN)
-        elif self._child is None:
-            return
-        elif kind is Kind.INPUT:
-            self._child.write(payload)
-        elif kind is Kind.END_OF_INPUT:
-            self._child.close_input()
-        elif kind is Kind.SIZE:
-            rows, columns = parse_size(payload)
-            fcntl.ioctl(self._child.input, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        elif kind is Kind.SIGNAL:
-            self._child.signal(int(payload))
-
-    def _forward(self, child: Child, number: int) -> None:
-        # A terminal whose last process has ended reads as an error (EIO).
-        piece = b""
-        with suppress(OSError):
-            piece = os.read(number, _PIECE_BYTES)
-        if piece:
-            self._send(child.outputs[number], piece)
-        else:
-            self._poll.unregister(number)
-            child.close_output(number)
-
-    def _finish(self, child: Child) -> None:
-        self._send(Kind.EXIT, str(child.wait()).encode())
-        self._child = None
-
-    def _abandon(self) -> None:
-        if self._child is not None:
-            for number in list(self._child.outputs):
-                self._poll.unregister(number)
-                self._child.close_output(number)
-            self._child.signal(signal.SIGKILL)
-            self._child.wait()
-            self._child = None
-
-    def _send(self, kind: Kind, payload: bytes) -> None:
-        rest = memoryview(render_frame(kind, payload))
-        while rest:
-            rest = rest[os.write(self._port, rest) :]
+def _send(port: int, kind: FrameKind, payload: bytes) -> None:
+    rest = memoryview(render_frame(kind, payload))
+    while rest:
+        rest = rest[os.write(port, rest) :]
 
 
 _GC_THRESHOLD = 200_000
@@ -353,7 +297,7 @@ def _fork(work: Callable[[], None]) -> int:
     try:
         work()
         os._exit(0)
-    except BaseException:  # noqa: BLE001 (the console is where somebody will look)
+    except BaseException:  # noqa: BLE001 (the host shows the console)
         traceback.print_exc()
         os._exit(1)
 
