@@ -90,7 +90,9 @@ class Recording:
                 else:
                     self._use_machine(parts)
             except Exception as error:  # noqa: BLE001 (the tests of the part show it)
-                self._finish(parts, {"error": f"{type(error).__name__}: {error}"})
+                # The machine is killed as soon as the last record has come.
+                if parts:
+                    self._finish(parts, {"error": f"{type(error).__name__}: {error}"})
         while parts:
             self._finish(parts, {"error": "the recording was stopped"})
 
