@@ -3,8 +3,8 @@
 Arguments: address, port, number of clients, the address of the first (the others follow it), packets a second of each.
 Lines on stdin: `reached` -> how many packets each client has sent; `whole` -> the same, said when all of these have
 been answered or after ten seconds. At the end of stdin it waits for what may still come and prints JSON: `answers`,
-client -> the answers in the order in which the packets were sent, each the label of the machine or null; `twice`, how
-many answers came to a packet that already had one.
+client -> the answers in the order in which the packets were sent, each the label of the machine or null; `twice`, the
+number of answers to a packet that already had one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ LAST_ANSWERS_S, WHOLE_S = 5.0, 60.0
 
 
 class Stream:
-    def __init__(self, channel: UdpChannel, clients: list[str]) -> None:
-        self.channel, self.clients = channel, clients
+    def __init__(self, flight: Flight, clients: list[str]) -> None:
+        self.channel, self.flight, self.clients = UdpChannel(), flight, clients
         self.reached, self.twice = 0, 0
         self.answers: dict[str, list[str | None]] = {client: [] for client in clients}
 
@@ -30,7 +30,7 @@ class Stream:
         """One packet of each client. The key tells the client and its packet."""
         for number, client in enumerate(self.clients):
             self.answers[client].append(None)
-            self.channel.send(self.reached * len(self.clients) + number, 0, client)
+            self.channel.send(self.reached * len(self.clients) + number, self.flight, client)
         self.reached += 1
 
     def receive(self) -> None:
@@ -47,13 +47,12 @@ def flow(stream: Stream, rate: int) -> None:
     """Send and answer until stdin ends."""
     begun_s = time.monotonic()
     whole: tuple[int, float] | None = None
-    sockets = list(stream.channel.sockets())
     while True:
         wait_s = begun_s + stream.reached / rate - time.monotonic()
         if wait_s <= 0:
             stream.send()
             continue
-        ready, _, _ = select.select([*sockets, sys.stdin], [], [], wait_s)
+        ready, _, _ = select.select([*stream.channel.sockets(), sys.stdin], [], [], wait_s)
         stream.receive()
         if sys.stdin in ready:
             match sys.stdin.readline().strip():
@@ -71,7 +70,7 @@ def flow(stream: Stream, rate: int) -> None:
 def main() -> None:
     address, port, count, first, rate = sys.argv[1:]
     clients = [str(IPv4Address(first) + number) for number in range(int(count))]
-    stream = Stream(UdpChannel([Flight("udp", address, int(port), tuple(clients))]), clients)
+    stream = Stream(Flight("udp", address, int(port), tuple(clients)), clients)
     flow(stream, int(rate))
     deadline = time.monotonic() + LAST_ANSWERS_S
     while not stream.is_whole(stream.reached) and time.monotonic() < deadline:

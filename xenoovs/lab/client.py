@@ -1,6 +1,6 @@
-"""The program that sends as the clients: `python -m xenoovs.lab.client`, flights on stdin, a tally on stdout.
+"""The program that sends as the clients: `python -m xenoovs.lab.client`, flights on stdin, counts on stdout.
 
-Needs nothing but the standard library, for it starts often.
+Needs nothing but the standard library, as it starts often.
 """
 
 from __future__ import annotations
@@ -8,27 +8,29 @@ from __future__ import annotations
 import json
 import os
 import select
-import selectors
 import socket
 import struct
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from xenoovs.lab.sockets import allow_any_local, destination_of, from_address, prepare, udp_socket
 
-# What a round of traffic is made of and what came of it, as the helper program and its caller exchange it in JSON.
+# What the helper program and its caller exchange, as JSON.
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """Packets to one destination; `sources`: the client of each of them. protocol: udp, tcp (connections) or icmp.
+    """Packets to one destination.
 
-    fresh_ports: whether each UDP packet comes from a port of its own, as each connection of TCP does.
+    Attributes:
+        protocol: `udp`, `tcp` (a connection for each packet) or `icmp`.
+        sources: The client of each packet.
+        fresh_ports: Whether each UDP packet comes from a port of its own, as each TCP connection does.
     """
 
     protocol: str
@@ -37,13 +39,20 @@ class Flight:
     sources: tuple[str, ...]
     fresh_ports: bool = False
 
+    @property
+    def family(self) -> socket.AddressFamily:
+        return socket.AF_INET6 if ":" in self.destination else socket.AF_INET
+
 
 @dataclass(slots=True)
-class Tally:
-    """Counts of a round. sent: packets for each flight. answers: (flight, source, who answered) -> packets.
+class AnswerCounts:
+    """What came of some flights.
 
-    who: the label of a machine, or for ICMP the MAC that the answer came from. duplicates: second answers to a packet.
-    failures: why the kernel refused to send -> packets.
+    Attributes:
+        sent: Packets of each flight.
+        answers: Packets by flight, source and responder: the label of a machine, or for ICMP its MAC.
+        duplicates: Second answers to a packet.
+        failures: Packets by the reason for which the kernel refused to send them.
     """
 
     sent: list[int]
@@ -57,51 +66,40 @@ class Tally:
         return sum(self.sent) - self.answers.total()
 
 
-def packets_of(flights: Sequence[Flight], protocol: str) -> Iterator[tuple[int, str]]:
-    """Flight number and source of each packet of this protocol, in order."""
-    for number, flight in enumerate(flights):
-        if flight.protocol == protocol:
-            yield from ((number, source) for source in flight.sources)
-
-
 def render_round(flights: Sequence[Flight], *, lost: int) -> str:
-    """What the helper program is to do. `lost`: packets lost in earlier rounds, which make it less patient."""
-    return json.dumps({"lost": lost, "flights": [asdict(flight) for flight in flights]})
+    """Return the input of the program. `lost`: packets lost in earlier rounds, which shorten its timeouts."""
+    return json.dumps([[asdict(flight) for flight in flights], lost])
 
 
 def parse_round(text: str) -> tuple[list[Flight], int]:
-    """The inverse of `render_round`: flights, packets lost before."""
-    facts = json.loads(text)
-    flights = [Flight(**{**fields, "sources": tuple(fields["sources"])}) for fields in facts["flights"]]
-    return flights, facts["lost"]
+    """Return the inverse of `render_round`: flights, packets lost before."""
+    flights, lost = json.loads(text)
+    return [Flight(**{**fields, "sources": tuple(fields["sources"])}) for fields in flights], lost
 
 
-def render_tally(tally: Tally) -> str:
-    answers = [[*key, count] for key, count in tally.answers.items()]
-    return json.dumps(
-        {"sent": tally.sent, "answers": answers, "duplicates": tally.duplicates, "failures": tally.failures}
-    )
+def render_counts(counts: AnswerCounts) -> str:
+    answers = [[*key, count] for key, count in counts.answers.items()]
+    return json.dumps([counts.sent, answers, counts.duplicates, counts.failures])
 
 
-def parse_tally(text: str) -> Tally:
-    facts = json.loads(text)
-    answers = Counter({(number, source, who): count for number, source, who, count in facts["answers"]})
-    return Tally(facts["sent"], answers, facts["duplicates"], Counter(facts["failures"]))
-
-
-# How many packets are under way at once: enough to be quick, few enough that no socket buffer overflows.
+def parse_counts(text: str) -> AnswerCounts:
+    sent, rows, duplicates, failures = json.loads(text)
+    answers = Counter({(number, source, responder): count for number, source, responder, count in rows})
+    return AnswerCounts(sent, answers, duplicates, Counter(failures))
 
 
 @dataclass(slots=True)
-class Window:
-    """At most `size` unanswered packets. Whoever is not answered within the patience no longer counts as under way.
+class SendWindow:
+    """Limits unanswered packets, so that no socket buffer overflows.
 
-    patience_s: how long to wait for an answer while answers come; hurried_s: once more than two windows are lost.
+    Attributes:
+        timeout_s: After this a packet does not count any more.
+        short_timeout_s: The same once more than two windows are lost.
     """
 
     size: int
-    patience_s: float
-    hurried_s: float
+    timeout_s: float
+    short_timeout_s: float
     lost: int = 0
     under_way: dict[int, float] = field(default_factory=dict)
 
@@ -110,125 +108,127 @@ class Window:
         return len(self.under_way) >= self.size
 
     @property
-    def current_patience_s(self) -> float:
-        return self.hurried_s if self.lost > 2 * self.size else self.patience_s
+    def current_timeout_s(self) -> float:
+        return self.short_timeout_s if self.lost > 2 * self.size else self.timeout_s
 
     def add(self, key: int, *, now_s: float) -> None:
         """A packet leaves at the monotonic time `now_s`; times never fall from call to call."""
         self.under_way[key] = now_s
 
-    def answered(self, key: int) -> None:
-        """Its answer came; nothing happens when it had been given up."""
+    def remove(self, key: int) -> None:
+        """Its answer came; nothing happens when it has expired."""
         self.under_way.pop(key, None)
 
-    def give_up(self, *, now_s: float) -> list[int]:
-        """Those whose time is over, oldest first; they are under way no longer."""
-        over = []
+    def expire(self, *, now_s: float) -> list[int]:
+        """Remove and return the packets whose time is over, oldest first."""
+        expired = []
         for key, sent_s in self.under_way.items():
-            if now_s - sent_s < self.current_patience_s:
+            if now_s - sent_s < self.current_timeout_s:
                 break
-            over.append(key)
-        for key in over:
+            expired.append(key)
+        for key in expired:
             del self.under_way[key]
-        self.lost += len(over)
-        return over
+        self.lost += len(expired)
+        return expired
 
-    def rest_s(self, *, now_s: float) -> float:
-        """Until the time of the oldest is over; 0 when nothing is under way."""
+    def wait_s(self, *, now_s: float) -> float:
+        """Return how long the oldest may still take; 0 when nothing is under way."""
         oldest = next(iter(self.under_way.values()), None)
-        return 0.0 if oldest is None else max(0.0, oldest + self.current_patience_s - now_s)
+        return 0.0 if oldest is None else max(0.0, oldest + self.current_timeout_s - now_s)
 
 
-# Sending single packets and collecting their answers, whatever the protocol.
-
-
-# Small packets take about 768 bytes of a receive buffer, whose default of 212,992 bytes holds 277 (socket(7)).
-_WINDOW = 128
-_PATIENCE_S = 1.0
-_HURRIED_S = 0.02
 _LINGER_S = 0.05
-_LOOK_EVERY = 16
-_STUCK = "packets pile up in the kernel; does anybody answer ARP for the destination?"
+_COLLECT_EVERY = 16
+_NO_ARP = "packets pile up in the kernel; does anything answer ARP for the destination?"
 
 
 class Channel(Protocol):
-    """A way to send packets under a number and to get their answers."""
+    """A way to send packets, each under a key, and to get their answers."""
+
+    def new_window(self) -> SendWindow: ...
 
     def sockets(self) -> Sequence[socket.socket]:
-        """Where answers come in."""
+        """Return the sockets that become readable when answers come."""
 
-    def send(self, key: int, flight: int, source: str) -> None:
-        """Send packet `key` of a flight. Raises OSError when the kernel refuses."""
+    def send(self, key: int, flight: Flight, source: str) -> None:
+        """Send a packet of a flight. Raises OSError when the kernel refuses."""
 
     def receive(self) -> Iterable[tuple[int, str, str]]:
-        """Answers that are there: key, client that got it, who answered. Never blocks."""
+        """Yield the answers that are there: key, client, responder (empty: it failed). Never blocks."""
+
+    def expire(self, key: int) -> None:
+        """Stop to wait for the answer to a packet."""
 
 
-def exchange_all(channel: Channel, packets: Sequence[tuple[int, str]], tally: Tally, *, lost: int) -> None:
-    """Send the packets (flight and source each) in order, as quickly as answers come, and count into `tally`.
+class Exchange:
+    """Sends the packets of some flights by a channel, as quickly as answers come, and counts into `counts`."""
 
-    `lost`: packets lost in earlier rounds.
-    """
-    _Exchange(channel, packets, tally, Window(_WINDOW, _PATIENCE_S, _HURRIED_S, lost)).run()
-
-
-class _Exchange:
-    def __init__(self, channel: Channel, packets: Sequence[tuple[int, str]], tally: Tally, window: Window) -> None:
-        self._channel, self._packets, self._tally, self._window = channel, packets, tally, window
+    def __init__(self, channel: Channel, flights: Sequence[Flight], protocol: str, counts: AnswerCounts) -> None:
+        self._channel, self._flights, self._counts = channel, flights, counts
+        self._packets = [
+            (number, source)
+            for number, flight in enumerate(flights)
+            if flight.protocol == protocol
+            for source in flight.sources
+        ]
+        self._window = channel.new_window()
         self._missing: set[int] = set()
 
-    def run(self) -> None:
+    def run(self, *, lost: int) -> None:
+        """`lost`: packets lost in earlier rounds."""
+        self._window.lost = lost
         for key in range(len(self._packets)):
             while self._window.is_full:
-                self._collect(self._window.rest_s(now_s=time.monotonic()))
-                self._window.give_up(now_s=time.monotonic())
+                self._progress()
             self._send(key)
-            if key % _LOOK_EVERY == 0:
+            if key % _COLLECT_EVERY == 0:
                 self._collect(0)
-        while self._missing and self._collect(self._window.current_patience_s):
-            pass
+        while self._window.under_way:
+            self._progress()
         # A second answer to the last packets may still be on its way.
         while self._collect(_LINGER_S):
             pass
 
+    def _progress(self) -> None:
+        self._collect(self._window.wait_s(now_s=time.monotonic()))
+        for key in self._window.expire(now_s=time.monotonic()):
+            self._channel.expire(key)
+
     def _send(self, key: int) -> None:
-        flight, source = self._packets[key]
+        number, source = self._packets[key]
         try:
-            self._channel.send(key, flight, source)
-        except BlockingIOError:
-            self._tally.failures[_STUCK] += 1
-            return
+            self._channel.send(key, self._flights[number], source)
         except OSError as error:
-            self._tally.failures[error.strerror or str(error)] += 1
+            reason = _NO_ARP if isinstance(error, BlockingIOError) else error.strerror or str(error)
+            self._counts.failures[reason] += 1
             return
-        self._tally.sent[flight] += 1
+        self._counts.sent[number] += 1
         self._missing.add(key)
         self._window.add(key, now_s=time.monotonic())
 
     def _collect(self, timeout_s: float) -> bool:
-        """Count what comes within the time; whether anything did."""
+        """Count what comes within the time; return whether anything did."""
         ready, _, _ = select.select(self._channel.sockets(), [], [], timeout_s)
-        if not ready:
-            return False
-        for key, client, who in self._channel.receive():
-            self._count(key, client, who)
-        return True
+        if ready:
+            for key, client, responder in self._channel.receive():
+                self._count(key, client, responder)
+        return bool(ready)
 
-    def _count(self, key: int, client: str, who: str) -> None:
-        if key >= len(self._packets):
-            return
-        flight, source = self._packets[key]
-        if client != source:
+    def _count(self, key: int, client: str, responder: str) -> None:
+        if key >= len(self._packets) or client != self._packets[key][1]:
             return
         if key not in self._missing:
-            self._tally.duplicates += 1
+            self._counts.duplicates += 1
             return
         self._missing.remove(key)
-        self._window.answered(key)
-        self._tally.answers[flight, source, who] += 1
+        self._window.remove(key)
+        if responder:
+            number, source = self._packets[key]
+            self._counts.answers[number, source, responder] += 1
 
 
-# UDP packets of many clients, through one socket or many; the answer tells the machine by its label.
+# Small packets take about 768 bytes of a receive buffer, whose default of 212,992 bytes holds 277 (socket(7)).
+_DATAGRAMS = (128, 1.0, 0.02)
 
 
 _HEADER = struct.Struct("!8sI")
@@ -238,43 +238,44 @@ _MOST_OPEN = 256
 
 
 class UdpChannel:
-    """Each request carries a number of this run and the packet's key, which come back in front of the answer."""
+    """UDP through one socket or many. Each request carries a number of this run and its key, which the answer repeats
+    before the label of the machine.
+    """
 
-    def __init__(self, flights: Sequence[Flight]) -> None:
-        self._flights = flights
+    def __init__(self) -> None:
         self._run = os.urandom(8)
-        families = {family_of(flight) for flight in flights}
-        self._sockets = {family: udp_socket(family) for family in sorted(families)}
+        self._sockets: dict[socket.AddressFamily, socket.socket] = {}
         self._single = deque[socket.socket]()
+
+    def new_window(self) -> SendWindow:
+        return SendWindow(*_DATAGRAMS)
 
     def sockets(self) -> Sequence[socket.socket]:
         return (*self._sockets.values(), *self._single)
 
-    def send(self, key: int, flight: int, source: str) -> None:
-        target = self._flights[flight]
-        family = family_of(target)
-        sock = self._fresh(family, source) if target.fresh_ports else self._sockets[family]
-        control = from_address(socket.inet_pton(family, source))
-        sock.sendmsg([_HEADER.pack(self._run, key)], control, 0, (target.destination, target.port))
+    def send(self, key: int, flight: Flight, source: str) -> None:
+        if flight.family not in self._sockets:
+            self._sockets[flight.family] = udp_socket(flight.family)
+        sock = self._fresh(flight.family, source) if flight.fresh_ports else self._sockets[flight.family]
+        control = from_address(socket.inet_pton(flight.family, source))
+        sock.sendmsg([_HEADER.pack(self._run, key)], control, 0, (flight.destination, flight.port))
 
     def receive(self) -> Iterator[tuple[int, str, str]]:
         for sock in self.sockets():
-            while True:
-                try:
+            with suppress(BlockingIOError):
+                while True:
                     data, ancillary, _, _ = sock.recvmsg(2048, 256)
-                except BlockingIOError:
-                    break
-                run, key = _HEADER.unpack_from(data.ljust(_HEADER.size))
-                words = data[_HEADER.size :].split()
-                if run == self._run and words:
-                    yield (
-                        key,
-                        socket.inet_ntop(sock.family, destination_of(ancillary)),
-                        words[0].decode(errors="replace"),
-                    )
+                    run, key = _HEADER.unpack_from(data.ljust(_HEADER.size))
+                    words = data[_HEADER.size :].split()
+                    if run == self._run and words:
+                        client = socket.inet_ntop(sock.family, destination_of(ancillary))
+                        yield key, client, words[0].decode(errors="replace")
+
+    def expire(self, key: int) -> None:
+        """Late answers count."""
 
     def _fresh(self, family: socket.AddressFamily, source: str) -> socket.socket:
-        """Return a socket with a port by chance."""
+        """Return a socket with a random port."""
         sock = udp_socket(family)
         self._single.append(sock)
         if len(self._single) > _MOST_OPEN:
@@ -283,105 +284,56 @@ class UdpChannel:
         return sock
 
 
-def family_of(flight: Flight) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in flight.destination else socket.AF_INET
-
-
-# TCP connections of many clients; what the machine says before it closes tells which one it is.
-
-
-_TCP_WINDOW = 64
-# Long enough for the first retransmission of a SYN, which comes after a second (RFC 6298, section 2).
-_TCP_PATIENCE_S = 1.5
-_TCP_HURRIED_S = 0.1
-
 # linux/in.h: choose the port at connect, so that each client address has all of them to itself.
 _IP_BIND_ADDRESS_NO_PORT = 24
 
 
-def connect_all(flights: Sequence[Flight], packets: Sequence[tuple[int, str]], tally: Tally, *, lost: int) -> None:
-    """One connection for each packet (flight and source), some at a time; counted into `tally`.
+class TcpChannel:
+    """A connection for each packet; the machine sends its label before it closes."""
 
-    `lost`: connections lost in earlier rounds.
-    """
-    with selectors.DefaultSelector() as selector:
-        window = Window(_TCP_WINDOW, _TCP_PATIENCE_S, _TCP_HURRIED_S, lost)
-        _Connections(flights, packets, tally, window=window, selector=selector).run()
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[socket.socket, str]] = {}
 
+    def new_window(self) -> SendWindow:
+        # Long enough for the first retransmission of a SYN, which comes after a second (RFC 6298, section 2).
+        return SendWindow(64, 1.5, 0.1)
 
-class _Connections:
-    def __init__(
-        self,
-        flights: Sequence[Flight],
-        packets: Sequence[tuple[int, str]],
-        tally: Tally,
-        *,
-        window: Window,
-        selector: selectors.BaseSelector,
-    ) -> None:
-        self._flights, self._packets, self._tally = flights, packets, tally
-        self._window, self._selector = window, selector
-        self._open: dict[int, socket.socket] = {}
+    def sockets(self) -> Sequence[socket.socket]:
+        return [sock for sock, _ in self._open.values()]
 
-    def run(self) -> None:
-        for key in range(len(self._packets)):
-            while self._window.is_full:
-                self._progress()
-            self._connect(key)
-        while self._open:
-            self._progress()
-
-    def _connect(self, key: int) -> None:
-        number, source = self._packets[key]
-        flight = self._flights[number]
-        sock = socket.socket(family_of(flight), socket.SOCK_STREAM)
+    def send(self, key: int, flight: Flight, source: str) -> None:
+        sock = socket.socket(flight.family, socket.SOCK_STREAM)
         try:
-            _begin(sock, source, flight)
-        except OSError as error:
-            sock.close()
-            self._tally.failures[error.strerror or str(error)] += 1
-            return
-        self._tally.sent[number] += 1
-        self._open[key] = sock
-        self._window.add(key, now_s=time.monotonic())
-        self._selector.register(sock, selectors.EVENT_READ, key)
-
-    def _progress(self) -> None:
-        for ready, _ in self._selector.select(self._window.rest_s(now_s=time.monotonic())):
-            self._read(ready.data)
-        for key in self._window.give_up(now_s=time.monotonic()):
-            self._close(key)
-
-    def _read(self, key: int) -> None:
-        try:
-            words = self._open[key].recv(2048).split()
+            sock.settimeout(0)
+            allow_any_local(sock)
+            sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+            sock.bind((source, 0))
+            with suppress(BlockingIOError):
+                sock.connect((flight.destination, flight.port))
         except OSError:
-            words = []
-        if words:
-            number, source = self._packets[key]
-            self._tally.answers[number, source, words[0].decode(errors="replace")] += 1
-        self._window.answered(key)
-        self._close(key)
+            sock.close()
+            raise
+        self._open[key] = sock, source
 
-    def _close(self, key: int) -> None:
-        sock = self._open.pop(key)
-        self._selector.unregister(sock)
-        sock.close()
+    def receive(self) -> Iterator[tuple[int, str, str]]:
+        for key, (sock, source) in list(self._open.items()):
+            try:
+                words = sock.recv(2048).split()
+            except BlockingIOError:
+                continue
+            except OSError:
+                words = []
+            self.expire(key)
+            yield key, source, words[0].decode(errors="replace") if words else ""
 
-
-def _begin(sock: socket.socket, source: str, flight: Flight) -> None:
-    sock.settimeout(0)
-    allow_any_local(sock)
-    sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
-    sock.bind((source, 0))
-    with suppress(BlockingIOError):
-        sock.connect((flight.destination, flight.port))
+    def expire(self, key: int) -> None:
+        self._open.pop(key)[0].close()
 
 
-# Echo requests of many clients (RFC 792, RFC 4443); the source MAC of the answer tells the machine.
+# Echo requests of many clients (RFC 792, RFC 4443); the source MAC of the answer identifies the machine.
 
 
-# Type, code, checksum, identifier, sequence number; then, of our own, a number of this run and the packet's key.
+# Type, code, checksum, identifier, sequence number; then, as data, a number of this run and the packet's key.
 _ECHO = struct.Struct("!BBHHH8sI")
 _REQUEST = {socket.AF_INET: 8, socket.AF_INET6: 128}
 _REPLY = {socket.AF_INET: 0, socket.AF_INET6: 129}
@@ -393,40 +345,43 @@ _BUFFER_BYTES = 4 << 20
 _SO_RCVBUFFORCE = 33
 
 
-class IcmpChannel:
+class EchoChannel:
     """Sends by raw sockets (raw(7)), listens by packet sockets (packet(7)), which know the MAC of the sender."""
 
-    def __init__(self, flights: Sequence[Flight]) -> None:
-        self._flights = flights
+    def __init__(self) -> None:
         self._run = os.urandom(8)
-        families = sorted({family_of(flight) for flight in flights})
-        self._listeners = {family: _listener(family) for family in families}
-        self._senders = {family: _sender(family) for family in families}
+        self._listeners: dict[socket.AddressFamily, socket.socket] = {}
+        self._senders: dict[socket.AddressFamily, socket.socket] = {}
+
+    def new_window(self) -> SendWindow:
+        return SendWindow(*_DATAGRAMS)
 
     def sockets(self) -> Sequence[socket.socket]:
         return tuple(self._listeners.values())
 
-    def send(self, key: int, flight: int, source: str) -> None:
-        target = self._flights[flight]
-        family = family_of(target)
-        control = from_address(socket.inet_pton(family, source))
-        request = echo_request(family, self._run, key)
-        self._senders[family].sendmsg([request], control, 0, (target.destination, 0))
+    def send(self, key: int, flight: Flight, source: str) -> None:
+        if flight.family not in self._listeners:
+            self._listeners[flight.family] = _listener(flight.family)
+            self._senders[flight.family] = _sender(flight.family)
+        control = from_address(socket.inet_pton(flight.family, source))
+        request = echo_request(flight.family, self._run, key)
+        self._senders[flight.family].sendmsg([request], control, 0, (flight.destination, 0))
 
     def receive(self) -> Iterator[tuple[int, str, str]]:
         for family, sock in self._listeners.items():
-            while True:
-                try:
+            with suppress(BlockingIOError):
+                while True:
                     packet, (_, _, kind, _, mac) = sock.recvfrom(2048)
-                except BlockingIOError:
-                    break
-                reply = parse_echo_reply(family, packet)
-                if kind == socket.PACKET_HOST and reply is not None and reply[0] == self._run:
-                    yield reply[1], reply[2], mac.hex(":")
+                    reply = parse_echo_reply(family, packet)
+                    if kind == socket.PACKET_HOST and reply is not None and reply[0] == self._run:
+                        yield reply[1], reply[2], mac.hex(":")
+
+    def expire(self, key: int) -> None:
+        """Late answers count."""
 
 
 def echo_request(family: socket.AddressFamily, run: bytes, key: int) -> bytes:
-    """The message behind the IP header; for IPv6 the kernel adds the checksum (RFC 3542, section 3.1)."""
+    """Return the message behind the IP header; for IPv6 the kernel adds the checksum (RFC 3542, section 3.1)."""
     fields = (int.from_bytes(run[:2], "big"), key & 0xFFFF, run, key)
     message = _ECHO.pack(_REQUEST[family], 0, 0, *fields)
     if family == socket.AF_INET6:
@@ -435,7 +390,7 @@ def echo_request(family: socket.AddressFamily, run: bytes, key: int) -> bytes:
 
 
 def parse_echo_reply(family: socket.AddressFamily, packet: bytes) -> tuple[bytes, int, str] | None:
-    """Number of the run, key, and the client it is for, from an IP packet without extension headers; None: no echo."""
+    """Return number of the run, key and client from an IP packet without extension headers; None: it is no reply."""
     start, protocol, client = _header(family, packet)
     if protocol != _PROTOCOL[family] or len(packet) < start + _ECHO.size:
         return None
@@ -444,7 +399,7 @@ def parse_echo_reply(family: socket.AddressFamily, packet: bytes) -> tuple[bytes
 
 
 def checksum(data: bytes) -> int:
-    """RFC 1071, for an even number of bytes."""
+    """Return the Internet checksum (RFC 1071) of an even number of bytes."""
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     total = (total & 0xFFFF) + (total >> 16)
     return ~(total + (total >> 16)) & 0xFFFF
@@ -469,26 +424,21 @@ def _sender(family: socket.AddressFamily) -> socket.socket:
     return sock
 
 
+_CHANNELS: dict[str, Callable[[], Channel]] = {"udp": UdpChannel, "tcp": TcpChannel, "icmp": EchoChannel}
+
+
 def main() -> int:
-    """Send everything, wait for the answers, tell."""
+    """Send everything, wait for the answers, print the counts."""
     flights, lost = parse_round(sys.stdin.read())
-    tally = Tally([0] * len(flights))
+    counts = AnswerCounts([0] * len(flights))
     try:
-        _send_all(flights, tally, lost=lost)
+        for protocol in dict.fromkeys(flight.protocol for flight in flights):
+            Exchange(_CHANNELS[protocol](), flights, protocol, counts).run(lost=lost)
     except OSError as error:
         print(f"cannot send: {error}", file=sys.stderr)
         return 1
-    print(render_tally(tally))
+    print(render_counts(counts))
     return 0
-
-
-def _send_all(flights: Sequence[Flight], tally: Tally, *, lost: int) -> None:
-    if packets := list(packets_of(flights, "udp")):
-        exchange_all(UdpChannel(flights), packets, tally, lost=lost)
-    if packets := list(packets_of(flights, "icmp")):
-        exchange_all(IcmpChannel(flights), packets, tally, lost=lost)
-    if packets := list(packets_of(flights, "tcp")):
-        connect_all(flights, packets, tally, lost=lost)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import product
 
 from xenoovs.errors import LabError
-from xenoovs.lab.client import Flight, Tally, parse_tally, render_round
+from xenoovs.lab.client import AnswerCounts, Flight, parse_counts, render_round
 from xenoovs.lab.host import Netns, Progress, check_root, namespaces_of, probe_host, silent
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.lifecycle import add_clients, forget_neighbours
@@ -287,12 +287,12 @@ def send(lab: Lab, balancer: Balancer, *, load: Load | None = None, progress: Pr
     _add_sources(lab, trials)
     forget_neighbours(Netns(lab.marks), lab.topology.clients)
     begun_s = time.monotonic()
-    tally = _fly(lab, trials, progress)
+    counts = _fly(lab, trials, progress)
     return TrafficReport(
-        services=tuple(_services(lab, trials, tally)),
+        services=tuple(_services(lab, trials, counts)),
         skipped=skipped,
-        duplicates=tally.duplicates,
-        failures=tuple(sorted(tally.failures.items())),
+        duplicates=counts.duplicates,
+        failures=tuple(sorted(counts.failures.items())),
         duration_s=time.monotonic() - begun_s,
     )
 
@@ -314,21 +314,21 @@ def _add_sources(lab: Lab, trials: Sequence[Trial]) -> None:
     add_clients(Netns(lab.marks), lab.topology.clients, outside)
 
 
-def _fly(lab: Lab, trials: Sequence[Trial], progress: Progress) -> Tally:
+def _fly(lab: Lab, trials: Sequence[Trial], progress: Progress) -> AnswerCounts:
     flights = [flight for trial in trials for flight in trial.flights]
     total, done = sum(len(flight.sources) for flight in flights), 0
-    tally = Tally([0] * len(flights))
+    counts = AnswerCounts([0] * len(flights))
     for chunk in _chunks(flights, max(_LEAST_CHUNK, -(-total // _CHUNKS))):
         progress("packets", done, total)
         _merge(
-            tally, _run_client(lab, [flight for _, flight in chunk], lost=tally.lost), [number for number, _ in chunk]
+            counts, _run_client(lab, [flight for _, flight in chunk], lost=counts.lost), [number for number, _ in chunk]
         )
         done += sum(len(flight.sources) for _, flight in chunk)
     progress("packets", total, total)
-    return tally
+    return counts
 
 
-def _run_client(lab: Lab, flights: Sequence[Flight], *, lost: int) -> Tally:
+def _run_client(lab: Lab, flights: Sequence[Flight], *, lost: int) -> AnswerCounts:
     packets = sum(len(flight.sources) for flight in flights)
     done = Netns(lab.marks).execute(
         lab.topology.clients.namespace,
@@ -336,7 +336,7 @@ def _run_client(lab: Lab, flights: Sequence[Flight], *, lost: int) -> Tally:
         stdin=render_round(flights, lost=lost),
         timeout_s=_BASE_TIMEOUT_S + packets * _PACKET_TIMEOUT_S,
     )
-    return parse_tally(done.stdout)
+    return parse_counts(done.stdout)
 
 
 def _chunks(flights: Sequence[Flight], size: int) -> Iterator[list[tuple[int, Flight]]]:
@@ -356,22 +356,22 @@ def _chunks(flights: Sequence[Flight], size: int) -> Iterator[list[tuple[int, Fl
         yield chunk
 
 
-def _merge(tally: Tally, part: Tally, numbers: Sequence[int]) -> None:
+def _merge(counts: AnswerCounts, part: AnswerCounts, numbers: Sequence[int]) -> None:
     for at, number in enumerate(numbers):
-        tally.sent[number] += part.sent[at]
+        counts.sent[number] += part.sent[at]
     for (at, source, who), packets in part.answers.items():
-        tally.answers[numbers[at], source, who] += packets
-    tally.duplicates += part.duplicates
-    tally.failures += part.failures
+        counts.answers[numbers[at], source, who] += packets
+    counts.duplicates += part.duplicates
+    counts.failures += part.failures
 
 
-def _services(lab: Lab, trials: Sequence[Trial], tally: Tally) -> Iterator[ServiceTraffic]:
+def _services(lab: Lab, trials: Sequence[Trial], counts: AnswerCounts) -> Iterator[ServiceTraffic]:
     service_of = [at for at, trial in enumerate(trials) for _ in trial.flights]
     answers = [Counter[tuple[str, str]]() for _ in trials]
-    for (number, source, who), packets in tally.answers.items():
+    for (number, source, who), packets in counts.answers.items():
         answers[service_of[number]][source, who] += packets
     sent = Counter[int]()
-    for number, packets in enumerate(tally.sent):
+    for number, packets in enumerate(counts.sent):
         sent[service_of[number]] += packets
     for at, trial in enumerate(trials):
         yield service_traffic(trial, lab.topology.machines, sent=sent[at], answers=answers[at])

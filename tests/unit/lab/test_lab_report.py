@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from xenoovs.lab.client import Flight, Tally, parse_round, parse_tally, render_round, render_tally
+from xenoovs.lab.client import AnswerCounts, Flight, parse_counts, parse_round, render_counts, render_round
 from xenoovs.lab.topology import Machine
 from xenoovs.lab.traffic import Answer, BackendTraffic, ServiceTraffic, TrafficReport, Trial, service_traffic
 from xenoovs.model.address import Family, parse_mac
@@ -62,11 +62,11 @@ def test_a_mac_on_two_ports_is_told_apart_by_label_and_not_guessed_by_mac() -> N
     assert traffic.strangers == (("(near or far)", 1),)
 
 
-def test_rounds_and_tallies_survive_json() -> None:
+def test_rounds_and_counts_survive_json() -> None:
     assert parse_round(render_round(TRIAL.flights, lost=3)) == (list(TRIAL.flights), 3)
-    tally = Tally([3], Counter({(0, CLIENT, "b1"): 2}), 1, Counter({"No buffer space": 4}))
-    assert parse_tally(render_tally(tally)) == tally
-    assert tally.lost == 1
+    counts = AnswerCounts([3], Counter({(0, CLIENT, "b1"): 2}), 1, Counter({"No buffer space": 4}))
+    assert parse_counts(render_counts(counts)) == counts
+    assert counts.lost == 1
 
 
 @pytest.mark.parametrize(
