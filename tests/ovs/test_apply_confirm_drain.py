@@ -22,7 +22,7 @@ pytestmark = pytest.mark.ovs
 CONFIG = """\
 version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-drain: {mode: pin, timeout: 60s, rest: 60s}
+drain: {mode: pin, timeout: 60s, idle_timeout: 60s}
 services:
   - name: web
     vip: 10.3.10.45
@@ -81,7 +81,7 @@ def test_a_drain_goes_on_while_nobody_has_confirmed(
     xenoovs: CommandLine, bridge: DummyBridge, config: Path, before: list[str]
 ) -> None:
     """New connections go to the new backend: a change that is to be judged has to be there."""
-    config.write_text(WITHOUT_ONE.replace("timeout: 60s, rest: 60s", "timeout: 4s, rest: 4s"))
+    config.write_text(WITHOUT_ONE.replace("timeout: 60s, idle_timeout: 60s", "timeout: 4s, idle_timeout: 4s"))
     with applying(config, bridge, "--confirm", "60s") as process:
         eventually(lambda: has_settled(bridge), "new connections that go on")
         eventually(lambda: not moving(bridge), "the end of the drain")

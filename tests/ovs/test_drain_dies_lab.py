@@ -15,7 +15,7 @@ pytestmark = pytest.mark.ovs
 CONFIG = """\
 version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-drain: {mode: pin, timeout: 60s, rest: 60s}
+drain: {mode: pin, timeout: 60s, idle_timeout: 60s}
 health: {probe: tcp, interval: 200ms, fast_interval: 50ms, timeout: 150ms, fall: 2, rise: 2}
 services:
   - name: web

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.ovs
 CONFIG = """\
 version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-drain: {mode: pin, timeout: 5m, rest: 5m}
+drain: {mode: pin, timeout: 5m, idle_timeout: 5m}
 services:
   - name: web
     vip: 10.3.10.45
@@ -165,7 +165,7 @@ def test_apply_waits_for_the_end(xenoovs: CommandLine, bridge: DummyBridge, file
 
 def test_the_end_comes_early_when_nobody_is_left(xenoovs: CommandLine, bridge: DummyBridge, file: Path) -> None:
     assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
-    file.write_text(WITHOUT_ONE.replace("rest: 5m", "rest: 2s"))
+    file.write_text(WITHOUT_ONE.replace("idle_timeout: 5m", "idle_timeout: 2s"))
     assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
     assert not [flow for flow in bridge.dump_flows() if "table=2" in flow]
 

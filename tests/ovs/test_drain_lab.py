@@ -15,7 +15,7 @@ pytestmark = pytest.mark.ovs
 CONFIG = """\
 version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-drain: {mode: pin, timeout: 5m, rest: 5s}
+drain: {mode: pin, timeout: 5m, idle_timeout: 5s}
 services:
   - name: web
     vip: 10.3.10.45

@@ -53,7 +53,7 @@ class Rules:
             max_down=self.max_down,
             on_all_down=self.on_all_down,
         )
-        drain = Drain(DrainMode.PIN, timeout_ms=6000, rest_ms=3000) if self.is_pinning else AT_ONCE
+        drain = Drain(DrainMode.PIN, timeout_ms=6000, idle_timeout_ms=3000) if self.is_pinning else AT_ONCE
         made = []
         for number, of_one in enumerate(weights):
             claim = small.claim(protocol=Protocol.TCP, ports=[(80 + number, 80 + number)])

@@ -113,8 +113,8 @@ def begin(health: Health, *, known_up: bool | None, due_s: float, now_s: float) 
 
     A backend that the switch knows keeps its state, so that a restart of the agent ejects nobody and returns nobody.
     """
-    is_known = known_up is not None or health.initial is Initial.CLOSED
-    is_up = health.initial is not Initial.CLOSED if known_up is None else known_up
+    is_known = known_up is not None or health.initial is Initial.DOWN
+    is_up = health.initial is not Initial.DOWN if known_up is None else known_up
     return BackendHealth(is_up, is_known, since_s=now_s, due_s=due_s)
 
 

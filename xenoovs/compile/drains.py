@@ -84,7 +84,7 @@ class Quiet:
 
     def blocks(self, program: Program, *, now_s: float) -> frozenset[BlockId]:
         """Return the blocks that have been quiet for as long as their service asks."""
-        rest_s = {made.service_id: made.service.drain.rest_ms / 1000 for made in program.services}
+        rest_s = {made.service_id: made.service.drain.idle_timeout_ms / 1000 for made in program.services}
         known = ((block, since_s) for block, (_, since_s) in self.since.items() if block[0] in rest_s)
         return frozenset(block for block, since_s in known if now_s - since_s >= rest_s[block[0]])
 

@@ -13,6 +13,7 @@ from xenoovs.config.schema import BackendConfig, DrainConfig, FileConfig, Health
 from xenoovs.config.values import KeyPath, MatchField, Remark, Value, show
 from xenoovs.model.address import Family, Mac, family_of
 from xenoovs.model.balancer import (
+    NO_QUERY,
     Backend,
     Balancer,
     BlockKey,
@@ -115,9 +116,11 @@ def _mac(index: int) -> str:
 MAX_REMARKS = 1_000
 
 _REMOVED = {
-    "strategy": "`strategy` is gone: remove this line; blocks are always prefix-free (one hardware entry each)",
+    (ServiceConfig, "strategy"): "`strategy` is gone: remove this line; blocks are always prefix-free (one hardware "
+    "entry each)",
+    (DrainConfig, "rest"): "`rest` was renamed; write `idle_timeout:`",
 }
-"""Keys of services that earlier versions knew, and what to write instead."""
+"""Keys that earlier versions knew, by the mapping that had them, and what to write instead."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -235,39 +238,39 @@ def _remark(error: Any) -> Remark:
 
 
 def _unknown_key(key: str, path: KeyPath) -> str:
-    if path[:1] == ("services",) and len(path) == 3 and key in _REMOVED:
-        return _REMOVED[key]
-    near = difflib.get_close_matches(key, list(_fields_at(path[:-1])), n=1)
+    form = _form_at(path[:-1])
+    if (form, key) in _REMOVED:
+        return _REMOVED[form, key]
+    near = difflib.get_close_matches(key, list(form.model_fields), n=1)
     advice = f"did you mean {near[0]}?" if near else f"known here: {_known(path[:-1])}"
     return f"unknown key; {advice}"
 
 
 def _known(path: KeyPath) -> str:
-    return ", ".join(_fields_at(path))
+    return ", ".join(_form_at(path).model_fields)
 
 
-def _fields_at(path: KeyPath) -> Iterator[str]:
-    """The keys of the mapping at `path`."""
+def _form_at(path: KeyPath) -> type[BaseModel]:
+    """Return what the mapping at `path` has to be."""
     form: Any = FileConfig
     for step in path:
         if isinstance(step, str):
             annotation = form.model_fields[step].annotation
             form = next(iter(getattr(annotation, "__args__", (annotation,))))
-    return iter(form.model_fields)
+    return form  # type: ignore[no-any-return]  # the annotations of FileConfig
 
 
 # The health check of a service: its own keys over those of the file, defaults for the rest, and what must hold.
 
 
-_TIMES = {"interval": "interval_ms", "fast_interval": "fast_interval_ms", "timeout": "timeout_ms", "ramp": "ramp_ms"}
+_TIMES = ("interval", "fast_interval", "timeout", "ramp")
 # What follows from `interval` alone: detection within seconds, a probe that ends before the next one starts.
 _FAST_PART, _TIMEOUT_PART = 4, 2
-_NO_QUERY = Health(ProbeKind.DNS).query
 
 
 def health_of(service: ServiceConfig, defaults: HealthConfig) -> Health | None:
     """`defaults`: what the file says for all services. None: no check is made."""
-    given = _given_health(service.health, defaults)
+    given = _given(service.health, defaults, Health)
     probe: ProbeKind = given.pop("probe", ProbeKind.NONE)
     if probe is ProbeKind.NONE:
         return None
@@ -285,7 +288,7 @@ def check_health(service: ServiceConfig, path: KeyPath, *, defaults: HealthConfi
     health = health_of(service, defaults)
     here = (*path, "health")
     if health is None:
-        if service.health.model_fields_set and "probe" not in _given_health(service.health, defaults):
+        if service.health.model_fields_set and "probe" not in _given(service.health, defaults, Health):
             yield Remark(here, "no probe is chosen; add `probe: tcp` or another one, or leave the keys out")
         return
     if not lost.has(*(("health", name) for name in _TIMES)):
@@ -294,7 +297,7 @@ def check_health(service: ServiceConfig, path: KeyPath, *, defaults: HealthConfi
         yield Remark(here, f"probe {health.probe.value} needs a port and the service has none; add `port:`")
     if health.probe is ProbeKind.ARP and health.interface is None and not lost.has(("health", "interface")):
         yield Remark(here, "probe arp needs the device to ask by; add `interface:`")
-    if health.probe is ProbeKind.DNS and health.query == _NO_QUERY and not lost.has(("health", "query")):
+    if health.probe is ProbeKind.DNS and health.query == NO_QUERY and not lost.has(("health", "query")):
         yield Remark(here, "probe dns needs a name to ask for; add `query: example.org`")
     if health.probe is ProbeKind.EXEC and not health.command and not lost.has(("health", "command")):
         yield Remark(here, "probe exec needs a program; add `command: [/usr/bin/check]`")
@@ -334,33 +337,19 @@ def _check_addresses(service: ServiceConfig, path: KeyPath, probe: ProbeKind, lo
             yield Remark((*here, "address"), f"{backend.address} is IPv6, which has no ARP; use an icmp probe")
 
 
-def _given_health(own: HealthConfig, defaults: HealthConfig) -> dict[str, Any]:
-    """The keys that are written, by their names in the model."""
-    found = ((name, getattr(own, name), getattr(defaults, name)) for name in HealthConfig.model_fields)
-    values = ((name, mine if mine is not None else theirs) for name, mine, theirs in found)
-    return {_TIMES.get(name, name): value for name, value in values if value is not None}
+def _given(own: BaseModel, defaults: BaseModel, model: type[Health] | type[Drain]) -> dict[str, Any]:
+    """Return the keys that are written, those of the service before those of the file, by their names in the model."""
+    values = {}
+    for name in model.__dataclass_fields__:
+        key = name.removesuffix("_ms")
+        value = getattr(own, key) if key in own.model_fields_set else getattr(defaults, key)
+        if value is not None:
+            values[name] = value
+    return values
 
 
 def _first_port(service: ServiceConfig) -> int | None:
     return next((ports.first for ports in service.ports if ports.first), None)
-
-
-# What a service does with open connections: its own keys over those of the file.
-
-
-_NAMES = {"mode": "mode", "timeout": "timeout_ms", "rest": "rest_ms"}
-
-
-def drain_of(service: ServiceConfig, defaults: DrainConfig) -> Drain:
-    """`defaults`: what the file says for all services."""
-    return Drain(**_given_drain(service.drain, defaults))
-
-
-def _given_drain(own: DrainConfig, defaults: DrainConfig) -> dict[str, Any]:
-    """The keys that are written, by their names in the model."""
-    found = ((_NAMES[name], getattr(own, name), getattr(defaults, name)) for name in DrainConfig.model_fields)
-    values = ((name, mine if mine is not None else theirs) for name, mine, theirs in found)
-    return {name: value for name, value in values if value is not None}
 
 
 def families_of(service: ServiceConfig) -> frozenset[Family]:
@@ -399,7 +388,7 @@ def _service(service: ServiceConfig, default_egress: str, health: HealthConfig, 
         source_mac=_source_mac(service),
         churn=service.churn,
         health=health_of(service, health),
-        drain=drain_of(service, drain),
+        drain=Drain(**_given(service.drain, drain, Drain)),
     )
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import fields
+from enum import Enum
 from fractions import Fraction
+from typing import Any
 
 from xenoovs.config.values import parse_plain_scalar
 from xenoovs.model.address import Family
-from xenoovs.model.balancer import Backend, Balancer, Claim, Drain, Health, KeyField, Service, usual_positions
+from xenoovs.model.balancer import NO_QUERY, Backend, Balancer, Claim, Drain, Health, KeyField, Service, usual_positions
 
 # Text of these characters is one plain scalar anywhere; a colon at the end is not, between the brackets of a list.
 _PLAIN = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_.:+@~^-]*[A-Za-z0-9_.+@~^-])?", re.ASCII)
@@ -53,8 +56,8 @@ def _service(service: Service) -> Iterator[str]:
     yield f"churn: {service.churn.value}"
     if service.health is not None:
         yield "health:"
-        yield from _health(service.health)
-    yield f"drain: {_drain(service.drain)}"
+        yield from (f"  {key}: {json.dumps(value)}" for key, value in settings_of(service.health).items())
+    yield f"drain: {json.dumps(settings_of(service.drain))}"
     yield "backends:"
     yield from map(_backend, service.backends)
 
@@ -68,43 +71,27 @@ def _claim(claim: Claim) -> Iterator[str]:
         yield f"ports: {_list(map(str, claim.ports))}"
 
 
-def _health(health: Health) -> Iterator[str]:
-    yield f"  probe: {health.probe.value}"
-    if health.port is not None:
-        yield f"  port: {health.port}"
-    if health.interface is not None:
-        yield f"  interface: {_text(health.interface)}"
-    if health.netns is not None:
-        yield f"  netns: {_text(health.netns)}"
-    yield from (f"  {key}: {_quoted(getattr(health, key))}" for key in ("path", "query", "send", "expect"))
-    yield from _http(health)
-    if health.command:
-        yield f"  command: {_list(map(_quoted, health.command))}"
-    yield f"  interval: {health.interval_ms}ms"
-    yield f"  fast_interval: {health.fast_interval_ms}ms"
-    yield f"  timeout: {health.timeout_ms}ms"
-    yield f"  rise: {health.rise}"
-    yield f"  fall: {health.fall}"
-    yield f"  jitter: {_decimal(health.jitter * 100)}%"
-    if health.ramp_ms is not None:
-        yield f"  ramp: {health.ramp_ms}ms"
-    yield f"  initial: {health.initial.value}"
-    yield f"  max_down: {_decimal(health.max_down * 100)}%"
-    yield f"  on_all_down: {health.on_all_down.value}"
+def settings_of(part: Health | Drain) -> dict[str, bool | int | str | list[str]]:
+    """Return the keys of `health:` or `drain:` with their values, without those that have none."""
+    values = ((field.name, getattr(part, field.name)) for field in fields(part))
+    given = {name: value for name, value in values if value not in (None, ()) and (name, value) != ("query", NO_QUERY)}
+    return {name.removesuffix("_ms"): _setting(value, is_time=name.endswith("_ms")) for name, value in given.items()}
 
 
-def _http(health: Health) -> Iterator[str]:
-    first, last = health.status
-    yield f"  status: {first}-{last}"
-    yield f"  body: {_quoted(health.body)}"
-    texts = ((key, getattr(health, key)) for key in ("host", "ca_file", "server_name"))
-    yield from (f"  {key}: {_quoted(text)}" for key, text in texts if text is not None)
-    if health.insecure:
-        yield "  insecure: true"
-
-
-def _drain(drain: Drain) -> str:
-    return f"{{mode: {drain.mode.value}, timeout: {drain.timeout_ms}ms, rest: {drain.rest_ms}ms}}"
+def _setting(value: Any, *, is_time: bool) -> bool | int | str | list[str]:
+    match value:
+        case Enum():
+            return str(value.value)
+        case Fraction():
+            return f"{_decimal(value * 100)}%"
+        case (int(first), int(last)):
+            return f"{first}-{last}"
+        case tuple():
+            return list(value)
+        case int() if is_time:
+            return f"{value // 1000}s" if value % 1000 == 0 else f"{value}ms"
+        case _:
+            return value  # type: ignore[no-any-return]  # a number, text, true or false
 
 
 def _backend(backend: Backend) -> str:
@@ -141,11 +128,6 @@ def _list(items: Iterator[str]) -> str:
 def _text(text: str) -> str:
     """Without quotes where it then still is text. Names hold nothing that quotes would have to escape."""
     return text if _PLAIN.fullmatch(text) and parse_plain_scalar(text) == text else f'"{text}"'
-
-
-def _quoted(text: str) -> str:
-    """In double quotes, as JSON has them: YAML reads the same (YAML 1.2.2, 1.2)."""
-    return json.dumps(text)
 
 
 def _decimal(value: Fraction) -> str:

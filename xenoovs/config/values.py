@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 from fractions import Fraction
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
-from typing import Protocol, TypeGuard, TypeVar
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
 from xenoovs.model.address import IPAddress, Mac, parse_mac
-from xenoovs.model.balancer import MAX_KEY_BITS, KeyField, PortRange
+from xenoovs.model.balancer import MAX_KEY_BITS, Initial, KeyField, PortRange
 from xenoovs.openflow.flow import why_unusable
 
 # The tree of plain values a YAML text says, and where each of them stands.
 
 
 KeyPath = tuple[str | int, ...]
+
+E = TypeVar("E", bound=Enum)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,41 @@ class Remark:
 # Every parser takes a value of the tree and raises ValueError with "what it is, what to write instead".
 
 
+@dataclass(frozen=True, slots=True)
+class Parser(Generic[T]):
+    """Reads one kind of value. As metadata of a type it gives pydantic the check and the JSON Schema."""
+
+    parse: Callable[[object], T]
+    schema: Mapping[str, Any]
+
+    def __call__(self, value: object) -> T:
+        return self.parse(value)
+
+    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(self.parse)
+
+    def __get_pydantic_json_schema__(self, _core: object, _handler: object) -> dict[str, Any]:
+        return dict(self.schema)
+
+
+def _accepts(**schema: Any) -> Callable[[Callable[[object], T]], Parser[T]]:
+    """Make a parser of a function. `schema`: what it accepts, as JSON Schema."""
+    return lambda parse: Parser(parse, schema)
+
+
+def _pattern(pattern: str, what: str, advice: str) -> Parser[str]:
+    """Return a parser of text. `what`: what the text is, as the end of a sentence with "not"."""
+
+    def parse(value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
+            raise ValueError(f"{show(value)} is not {what}; {advice}")
+        return value
+
+    return Parser(parse, {"type": "string", "pattern": pattern})
+
+
 MAX_WEIGHT = 10**9
 MAX_DECIMALS = 9
 _MAX_DIGITS = 40
@@ -174,16 +212,35 @@ HIGHEST_BIT = 111
 lib/packets.c of Open vSwitch), so that it cannot match under masks of the first 16 bits."""
 MAX_PORT = 65_535
 MAX_FLOWS = 2**MAX_KEY_BITS
+MAX_COUNT = 100
+MAX_WORDS = 100
+LONGEST_MS = 3_600_000
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 # Names ovs-ofctl can read back in a flow: no separators of its grammar (ovs-ofctl(8), "Flow Syntax").
-DEVICE_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@+~%^-]{0,254}$"
-PORT_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@+~%^-]{0,14}$"
-PORT_RANGE_PATTERN = r"^([0-9]{1,9}) ?- ?([0-9]{1,9})$"
-DATAPATH_ID_PATTERN = r"^[0-9A-Fa-f]{16}$"
-PERCENT_PATTERN = r"^[0-9]+(\.[0-9]+)? ?%$"
+_DEVICE_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@+~%^-]{0,254}$"
+_PORT_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@+~%^-]{0,14}$"
+_PORT_RANGE_PATTERN = r"^([0-9]{1,9}) ?- ?([0-9]{1,9})$"
+_DATAPATH_ID_PATTERN = r"^[0-9A-Fa-f]{16}$"
+_PERCENT_PATTERN = r"^[0-9]+(\.[0-9]+)? ?%$"
+_DURATION_PATTERN = r"^([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h)$"
+_STATUS_PATTERN = r"^([1-5][0-9]{2})(?: ?- ?([1-5][0-9]{2}))?$"
+# Labels of letters, digits, hyphens and underscores (RFC 1035, 2.3.1; RFC 2782 for underscores), or the root.
+_QUERY_PATTERN = r"^(\.|([A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?)$"
+_MAX_QUERY = 253
+_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
-E = TypeVar("E", bound=Enum)
+_PERCENT = {"type": "string", "pattern": _PERCENT_PATTERN}
+_PORT = {"type": "integer", "minimum": 0, "maximum": MAX_PORT}
+_MAC = {"type": "string", "pattern": "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"}
+_ADDRESS: Mapping[str, Any] = {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}
+_POSITIONS = {
+    "type": "array",
+    "items": {"type": "integer", "minimum": 0, "maximum": HIGHEST_BIT},
+    "minItems": 1,
+    "maxItems": MAX_KEY_BITS,
+    "uniqueItems": True,
+}
 
 
 class MatchField(Enum):
@@ -200,55 +257,75 @@ class MatchField(Enum):
         return KeyField.SOURCE_ADDRESS if of_one_version else KeyField(self.value)
 
 
-def choice(value: object, kinds: type[E]) -> E:
-    """One of the words of an enumeration."""
-    for member in kinds:
-        if member.value == value:
-            return member
-    raise ValueError(f"{show(value)} is not one of: {', '.join(str(member.value) for member in kinds)}")
+def choice(kinds: type[E], renamed: Mapping[str, str] | None = None) -> Parser[E]:
+    """Return a parser of the words of an enumeration. `renamed`: words of earlier versions, with the new ones."""
+    words = [member.value for member in kinds]
+
+    def parse(value: object) -> E:
+        if isinstance(value, str) and renamed and value in renamed:
+            raise ValueError(f"{show(value)} was renamed; write `{renamed[value]}`")
+        for member in kinds:
+            if member.value == value:
+                return member
+        raise ValueError(f"{show(value)} is not one of: {', '.join(words)}")
+
+    return Parser(parse, {"enum": words})
 
 
+initial = choice(Initial, renamed={"trusted": "up", "closed": "down"})
+path = _pattern(r"^/[!-~]{0,1023}$", "a path", "write one such as /health")
+# A name or an address, with a port where it is not the usual one (RFC 9110, 7.2).
+host = _pattern(r"^[A-Za-z0-9._:\[\]-]{1,253}$", "the name of a host", "write one such as www.example.org")
+file = _pattern(r"^/[^\x00-\x1f\x7f]{1,4095}$", "the whole path of a file", "write one such as /etc/ssl/ca.pem")
+text = _pattern(r"^[\t\n\r -~]{0,1000}$", "text of at most 1000 ASCII characters", "write it in quotes")
+
+
+@_accepts(type="string", pattern=NAME_PATTERN)
 def name(value: object) -> str:
-    """Of a service or backend: a label that is safe in tables, file names and metrics."""
-    text = _text(value)
-    if not re.fullmatch(NAME_PATTERN, text):
+    """Read the name of a service or backend: a label that is safe in tables, file names and metrics."""
+    label = _text(value)
+    if not re.fullmatch(NAME_PATTERN, label):
         raise ValueError(
             f"{show(value)} is not a name; write 1 to 63 letters, digits, dots, dashes or underscores, "
             "a letter or digit first"
         )
-    return text
+    return label
 
 
+@_accepts(type="string", pattern=_DEVICE_PATTERN)
 def device(value: object) -> str:
-    """Return the name of a bridge or a network device."""
-    text = _text(value)
-    if not re.fullmatch(DEVICE_PATTERN, text):
+    """Read the name of a bridge or a network device."""
+    label = _text(value)
+    if not re.fullmatch(_DEVICE_PATTERN, label):
         raise ValueError(
             f"{show(value)} is not a port name; write letters, digits or _ . @ + ~ % ^ -, a letter, a digit or _ first"
         )
-    return text
+    return label
 
 
+@_accepts(type="string", pattern=_PORT_NAME_PATTERN)
 def port_name(value: object) -> str:
-    """Return the name of an OVS port that flows can name."""
-    text = device(value)
-    reason = why_unusable(text)
+    """Read the name of an OVS port that flows can name."""
+    label = device(value)
+    reason = why_unusable(label)
     if reason is not None:
         raise ValueError(f"{show(value)} {reason}; give the port another name")
-    return text
+    return label
 
 
+@_accepts(type="string", pattern=_DATAPATH_ID_PATTERN)
 def datapath_id(value: object) -> int:
-    """Of a bridge, as ovs-vswitchd.conf.db(5) writes it: 16 hexadecimal digits, not all of them 0."""
+    """Read the id of a bridge, as ovs-vswitchd.conf.db(5) writes it: 16 hexadecimal digits, not all of them 0."""
     if isinstance(value, Number) or is_int(value):
         raise ValueError(f"{show(value)} is a number to YAML; write the 16 digits in quotes")
-    if not isinstance(value, str) or not re.fullmatch(DATAPATH_ID_PATTERN, value) or not int(value, 16):
+    if not isinstance(value, str) or not re.fullmatch(_DATAPATH_ID_PATTERN, value) or not int(value, 16):
         raise ValueError(f'{show(value)} is not a datapath id; write 16 hexadecimal digits such as "0000c470bda056ac"')
     return int(value, 16)
 
 
+@_accepts(**_MAC)
 def mac(value: object) -> Mac:
-    """A unicast MAC address."""
+    """Read a unicast MAC address."""
     try:
         parsed = parse_mac(value) if isinstance(value, str) else None
     except ValueError:
@@ -262,8 +339,9 @@ def mac(value: object) -> Mac:
     return parsed
 
 
+@_accepts(anyOf=[{"type": "boolean"}, _MAC])
 def source_mac(value: object) -> Mac | bool:
-    """false: keep the client side's; true: the VIP's; or a MAC."""
+    """Read false (keep the client side's), true (the VIP's) or a MAC."""
     if isinstance(value, bool):
         return value
     if not isinstance(value, str):
@@ -271,25 +349,24 @@ def source_mac(value: object) -> Mac | bool:
     return mac(value)
 
 
+@_accepts(**_ADDRESS)
 def vip(value: object) -> IPAddress:
-    """A unicast address that a client can send to."""
-    return address(value, purpose="write the address that clients connect to")
+    """Read a unicast address that a client can send to."""
+    return _address(value, advice="write the address that clients connect to")
 
 
-def address(value: object, *, purpose: str) -> IPAddress:
-    """A unicast address; `purpose`: what to write instead of another one."""
-    parsed = _address(value)
-    problem = _unusable(parsed)
-    if problem is not None:
-        raise ValueError(f"{parsed} is {problem}; {purpose}")
-    return parsed
+@_accepts(**_ADDRESS)
+def server_address(value: object) -> IPAddress:
+    """Read the unicast address of a server."""
+    return _address(value, advice="write the server's own address")
 
 
+@_accepts(anyOf=[_PORT, {"type": "string", "pattern": _PORT_RANGE_PATTERN}])
 def ports(value: object) -> PortRange:
-    """A port, or a range such as 8000-8003."""
+    """Read a port, or a range such as 8000-8003."""
     if is_int(value):
         first = last = value
-    elif isinstance(value, str) and (match := re.fullmatch(PORT_RANGE_PATTERN, value, re.ASCII)):
+    elif isinstance(value, str) and (match := re.fullmatch(_PORT_RANGE_PATTERN, value, re.ASCII)):
         first, last = int(match[1]), int(match[2])
     else:
         raise ValueError(f"{show(value)} is not a port; write one such as 53 or a range such as 8000-8003")
@@ -300,8 +377,9 @@ def ports(value: object) -> PortRange:
     return PortRange(first, last)
 
 
+@_accepts(type="number", minimum=0, maximum=MAX_WEIGHT)
 def weight(value: object) -> Fraction:
-    """0 to 10^9, at most 9 decimals, exactly."""
+    """Read a weight from 0 to 10^9 with at most 9 decimals, exactly."""
     quoted = isinstance(value, str) and not isinstance(parse_plain_scalar(value), str)
     number = _number(value, "write it without quotes" if quoted else f"write one from 0 to {MAX_WEIGHT}")
     if number < 0:
@@ -311,11 +389,12 @@ def weight(value: object) -> Fraction:
     return Fraction(value) if isinstance(value, int) else _exact(number, value)
 
 
+@_accepts(anyOf=[_PERCENT, {"type": "number", "exclusiveMinimum": 0, "maximum": 1}])
 def tolerance(value: object) -> Fraction:
-    """`5%` or 0.05; above 0, at most 1."""
+    """Read `5%` or 0.05; above 0, at most 1."""
     form = "write a percentage such as 5%, above 0% and at most 100%"
     if isinstance(value, str):
-        if not re.fullmatch(PERCENT_PATTERN, value, re.ASCII):
+        if not re.fullmatch(_PERCENT_PATTERN, value, re.ASCII):
             raise ValueError(f"{show(value)} is not a tolerance; {form}")
         number = _decimal(value.rstrip(" %"), form)
         if not 0 < number <= 100:
@@ -329,15 +408,17 @@ def tolerance(value: object) -> Fraction:
     return _exact(number, value)
 
 
+@_accepts(type="integer", minimum=1, maximum=MAX_FLOWS)
 def max_flows(value: object) -> int:
-    """A budget of flows."""
+    """Read a budget of flows."""
     if not is_int(value) or not 1 <= value <= MAX_FLOWS:
         raise ValueError(f"{show(value)} is not a whole number from 1 to {MAX_FLOWS}; leave the key out for no budget")
     return value
 
 
+@_accepts(anyOf=[{"const": "auto"}, {"type": "integer", "minimum": 0, "maximum": MAX_KEY_BITS}, _POSITIONS])
 def bits(value: object) -> str | int | tuple[int, ...]:
-    """`auto`, a number of bits, or a list of bit positions (their range depends on the family: checked later)."""
+    """Read `auto`, a number of bits, or a list of bit positions (their range depends on the family: checked later)."""
     most = MAX_KEY_BITS
     form = f"write auto, a number from 0 to {most}, or a list of 1 to {most} bit positions such as [0, 1, 2]"
     if value == "auto":
@@ -355,15 +436,90 @@ def bits(value: object) -> str | int | tuple[int, ...]:
     return tuple(value)
 
 
+@_accepts(const=1)
 def version(value: object) -> int:
-    """The version of the config's form; there is one."""
+    """Read the version of the config's form; there is one."""
     if not is_int(value) or value != 1:
         raise ValueError(f"{show(value)} is not a version this xenoovs reads; write 1")
     return 1
 
 
+@_accepts(type="string", pattern=_DURATION_PATTERN)
+def duration_ms(value: object) -> int:
+    """Read `500ms`, `1.5s`, `2m`; whole milliseconds, 1 ms to 1 h."""
+    found = re.fullmatch(_DURATION_PATTERN, value, re.ASCII) if isinstance(value, str) else None
+    milliseconds = Decimal(found[1]) * _MILLISECONDS[found[2]] if found else Decimal(0)
+    if milliseconds != int(milliseconds) or not 1 <= milliseconds <= LONGEST_MS:
+        raise ValueError(f"{show(value)} is not a time from 1ms to 1h; write one such as 500ms, 1s or 2m")
+    return int(milliseconds)
+
+
+@_accepts(type="integer", minimum=1, maximum=MAX_COUNT)
+def count(value: object) -> int:
+    """Read a number of results in a row."""
+    if not is_int(value) or not 1 <= value <= MAX_COUNT:
+        raise ValueError(f"{show(value)} is not a whole number from 1 to {MAX_COUNT}")
+    return value
+
+
+@_accepts(type="integer", minimum=1, maximum=MAX_PORT)
+def port(value: object) -> int:
+    """Read a port to which something can be sent."""
+    if not is_int(value) or not 1 <= value <= MAX_PORT:
+        raise ValueError(f"{show(value)} is not a port; write one from 1 to {MAX_PORT}")
+    return value
+
+
+@_accepts(**_PERCENT)
+def part(value: object) -> Fraction:
+    """Read `0%` to `100%`."""
+    is_percentage = isinstance(value, str) and len(value) <= 20 and re.fullmatch(_PERCENT_PATTERN, value, re.ASCII)
+    number = Decimal(str(value).rstrip(" %")) if is_percentage else None
+    if number is None or number > 100:
+        raise ValueError(f"{show(value)} is not a part of the backends; write a percentage from 0% to 100%")
+    return Fraction(number) / 100
+
+
+@_accepts(anyOf=[{"type": "integer", "minimum": 100, "maximum": 599}, {"type": "string", "pattern": _STATUS_PATTERN}])
+def status(value: object) -> tuple[int, int]:
+    """Read `200` or `200-299`: HTTP statuses (RFC 9110, 15)."""
+    shown = str(value) if is_int(value) else value
+    found = re.fullmatch(_STATUS_PATTERN, shown, re.ASCII) if isinstance(shown, str) else None
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    if first > last:
+        raise ValueError(f"{show(value)} is not an HTTP status or a range of them; write one such as 200 or 200-299")
+    return first, last
+
+
+@_accepts(type="boolean")
+def flag(value: object) -> bool:
+    """Read yes or no."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{show(value)} is neither true nor false")
+    return value
+
+
+@_accepts(type="array", items={"type": "string"}, minItems=1, maxItems=MAX_WORDS)
+def command(value: object) -> tuple[str, ...]:
+    """Read a program by its whole path, and its arguments, which no shell reads."""
+    words = value if isinstance(value, list) else []
+    if not words or len(words) > MAX_WORDS or not all(isinstance(word, str) and "\0" not in word for word in words):
+        raise ValueError(f"{show(value)} is not a list of a program and its arguments; write [/usr/bin/check, -v]")
+    if not words[0].startswith("/"):
+        raise ValueError(f"{show(words[0])} is not the whole path of a program; write one such as /usr/bin/check")
+    return tuple(words)
+
+
+@_accepts(type="string", pattern=_QUERY_PATTERN)
+def query(value: object) -> str:
+    """Read a domain name."""
+    if not isinstance(value, str) or len(value) > _MAX_QUERY or not re.fullmatch(_QUERY_PATTERN, value, re.ASCII):
+        raise ValueError(f"{show(value)} is not a domain name; write one such as example.org")
+    return value
+
+
 def one_or_many(value: object) -> list[object]:
-    """A single value stands for a list of one."""
+    """Return a list; a single value stands for a list of one."""
     if value is None or value == []:
         empty = show(value) if value is None else "an empty list"
         raise ValueError(f"{empty} says nothing; write a value or, where the key is optional, leave it out")
@@ -383,19 +539,26 @@ def is_int(value: object) -> TypeGuard[int]:
 def _text(value: object) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, bool | int | Number):
+    if isinstance(value, (bool, int, Number)):
         raise ValueError(f'{show(value)} is not text; put it in quotes: "{show(value)}"')
     raise ValueError(f"{show(value)} is not text; write a name")
 
 
-def _address(value: object) -> IPAddress:
+def _address(value: object, *, advice: str) -> IPAddress:
+    """Return a unicast address. `advice`: what to write instead of another one."""
+    parsed: IPAddress | None = None
     try:
         if isinstance(value, str):
-            return IPv6Address(value) if ":" in value else IPv4Address(value)
+            parsed = IPv6Address(value) if ":" in value else IPv4Address(value)
     except AddressValueError:
         pass
-    hint = ", without a mask" if isinstance(value, str) and "/" in value else ""
-    raise ValueError(f"{show(value)} is not an IP address; write one such as 192.0.2.10 or 2001:db8::10{hint}")
+    if parsed is None:
+        hint = ", without a mask" if isinstance(value, str) and "/" in value else ""
+        raise ValueError(f"{show(value)} is not an IP address; write one such as 192.0.2.10 or 2001:db8::10{hint}")
+    problem = _unusable(parsed)
+    if problem is not None:
+        raise ValueError(f"{value} is {problem}; {advice}")
+    return parsed
 
 
 def _unusable(address: IPAddress) -> str | None:
@@ -420,144 +583,22 @@ def _number(value: object, hint: str) -> Decimal:
     raise ValueError(f"{show(value)} is not a number; {hint}")
 
 
-def _decimal(text: str, hint: str) -> Decimal:
-    """Decimal keeps 1e999999 small; a Fraction of it would not be."""
+def _decimal(digits: str, hint: str) -> Decimal:
+    """Return the number; Decimal keeps 1e999999 small, a Fraction of it would not be."""
     try:
-        number = Decimal(text)
+        number = Decimal(digits)
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite():
-        raise ValueError(f"{show(Number(text))} is not a finite number; {hint}")
+        raise ValueError(f"{show(Number(digits))} is not a finite number; {hint}")
     return number
 
 
 def _exact(number: Decimal, value: object) -> Fraction:
-    """Looks at the size of the number before a Fraction is made, because that of 1e-999999 takes megabytes."""
+    """Return the number as a Fraction. Its size is checked before, because that of 1e-999999 takes megabytes."""
     if not number:
         return Fraction(0)
     fits = number.adjusted() >= -MAX_DECIMALS and len(number.as_tuple().digits) <= _MAX_DIGITS
     if not fits or (Fraction(number) * 10**MAX_DECIMALS).denominator != 1:
         raise ValueError(f"{show(value)} has more than {MAX_DECIMALS} decimals; round it")
     return Fraction(number)
-
-
-# Single values of a health check: what is accepted, and what is said about the rest.
-
-
-DURATION_PATTERN = r"^([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h)$"
-PATH_PATTERN = r"^/[!-~]{0,1023}$"
-# Labels of letters, digits, hyphens and underscores (RFC 1035, 2.3.1; RFC 2782 for underscores), or the root.
-QUERY_PATTERN = r"^(\.|([A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?)$"
-TEXT_PATTERN = r"^[\t\n\r -~]{0,1000}$"
-STATUS_PATTERN = r"^([1-5][0-9]{2})(?: ?- ?([1-5][0-9]{2}))?$"
-# A name or an address, with a port where it is not the usual one (RFC 9110, 7.2).
-HOST_PATTERN = r"^[A-Za-z0-9._:\[\]-]{1,253}$"
-FILE_PATTERN = r"^/[^\x00-\x1f\x7f]{1,4095}$"
-MAX_COUNT = 100
-MAX_WORDS = 100
-_MAX_QUERY = 253
-
-_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
-LONGEST_MS = 3_600_000
-
-
-def duration_ms(value: object) -> int:
-    """`500ms`, `1.5s`, `2m`; whole milliseconds, 1 ms to 1 h."""
-    found = re.fullmatch(DURATION_PATTERN, value, re.ASCII) if isinstance(value, str) else None
-    milliseconds = Decimal(found[1]) * _MILLISECONDS[found[2]] if found else Decimal(0)
-    if milliseconds != int(milliseconds) or not 1 <= milliseconds <= LONGEST_MS:
-        raise ValueError(f"{show(value)} is not a time from 1ms to 1h; write one such as 500ms, 1s or 2m")
-    return int(milliseconds)
-
-
-def count(value: object) -> int:
-    """Of results in a row."""
-    if not is_int(value) or not 1 <= value <= MAX_COUNT:
-        raise ValueError(f"{show(value)} is not a whole number from 1 to {MAX_COUNT}")
-    return value
-
-
-def port(value: object) -> int:
-    """One to which something can be sent."""
-    if not is_int(value) or not 1 <= value <= MAX_PORT:
-        raise ValueError(f"{show(value)} is not a port; write one from 1 to {MAX_PORT}")
-    return value
-
-
-def part(value: object) -> Fraction:
-    """`0%` to `100%`."""
-    number = Decimal(value.rstrip(" %")) if isinstance(value, str) and _is_percentage(value) else None
-    if number is None or number > 100:
-        raise ValueError(f"{show(value)} is not a part of the backends; write a percentage from 0% to 100%")
-    return Fraction(number) / 100
-
-
-def path(value: object) -> str:
-    """Of an HTTP request (RFC 9110, 4.2.3): printable ASCII, a slash first."""
-    if not isinstance(value, str) or not re.fullmatch(PATH_PATTERN, value, re.ASCII):
-        raise ValueError(f"{show(value)} is not a path; write one such as /health")
-    return value
-
-
-def host(value: object) -> str:
-    """Of a Host header, or in a certificate."""
-    if not isinstance(value, str) or not re.fullmatch(HOST_PATTERN, value, re.ASCII):
-        raise ValueError(f"{show(value)} is not the name of a host; write one such as www.example.org")
-    return value
-
-
-def status(value: object) -> tuple[int, int]:
-    """`200` or `200-299`: HTTP statuses (RFC 9110, 15)."""
-    text = str(value) if is_int(value) else value
-    found = re.fullmatch(STATUS_PATTERN, text, re.ASCII) if isinstance(text, str) else None
-    first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
-    if first > last:
-        raise ValueError(f"{show(value)} is not an HTTP status or a range of them; write one such as 200 or 200-299")
-    return first, last
-
-
-def file(value: object) -> str:
-    """The whole path of a file."""
-    if not isinstance(value, str) or not re.fullmatch(FILE_PATTERN, value):
-        raise ValueError(f"{show(value)} is not the whole path of a file; write one such as /etc/ssl/ca.pem")
-    return value
-
-
-def flag(value: object) -> bool:
-    """Yes or no."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{show(value)} is neither true nor false")
-    return value
-
-
-def command(value: object) -> tuple[str, ...]:
-    """A program by its whole path, and its arguments: no shell reads them."""
-    words = value if isinstance(value, list) else []
-    if not words or len(words) > MAX_WORDS or not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise ValueError(f"{show(value)} is not a list of a program and its arguments; write [/usr/bin/check, -v]")
-    if not words[0].startswith("/"):
-        raise ValueError(f"{show(words[0])} is not the whole path of a program; write one such as /usr/bin/check")
-    return tuple(words)
-
-
-def query(value: object) -> str:
-    """A domain name."""
-    if not isinstance(value, str) or len(value) > _MAX_QUERY or not re.fullmatch(QUERY_PATTERN, value, re.ASCII):
-        raise ValueError(f"{show(value)} is not a domain name; write one such as example.org")
-    return value
-
-
-def text(value: object) -> str:
-    """What a UDP probe sends or expects."""
-    if not isinstance(value, str) or not re.fullmatch(TEXT_PATTERN, value, re.ASCII):
-        raise ValueError(f"{show(value)} is not text of at most 1000 ASCII characters; write it in quotes")
-    return value
-
-
-def server_address(value: object) -> IPAddress:
-    """The unicast address of a server."""
-    return address(value, purpose="write the server's own address")
-
-
-def _is_percentage(value: str) -> bool:
-    return len(value) <= 20 and re.fullmatch(PERCENT_PATTERN, value, re.ASCII) is not None

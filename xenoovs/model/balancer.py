@@ -85,12 +85,12 @@ class Drain:
     """How a service moves clients. Times in milliseconds, 1 or more; they count in mode PIN alone.
 
     timeout_ms: after which a block moves with all that is still open.
-    rest_ms:    it moves earlier when the old backend has got no packet of it for so long.
+    idle_timeout_ms: it moves earlier when the old backend has got no packet of it for so long.
     """
 
     mode: DrainMode = DrainMode.NONE
     timeout_ms: int = 60_000
-    rest_ms: int = 10_000
+    idle_timeout_ms: int = 10_000
 
 
 AT_ONCE = Drain()
@@ -119,10 +119,10 @@ class ProbeKind(Enum):
 
 
 class Initial(Enum):
-    """A backend of which nothing is known yet: the first result decides at once, or it waits for `rise` answers."""
+    """The state of a new backend. UP: the first result decides at once. DOWN: it waits for `rise` answers."""
 
-    TRUSTED = "trusted"
-    CLOSED = "closed"
+    UP = "up"
+    DOWN = "down"
 
 
 class AllDown(Enum):
@@ -130,6 +130,10 @@ class AllDown(Enum):
 
     KEEP = "keep"
     DROP = "drop"
+
+
+NO_QUERY = "."
+"""The root, for which nobody asks: no query is configured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +169,7 @@ class Health:
     server_name: str | None = None
     insecure: bool = False
     command: tuple[str, ...] = ()
-    query: str = "."
+    query: str = NO_QUERY
     send: str = ""
     expect: str = ""
     interval_ms: int = 1000
@@ -174,7 +178,7 @@ class Health:
     rise: int = 2
     fall: int = 3
     jitter: Fraction = Fraction(1, 10)
-    initial: Initial = Initial.TRUSTED
+    initial: Initial = Initial.UP
     ramp_ms: int | None = None
     max_down: Fraction = Fraction(1, 2)
     on_all_down: AllDown = AllDown.KEEP

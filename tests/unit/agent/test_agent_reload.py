@@ -126,7 +126,7 @@ def test_a_change_whose_answer_was_lost_is_taken_back_too(scene: Scene) -> None:
 def test_a_drain_that_was_begun_is_taken_back_whole(scene: Scene) -> None:
     """With what Open vSwitch learned for new connections meanwhile."""
     scene.edit("protocol: udp", "protocol: tcp")
-    scene.edit("    backends:", "    drain: {mode: pin, timeout: 60s, rest: 60s}\n    backends:")
+    scene.edit("    backends:", "    drain: {mode: pin, timeout: 60s, idle_timeout: 60s}\n    backends:")
     with scene.agent(confirm_s=1.0) as (agent, _):
         before = scene.flows
         scene.edit("weight: 70", "weight: 0")

@@ -17,7 +17,7 @@ from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Drain, DrainMode
 
 PLAIN = small.service(small.claim(), 1, 1)
-PINNING = small.balancer(replace(PLAIN, drain=Drain(DrainMode.PIN, timeout_ms=20_000, rest_ms=20_000)))
+PINNING = small.balancer(replace(PLAIN, drain=Drain(DrainMode.PIN, timeout_ms=20_000, idle_timeout_ms=20_000)))
 
 
 class World:

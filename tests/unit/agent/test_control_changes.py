@@ -180,7 +180,7 @@ def test_an_answer_tells_of_the_round_that_made_the_change(scene: Scene, monkeyp
 
 def test_a_drain_by_pin_keeps_open_connections_for_its_time(scene: Scene) -> None:
     scene.edit("protocol: udp", "protocol: tcp")
-    scene.edit("    backends:", "    drain: {mode: pin, timeout: 60s, rest: 1s}\n    backends:")
+    scene.edit("    backends:", "    drain: {mode: pin, timeout: 60s, idle_timeout: 1s}\n    backends:")
     with scene.agent() as (_, client):
         done = client.ask("drain", backend("fips2"))
         assert "open connections stay where they are for at most 1m" in done["message"]

@@ -68,12 +68,12 @@ def test_trusted_believes_the_first_result() -> None:
 
 
 def test_closed_is_down_until_it_has_risen() -> None:
-    closed = replace(HEALTH, initial=Initial.CLOSED)
+    closed = replace(HEALTH, initial=Initial.DOWN)
     assert [state.is_up for state in walk(closed, [True, True], known_up=None)] == [False, False, True]
 
 
 def test_what_the_switch_knows_goes_before_initial() -> None:
-    closed = replace(HEALTH, initial=Initial.CLOSED)
+    closed = replace(HEALTH, initial=Initial.DOWN)
     assert begin(closed, known_up=True, due_s=7.0, now_s=7.0).is_up
     assert [state.is_up for state in walk(HEALTH, [True, True], known_up=False)] == [False, False, True]
 

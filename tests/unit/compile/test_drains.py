@@ -22,7 +22,7 @@ from xenoovs.openflow.text import parse_flow
 
 PORTS = {"p0": 1, "p1": 2}
 B0, B1 = (Direct(Mac(0x0A0000000000 + number), "p1") for number in range(2))
-PIN = Drain(DrainMode.PIN, timeout_ms=60_000, rest_ms=10_000)
+PIN = Drain(DrainMode.PIN, timeout_ms=60_000, idle_timeout_ms=10_000)
 
 
 def pinning(*weights: int, drain: Drain = PIN, protocol: Protocol | None = Protocol.TCP) -> Balancer:

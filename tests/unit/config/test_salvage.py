@@ -17,7 +17,7 @@ GOOD: dict[str, Any] = {
     "version": 1,
     "switch": {"bridge": "br", "ingress": ["p0"], "egress": "p1", "other_traffic": "normal"},
     "health": {"probe": "tcp", "interval": "2s", "timeout": "1s", "fast_interval": "500ms", "port": 80},
-    "drain": {"mode": "none", "timeout": "60s", "rest": "10s"},
+    "drain": {"mode": "none", "timeout": "60s", "idle_timeout": "10s"},
     "services": [
         {
             "name": "web",
@@ -48,7 +48,7 @@ GOOD: dict[str, Any] = {
                 {"name": "b", "mac": "02:00:00:00:00:02", "weight": 1},
             ],
         },
-        {"name": "rest", "vip": "192.0.2.30", "max_flows": 9, "health": {"probe": "none"},
+        {"name": "idle_timeout", "vip": "192.0.2.30", "max_flows": 9, "health": {"probe": "none"},
          "backends": [{"name": "a", "mac": "02:00:00:00:00:01", "weight": 1}]},
     ],
 }  # fmt: skip

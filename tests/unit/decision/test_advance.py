@@ -14,7 +14,7 @@ from xenoovs.decision.decision import BlockMove, Decision, DesiredState, Phase, 
 from xenoovs.model.balancer import AT_ONCE, Balancer, BlockKey, Drain, DrainMode, Protocol
 
 PORTS = ("p0", "p1")
-PIN = Drain(DrainMode.PIN, timeout_ms=60_000, rest_ms=10_000)
+PIN = Drain(DrainMode.PIN, timeout_ms=60_000, idle_timeout_ms=10_000)
 DEAD = {"s": frozenset({"b1"})}
 
 State = tuple[Decision, Transition]
