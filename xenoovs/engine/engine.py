@@ -233,19 +233,25 @@ class Engine:
     def look(self, *, now_s: float) -> None:
         """Count what drains depend on: the packets of old backends. Delete learned flows that have to go.
 
-        With many connections this takes seconds; no round waits for it. Raises SwitchError.
+        With many connections the dumps take seconds; no round waits for them. What was read is judged by the program of
+        that time: a round may have begun or ended drains meanwhile. Raises SwitchError.
         """
         memory = self._memory
         if memory is None or not memory.target.transition.services:
             return
-        program, bridge = memory.target.program, memory.bridge
+        bridge = memory.bridge
         learned = self.switch.dump_flows(bridge, only=LEARNED)
         seen = (*self.switch.dump_flows(bridge, only=PROGRAM), *learned)
-        self._opened = opened_connections(program, (each.flow for each in learned))
-        self._quiet = self._quiet.after(old_packets(program, seen), now_s=now_s)
-        left = leftover(program, (each.flow for each in learned), _dead(memory.target.desired))
-        if left:
-            self.switch.apply(bridge, bundle_of(Plan((), (), left, 0)))
+        with self._lock:
+            memory = self._memory_of(bridge)
+            if memory is None or not memory.target.transition.services:
+                return
+            program = memory.target.program
+            self._opened = opened_connections(program, (each.flow for each in learned))
+            self._quiet = self._quiet.after(old_packets(program, seen), now_s=now_s)
+            left = leftover(program, (each.flow for each in learned), _dead(memory.target.desired))
+            if left:
+                self.switch.apply(bridge, bundle_of(Plan((), (), left, 0)))
 
     def _planned(
         self, desired: DesiredState, options: Options, now_s: float, *, urgent: bool = False, counted: bool = False
