@@ -13,15 +13,16 @@ from threading import Thread
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import PATIENCE_S, eventually
+from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.control.paths import bound_socket
 from xenoovs.agent.control.serve import Opened, open_local, serve
 from xenoovs.agent.daemon import Agent, Settings
-from xenoovs.agent.driver import MonotonicClock, Probe
 from xenoovs.agent.probe.target import ProbeResult, Target
-from xenoovs.agent.reload import ConfigFile
 from xenoovs.agent.runtime_file import RuntimeFile
+from xenoovs.agent.scheduler import Probe
+from xenoovs.agent.store import MonotonicClock
 from xenoovs.engine.engine import Engine
 from xenoovs.openflow.flow import Flow
 
@@ -36,6 +37,8 @@ class Scene:
 
     directory: Path
     switch: FakeSwitch
+    disk: Path | None = None
+    """Where the state of the agent is saved; None: beside its config."""
 
     @property
     def config(self) -> Path:
@@ -43,7 +46,7 @@ class Scene:
 
     @property
     def state(self) -> Path:
-        return self.directory / "state.json"
+        return (self.disk or self.directory) / "state.json"
 
     @property
     def flows(self) -> set[Flow]:
@@ -73,7 +76,7 @@ class Scene:
         path, served = self.directory / "agent.sock", mounts(agent)
         with bound_socket(path) as sock:
             for opened in (open_local(sock), *also):
-                agent.beside(partial(serve, agent, opened, served))
+                agent.add_task(partial(serve, agent, opened, served))
             loop = asyncio.new_event_loop()
             thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
             thread.start()

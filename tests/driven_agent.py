@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xenoovs.agent.driver import Clock, ProbeQueue, Store
 from xenoovs.agent.health import Check, HealthChange, Known
 from xenoovs.agent.probe.target import ProbeResult
+from xenoovs.agent.scheduler import ProbeQueue
 from xenoovs.agent.snapshot import Override
 from xenoovs.agent.state import AgentState, ConfigFollowed, Effect, PortsChanged, ProbeAt, Probed, Tick, desired_state
+from xenoovs.agent.store import Clock, Store
 from xenoovs.decision.decision import DesiredState
 from xenoovs.model.balancer import Balancer
 
@@ -18,7 +19,7 @@ class DrivenAgent:
 
     def __init__(self, balancer: Balancer, clock: Clock) -> None:
         self.store, self.queue, self.clock = Store(AgentState(balancer, balancer), clock), ProbeQueue(), clock
-        self.store.performers.append(self._perform)
+        self.store.effect_handlers.append(self._perform)
         self._change: HealthChange | None = None
 
     @property

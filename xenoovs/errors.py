@@ -504,6 +504,16 @@ class RoundLate(XenoovsError):
         )
 
 
+class SystemFailure(XenoovsError):
+    """The operating system refused what a round needs, such as a descriptor or a process."""
+
+    retryable = True
+
+    def __init__(self, *, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"this host failed the agent: {reason}")
+
+
 class NotConfirmed(XenoovsError):
     """A change that nobody confirmed in time, and that was taken back. `after_s`: seconds that were waited."""
 

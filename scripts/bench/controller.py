@@ -13,10 +13,10 @@ from threading import Thread
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row, function, process
 from tests.command_line import SMALL_CONFIG
+from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.driver import MonotonicClock
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.reload import ConfigFile
+from xenoovs.agent.store import MonotonicClock
 from xenoovs.cli.via import wake
 from xenoovs.compile.program import compile_config
 from xenoovs.config.load import parse_config
@@ -101,7 +101,7 @@ def _port_down(ovs: PrivateOvs, server: Server, directory: Path) -> Iterator[Row
     engine = _Timed(ControllerSwitch(server.board, local), lambda: place.ports_down)
     loop = asyncio.new_event_loop()
     agent = Agent(ConfigFile(config), engine, probe=Prober().probe, clock=MonotonicClock())
-    place.on_change(lambda: wake(loop, agent.want_round))
+    place.on_change(lambda: wake(loop, agent.request_round))
     thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
     thread.start()
     try:

@@ -12,8 +12,8 @@ from pathlib import Path
 from scripts.bench.apply import fresh_bridge
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row
-from xenoovs.agent.driver import MonotonicClock
 from xenoovs.agent.offload import OffloadWatch, WatchPace
+from xenoovs.agent.store import MonotonicClock
 from xenoovs.config.load import load_config
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine

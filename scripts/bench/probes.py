@@ -14,10 +14,12 @@ from fractions import Fraction
 from ipaddress import IPv4Address
 
 from scripts.bench.measure import Row
-from xenoovs.agent.driver import MonotonicClock, ProbeScheduler, Store, Workers
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import DnsTarget, HttpTarget, IcmpTarget, Target, TcpTarget, UdpTarget
+from xenoovs.agent.scheduler import ProbeScheduler
 from xenoovs.agent.state import AgentState, ConfigFollowed
+from xenoovs.agent.store import MonotonicClock, Store
+from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, Health, OtherTraffic, ProbeKind, Service, Uplinks
 from xenoovs.model.next_hop import Direct
@@ -99,12 +101,12 @@ async def _paced(health: Health) -> tuple[float, int]:
     backends = tuple(Backend(f"b{i}", Direct(Mac(i + 1), "p1"), Fraction(1), _LOCAL + i) for i in range(_PROBES))
     service = Service("all", Claim(frozenset({Family.IPV4})), backends, health=health)
     uplinks = Uplinks("br0", ("p0",), "p1", OtherTraffic.DROP)
-    balancer, workers, answers = Balancer(uplinks, (service,)), Workers(lambda: None), list[bool]()
+    balancer, workers, answers = Balancer(uplinks, (service,)), BackgroundTasks(lambda: None), list[bool]()
     store = Store(AgentState(balancer, balancer), MonotonicClock())
     scheduler = ProbeScheduler(Prober().probe, store, workers)
-    scheduler.heard.append(lambda _check, result: answers.append(result.ok))
+    scheduler.listeners.append(lambda _check, result: answers.append(result.ok))
     store.dispatch(ConfigFollowed(balancer))
-    workers.start(scheduler.forever())
+    workers.start(scheduler.run())
     # The first probes, a hundred at a time, are over then.
     await asyncio.sleep(2)
     started_cpu = time.process_time()

@@ -11,11 +11,12 @@ from threading import Thread
 
 from tests.patience import PATIENCE_S
 from tests.patience import eventually as eventually
+from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent, Settings
-from xenoovs.agent.driver import MonotonicClock, Probe
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget, UdpTarget, Via
-from xenoovs.agent.reload import ConfigFile
+from xenoovs.agent.scheduler import Probe
+from xenoovs.agent.store import MonotonicClock
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.lab import Lab
 from xenoovs.model.balancer import Service

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.ovs
 _LONG_S = 1000.0
 """A comparison that never comes: what is put right, is so because somebody told."""
 
-_AGAIN = "the database of Open vSwitch answers again"
+_AGAIN = "database of Open vSwitch answers again"
 
 
 def texts(agent: Agent) -> list[str]:
@@ -34,7 +34,7 @@ def test_a_port_made_anew_gets_its_flows_at_once(bridge: DummyBridge, config: Pa
         eventually(lambda: len(flows(bridge)) == FLOWS, "flows at first")
         before = flows(bridge)
         bridge.ovs.vsctl("del-port", "p1")
-        eventually(lambda: "a port was taken off the bridge" in texts(agent), "news of the port")
+        eventually(lambda: "port removed from the bridge" in texts(agent), "news of the port")
         bridge.ovs.vsctl("add-port", "ovsbr1", "p1", "--", "set", "interface", "p1", "type=dummy", "ofport_request=9")
         eventually(lambda: flows(bridge) == before, "flows to the new port")
         assert "output:p1" in "".join(before)
@@ -68,7 +68,7 @@ def test_status_names_a_database_that_is_away(own_ovs: DummyOvs, config: Path) -
         eventually(lambda: agent.ports() is None, "the loss is noticed")
         away = agent.snapshot()
         assert not is_as_desired(away)
-        assert [words.split(":")[0] for words, _ in troubles(away)] == ["nobody tells of ports and links"]
+        assert [words.split(":")[0] for words, _ in troubles(away)] == ["port and link state unavailable"]
         start_database(own_ovs.ovs)
         eventually(lambda: is_as_desired(agent.snapshot()), "all is well again")
 

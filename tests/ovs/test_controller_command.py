@@ -211,5 +211,5 @@ def test_a_port_that_is_gone_holds_nothing_else_back(wide: DummyBridge, config: 
         process.send_signal(signal.SIGTERM)
         said = finish(process)
     events = [json.loads(line) for line in said.err.splitlines()]
-    reasons = [event["reason"] for event in events if event["event"] == "a part of the bridge cannot be made right"]
+    reasons = [event["reason"] for event in events if event["event"] == "part of the bridge cannot be reconciled"]
     assert reasons == ["port p2 is on no bridge; no clients for dns/fips3"]

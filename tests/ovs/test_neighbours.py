@@ -72,7 +72,7 @@ def test_a_new_mac_takes_the_blocks_of_the_old_one(namespaces: tuple[str, str], 
     inside_ip(far, "link", "set", "f0", "address", OTHER_MAC)
     inside_ip(far, "link", "set", "f0", "up")
     inside_ip(near, "neigh", "flush", "dev", "n0")
-    eventually(lambda: bool(neighbours.look(config)), "the new MAC is seen")
+    eventually(lambda: bool(neighbours.poll(config)), "the new MAC is seen")
     done = engine.round(DesiredState(config), now_s=0.0)
     after = sorted(switch.dump_flow_text("ovsbr1").splitlines())
     assert after == [line.replace(FAR_MAC, OTHER_MAC) for line in before]
@@ -82,7 +82,7 @@ def test_a_new_mac_takes_the_blocks_of_the_old_one(namespaces: tuple[str, str], 
 def test_one_that_was_never_found_gets_no_clients(namespaces: tuple[str, str], bridge: DummyBridge) -> None:
     config, neighbours = balancer(namespaces[0], "192.0.2.50"), Neighbours()
     switch = LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
-    neighbours.look(config)
+    neighbours.poll(config)
     Engine(switch, resolve=neighbours.resolve).round(DesiredState(config), now_s=0.0)
     text = switch.dump_flow_text("ovsbr1")
     assert "02:00:00:00:00:09" in text

@@ -168,7 +168,7 @@ class AgentWorld:
 
     def reload(self, balancer: Balancer) -> None:
         """Another config, with what is left of the overrides."""
-        kept = merge(self.overrides, balancer, old=self.balancer).kept
+        kept = merge(self.overrides, balancer, old=self.balancer).remaining
         try:
             require_possible(self.agent.state.tracker, balancer, kept)
         except CompileError:

@@ -32,26 +32,26 @@ def overrides(weights: list[int], chosen: dict[int, int]) -> tuple[Override, ...
 def test_exactly_the_changed_keys_end(old: list[int], new: list[int], chosen: dict[int, int]) -> None:
     before = overrides(old, chosen)
     merged = merge(before, of(new), old=of(old))
-    assert merged.kept == tuple(o for o in before if old[int(o.backend[1:])] == new[int(o.backend[1:])])
-    assert {ended.override for ended in merged.ended} == set(before) - set(merged.kept)
+    assert merged.remaining == tuple(o for o in before if old[int(o.backend[1:])] == new[int(o.backend[1:])])
+    assert {ended.override for ended in merged.ended} == set(before) - set(merged.remaining)
 
 
 @given(Weights, Chosen)
 def test_without_a_change_all_stay(weights: list[int], chosen: dict[int, int]) -> None:
     before = overrides(weights, chosen)
-    assert merge(before, of(weights)).kept == before
+    assert merge(before, of(weights)).remaining == before
 
 
 @given(Weights, Weights, Chosen)
 def test_twice_is_once(old: list[int], new: list[int], chosen: dict[int, int]) -> None:
-    once = merge(overrides(old, chosen), of(new)).kept
-    assert merge(once, of(new)).kept == once
+    once = merge(overrides(old, chosen), of(new)).remaining
+    assert merge(once, of(new)).remaining == once
 
 
 @given(Weights, Weights, Chosen)
 def test_each_key_for_itself(old: list[int], new: list[int], chosen: dict[int, int]) -> None:
-    together = merge(overrides(old, chosen), of(new)).kept
-    alone = [merge((one,), of(new)).kept for one in overrides(old, chosen)]
+    together = merge(overrides(old, chosen), of(new)).remaining
+    alone = [merge((one,), of(new)).remaining for one in overrides(old, chosen)]
     assert together == tuple(one for kept in alone for one in kept)
 
 
@@ -62,7 +62,7 @@ def test_order_and_names_are_no_change(weights: list[int], chosen: dict[int, int
     renamed = tuple(replace(service.backends[i], name=f"new{i}") for i in order)
     new = replace(old, services=(replace(service, name="other", backends=renamed),))
     merged = merge(overrides(weights, chosen), new, old=old)
-    assert {(o.service, o.backend, o.weight) for o in merged.kept} == {
+    assert {(o.service, o.backend, o.weight) for o in merged.remaining} == {
         ("other", f"new{i}", Fraction(weight)) for i, weight in chosen.items()
     }
 

@@ -1,29 +1,37 @@
-"""Several agents in one process, each with a bridge of its own: they share the event loop and nothing else."""
+"""Several agents in one process, each with a bridge of its own. They share the event loop and the descriptors."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.driver import Work
-from xenoovs.agent.log import speaking_of
+from xenoovs.agent.log import bridge_context
+from xenoovs.agent.scheduler import max_probes, raise_descriptor_limit
+from xenoovs.agent.tasks import TaskFactory, run_all
 from xenoovs.errors import XenoovsError
 
-_Running = Coroutine[None, None, None]
-
 _THREADS = 8
-"""For each agent, more than it ever needs at once: calls that hang at one bridge must not keep those at another."""
+"""For each agent, more than it ever needs at once: calls that hang at one bridge must not delay those at another."""
 
 
-async def run_together(agents: Mapping[str, Agent], *, once: bool = False, beside: Work | None = None) -> None:
-    """Until all are stopped. By the labels of their bridges; `beside`: runs until then.
+async def run_together(agents: Mapping[str, Agent], *, once: bool = False, beside: TaskFactory | None = None) -> None:
+    """Run agents until all are stopped.
 
-    A mistake of ours in one of them ends all, as it would end a process that has only that one. With `once` everybody
-    comes to an end, and then what kept bridges from being right is raised, of the first of them.
+    Args:
+        agents: By the labels of their bridges.
+        once: As of `Agent.run`. All agents come to their end.
+        beside: Runs until then.
+
+    Raises:
+        XenoovsError: With `once`: a bridge could not be reconciled.
+        Exception: An agent failed unexpectedly, which ends all.
     """
+    descriptors = raise_descriptor_limit()
+    for agent in agents.values():
+        agent.scheduler.max_running = max_probes(descriptors // len(agents))
     if len(agents) == 1:
         (only,) = agents.values()
         await only.run(once=once)
@@ -37,29 +45,9 @@ async def run_together(agents: Mapping[str, Agent], *, once: bool = False, besid
         raise problems[0]
 
 
-async def run_all(works: Iterable[_Running], *, beside: Iterable[_Running] = ()) -> None:
-    """Run all works to their end; the first that fails ends the others and is raised.
-
-    Args:
-        beside: These are cancelled when the works have ended.
-    """
-    running = [asyncio.ensure_future(work) for work in works]
-    pending = {*running, *map(asyncio.ensure_future, beside)}
-    every = tuple(pending)
-    try:
-        while not all(task.done() for task in running):
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-    finally:
-        for task in every:
-            task.cancel()
-        await asyncio.gather(*every, return_exceptions=True)
-
-
 async def _run(agent: Agent, bridge: str, problems: list[XenoovsError], *, once: bool) -> None:
     # A task has a context of its own, and all tasks and threads that the agent makes inherit it.
-    with speaking_of(bridge):
+    with bridge_context(bridge):
         try:
             await agent.run(once=once)
         except XenoovsError as problem:
@@ -67,7 +55,7 @@ async def _run(agent: Agent, bridge: str, problems: list[XenoovsError], *, once:
 
 
 def handle_signals(loop: asyncio.AbstractEventLoop, agents: tuple[Agent, ...]) -> None:
-    """SIGTERM and SIGINT stop all, SIGHUP lets all reload. To be called in the main thread."""
+    """Stop all agents on SIGTERM and SIGINT, reload all on SIGHUP. For the main thread."""
 
     def stop() -> None:
         for agent in agents:

@@ -1,50 +1,66 @@
-"""The agent: one loop of observe -> desired -> plan -> apply -> verify -> report, until it is told to stop.
+"""The agent: one loop that observes the bridge, plans and applies changes, and reads them back, until it is stopped.
 
-This is the wiring. What is desired follows from one value and one function, in `state`; what differs from the bridge is
-found and changed by the engine. Beside the loop:
-`driver` sends the probes, `reload` watches the config file and logs what
-rounds came to, and `view` makes snapshots.
+This module is the wiring. `state` says what is desired, by a pure function. The engine finds how the bridge differs and
+changes it. `scheduler` sends the probes, `reload` follows the config file, and `view` makes snapshots.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import socket
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from random import uniform
 
 from xenoovs import __version__
 from xenoovs.agent.bridge_watch import BridgeWatch
-from xenoovs.agent.driver import Clock, Probe, ProbeScheduler, Store, Work, Workers
+from xenoovs.agent.config_file import ConfigFile
+from xenoovs.agent.events import EventLog
 from xenoovs.agent.health import HealthChange
-from xenoovs.agent.log import LOGGER, Repeats, facts_of, spoken_of, tell
-from xenoovs.agent.reload import ConfigFile, Reloader, Report
-from xenoovs.agent.runtime_file import RuntimeFile, load_runtime, save_runtime
-from xenoovs.agent.snapshot import Event, Glance, PortView, Snapshot
+from xenoovs.agent.log import info
+from xenoovs.agent.reload import Reloader
+from xenoovs.agent.report import Report
+from xenoovs.agent.runtime_file import RuntimeFile, load_runtime
+from xenoovs.agent.scheduler import Probe, ProbeScheduler
+from xenoovs.agent.snapshot import Glance, PortView, Snapshot
 from xenoovs.agent.state import AgentState, Effect, PortsChanged, SaveRuntime, Tick, desired_state
+from xenoovs.agent.store import Clock, Store
+from xenoovs.agent.systemd import Readiness, notify
+from xenoovs.agent.tasks import BackgroundTasks, TaskFactory
 from xenoovs.agent.view import Looker, Sighting
 from xenoovs.decision.decision import BackendName, DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import ChangesHeld, RoundLate, XenoovsError
+from xenoovs.errors import ChangesHeld, RoundLate, SystemFailure, XenoovsError
 
-# How an agent works: what its command line says.
+_POLL_S = 0.2
+"""Between two checks of the config file and of the bridge's socket, each one stat(2)."""
+_RETRY_S = 0.5
+"""After a round that failed. Flows are back within a second after Open vSwitch is."""
+_LATE_S = 10.0
+"""A round that takes longer is reported, and requests stop waiting for it."""
+_COALESCE_S, _URGENT_COALESCE_S = 0.02, 0.005
+"""How long a round waits for more changes, and how long if clients wait."""
+_MEASURE_S, _MEASURE_RATIO = 1.0, 10
+"""Between two measurements of a drain. Each pause is at least so many times as long as the measurement took."""
+_SAVE_RETRY_S = 5.0
+_RESYNC_JITTER = 0.1
+"""The part by which the time between two comparisons varies."""
+
+Outcome = Change | XenoovsError
+"""What a round did, or why it failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How an agent works.
 
-    resync_s:  between two rounds for which nothing but time gives a reason; they find foreign changes.
-    confirm_s: how long a new config waits to be confirmed before it is taken back; None: it need not be.
-    runtime:   where overrides outlive a restart; None: nowhere.
+    Attributes:
+        resync_s: Between two rounds without any other reason. They find external changes.
+        confirm_s: How long a new config waits for `xenoovs confirm` before it is rolled back; None: no confirmation.
+        runtime: Where overrides and a pause survive a restart; None: nowhere.
     """
 
     resync_s: float = 10.0
@@ -52,168 +68,40 @@ class Settings:
     runtime: RuntimeFile | None = None
 
 
-# What systemd is told (sd_notify(3)): a datagram of `KEY=value` lines to the socket that it names.
-
-
-def notify(message: str) -> bool:
-    """WATCHDOG=1, STOPPING=1, STATUS=... False: it was lost, as where systemd does not read. True without systemd."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return True
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-        sock.settimeout(0)
-        try:
-            # A name that starts with @ stands in the abstract namespace (unix(7)).
-            sock.sendto(message.encode(), "\0" + address[1:] if address[0] == "@" else address)
-        except OSError:
-            return False
-    return True
-
-
-class Readiness:
-    """Tells that the service is ready, and when it reads its config again. READY=1 is said until it is heard."""
-
-    def __init__(self) -> None:
-        self._is_up = self._is_owed = False
-
-    def up(self) -> None:
-        """The bridge is right. Counts the first time."""
-        if not self._is_up:
-            self._is_up = self._is_owed = True
-
-    def reloading(self) -> None:
-        """The config is to be read. Nothing while the service starts: READY=1 would end that too."""
-        if self._is_up:
-            # Type=notify-reload (systemd.service(5), since 253) goes by the time.
-            notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-            self._is_owed = True
-
-    def settled(self) -> None:
-        """Everything asked for was tried."""
-        if self._is_owed:
-            self._is_owed = not notify("READY=1")
-
-
-# Lets whoever asked for a change wait for the round that makes it.
-
-
-Outcome = Change | XenoovsError
-
-
-@contextmanager
-def told_if_late(late: Callable[[], None], *, after_s: float) -> Iterator[None]:
-    """Call `late` if the `with` is not over after this time; within an event loop."""
-    timer = asyncio.get_running_loop().call_later(after_s, late)
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-class Waiting:
-    """Futures of rounds to come; within one event loop."""
+class RoundWaiters:
+    """Requests that wait for the outcome of a round, within one event loop."""
 
     def __init__(self) -> None:
         self._next: list[asyncio.Future[Outcome]] = []
-        self._now: list[asyncio.Future[Outcome]] = []
+        self._current: list[asyncio.Future[Outcome]] = []
 
-    def ticket(self) -> asyncio.Future[Outcome]:
-        """What the next round that begins comes to."""
+    def next_outcome(self) -> asyncio.Future[Outcome]:
+        """Return the outcome of the next round that begins."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._next.append(future)
         return future
 
     def begin(self) -> None:
-        """A round begins: it knows all that was asked until now, and nothing that is asked later."""
-        self._now, self._next = self._now + self._next, []
+        """Begin a round: it includes all requests so far, and none that comes later."""
+        self._current, self._next = self._current + self._next, []
 
     def settle(self, outcome: Outcome) -> None:
-        """The round that began is over. Those who gave up waiting are left out."""
-        settled, self._now = self._now, []
+        """End the round. Requests that were cancelled are left out."""
+        settled, self._current = self._current, []
         for future in settled:
             if not future.done():
                 future.set_result(outcome)
 
 
-# The last events of the log, kept in memory for `xenoovs logs`, the API and the page.
-
-
-KEPT = 1_000
-
-
-class Events(logging.Handler):
-    """Numbered from 1 at the start of the agent; the oldest are dropped when there are more than `KEPT`.
-
-    Where one process keeps several bridges: those of this one, and those of none.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._events: deque[Event] = deque(maxlen=KEPT)
-        self._count, self._bridge = 0, ""
-        self._arrival: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Keep what is logged meanwhile, and let what repeats itself be told seldom; within the loop of the agent."""
-        logger, loop = logging.getLogger(LOGGER), asyncio.get_running_loop()
-        self._loop, self._arrival, self._bridge = loop, asyncio.Event(), spoken_of()
-        repeats = Repeats(logger, lambda after_s, tell: loop.call_soon_threadsafe(loop.call_later, after_s, tell))
-        logger.addHandler(self)
-        logger.addFilter(repeats)
-        logger.setLevel(logging.INFO)
-        try:
-            yield
-        finally:
-            logger.removeFilter(repeats)
-            logger.removeHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self._bridge and facts_of(record).get("bridge", self._bridge) != self._bridge:
-            return
-        self._count += 1
-        level = record.levelname.lower()
-        self._events.append(Event(record.created, level, record.getMessage(), facts_of(record), self._count))
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
-
-    @property
-    def last(self) -> int:
-        """The number of the newest event; 0: there is none."""
-        return self._count
-
-    def since(self, number: int) -> tuple[Event, ...]:
-        """The events kept whose number is above `number`, oldest first."""
-        return tuple(event for event in tuple(self._events) if event.number > number)
-
-    async def wait_after(self, number: int) -> None:
-        """Until there is an event whose number is above `number`."""
-        while self._count <= number and self._arrival is not None:
-            await self._arrival.wait()
-
-    def _wake(self) -> None:
-        if self._arrival is not None:
-            self._arrival.set()
-            self._arrival = asyncio.Event()
-
-
-_LOOK_S = 0.2
-"""Between two looks at the config file and the bridge's socket, each one stat(2)."""
-_RETRY_S = 0.5
-"""After a round that failed. Flows are back within a second after Open vSwitch is."""
-_LATE_S = 10.0
-"""After so long a round that is not over is told, and nobody waits for its end any more."""
-_SETTLE_S, _URGENT_S = 0.02, 0.005
-"""How long a round waits for other reasons to come, and how long one does for which clients wait."""
-_COUNT_S, _COUNT_PACE = 1.0, 10
-"""Between two counts of the packets of a drain; each pause is at least so many times as long as the count took."""
-_SPREAD = 0.1
-"""By which part of itself the time between two comparisons varies."""
-
-
 class Agent:
-    """Its parts are for `look` and for those who show something; to have something done, use its methods."""
+    """An agent of one bridge. Its attributes are for snapshots and metrics; changes go through its methods.
+
+    Attributes:
+        desired: The desired state of the last round.
+        ports: Returns the ports that the config names; None while their state is not known.
+        ports_problem: Returns why it is not; empty while it is known, and until the first attempt.
+        offload: The last sample of hardware offload.
+    """
 
     def __init__(
         self,
@@ -226,31 +114,31 @@ class Agent:
     ) -> None:
         self._settings = settings or Settings()
         self.config, self.engine, self.clock = config, engine, clock
-        self.report, self.events = Report(), Events()
-        self.workers = Workers(self.stop)
+        self.report, self.events = Report(), EventLog()
+        self.tasks = BackgroundTasks(self.stop)
         runtime, self._runtime_problem = load_runtime(self._settings.runtime)
         self.store = Store(AgentState(config.balancer, config.balancer, runtime), clock)
-        self.store.performers.append(self._perform)
-        self.scheduler = ProbeScheduler(probe, self.store, self.workers)
-        self.reloader = Reloader(config, engine, self.store, self.report, confirm_s=self._settings.confirm_s)
+        self.store.effect_handlers.append(self._handle)
+        self.scheduler = ProbeScheduler(probe, self.store, self.tasks)
+        self.reloader = Reloader(
+            config, engine, self.store, self.report, self._settings.runtime, self._settings.confirm_s
+        )
         self.desired = DesiredState(config.balancer)
-        """What the last round made of the bridge, or tried to."""
-        self._held: dict[str, frozenset[str]] = {}
-        self.offload: Sighting | None = None
         self.ports: Callable[[], tuple[PortView, ...] | None] = lambda: None
-        """The ports of the bridge that the config names; None while nobody tells."""
         self.ports_problem: Callable[[], str] = lambda: ""
-        """Why nobody tells of them any more; empty while somebody does, or is only about to."""
+        self.offload: Sighting | None = None
         self.started_s = time.time()
+        self._held: dict[str, frozenset[str]] = {}
         self._looker = Looker(self)
-        self._beside: list[Work] = []
-        self._waiting = Waiting()
-        # One change of what is desired at a time: each is tried against all others.
+        self._task_factories: list[TaskFactory] = []
+        self._waiters = RoundWaiters()
+        # Changes of config and overrides are made one after the other: each is tried against all others.
         self._changing = asyncio.Lock()
+        self._is_saving = False
         self._wake = asyncio.Event()
-        self._stopping = self._reload = False
+        self._is_stopping = self._must_reload = False
         self._readiness = Readiness()
-        self._wanted, self._urgent = True, False
+        self._must_round, self._is_urgent = True, False
         self._drain_s: float | None = None
 
     @property
@@ -263,26 +151,26 @@ class Agent:
 
     @property
     def rounds(self) -> int:
-        """Rounds that changed something."""
+        """Rounds that changed the bridge."""
         return self.report.rounds
 
     @property
     def foreign(self) -> int:
-        """Flows of others' making that were put right."""
+        """External changes that were reverted, in flows."""
         return self.report.foreign
 
-    def beside(self, work: Work) -> None:
-        """Register a worker: it runs beside the rounds from the start of `run` to its end."""
-        self._beside.append(work)
+    def add_task(self, factory: TaskFactory) -> None:
+        """Register a task that runs beside the rounds, from the start of `run` to its end."""
+        self._task_factories.append(factory)
 
     def watch_bridge(self, db: str) -> None:
         """Follow the ports in the database (`db` as of Endpoint) beside the rounds."""
-        watch = BridgeWatch(db, balancer=lambda: self.config.balancer, want_round=self.want_round)
+        watch = BridgeWatch(db, balancer=lambda: self.config.balancer, request_round=self.request_round)
         self.ports, self.ports_problem = watch.ports, watch.problem
-        self.beside(watch.forever)
+        self.add_task(watch.run)
 
     def show_offload(self, sighting: Sighting) -> None:
-        """What a look at the hardware found just now; snapshots have it from here."""
+        """Include this sample of hardware offload in snapshots from now on."""
         self.offload = sighting
 
     def glance(self) -> Glance:
@@ -294,181 +182,234 @@ class Agent:
         return self.glance().snapshot()
 
     async def run(self, *, once: bool = False) -> None:
-        """Work until `stop` or, with `once`, until every backend was asked once and the bridge is right.
+        """Reconcile the bridge until `stop` or, with `once`, until all backends were probed and the bridge is right.
 
-        With `once` waits for the end of drains too, and raises what kept the bridge from being right. So does a mistake
-        of ours in a probe: systemd starts an agent anew, and none may go on without its eyes.
+        With `once`, wait for the end of drains, too.
+
+        Raises:
+            XenoovsError: With `once`: the bridge could not be reconciled.
+            Exception: A background task failed unexpectedly. An agent without its probes must not go on, and systemd
+                restarts it.
         """
-        with self.events.listening():
-            tell("starting", bridge=self.bridge, config=self.config.digest, file=self.config.path, version=__version__)
-            await self._begin(once=once)
+        with self.events.recording():
+            info("starting", bridge=self.bridge, config=self.config.digest, file=self.config.path, version=__version__)
+            await self._start_tasks(once=once)
             try:
-                while not self.state.tracker.is_settled and not self._stopping:
-                    await self._pause(_LOOK_S)
+                while not self.state.tracker.is_settled and not self._is_stopping:
+                    await self._pause(_POLL_S)
                 if once:
-                    self._done(await self._round())
-                    while self._drain_s is not None and not self._stopping:
-                        await self._pause(self._drain_s)
-                        await asyncio.to_thread(self.engine.look, now_s=self.clock.now_s())
-                        self._done(await self._round())
-                    return
-                await self._rounds_forever()
+                    await self._run_once()
+                else:
+                    await self._run_rounds()
             finally:
                 notify("STOPPING=1")
-                await self.workers.stop()
-        if self.workers.mistake is not None:
-            raise self.workers.mistake
+                await self.tasks.stop()
+        if self.tasks.failure is not None:
+            raise self.tasks.failure
 
     def stop(self) -> None:
-        """End after the round that is under way. The flows stay."""
-        self._stopping = True
+        """Stop after the round that is under way. The flows stay."""
+        self._is_stopping = True
         self._wake.set()
 
     def reload(self) -> None:
         """Read the config file now."""
-        self._reload = True
+        self._must_reload = True
         self._readiness.reloading()
         self._wake.set()
 
-    def want_round(self) -> None:
-        """Make a round soon."""
-        self._wanted = True
+    def request_round(self) -> None:
+        """Start a round soon."""
+        self._must_round = True
         self._wake.set()
 
     async def next_round(self) -> Outcome:
-        """Make a round now and wait for what comes of it."""
-        ticket = self._waiting.ticket()
-        self.want_round()
-        return await ticket
+        """Start a round and return its outcome."""
+        outcome = self._waiters.next_outcome()
+        self.request_round()
+        return await outcome
 
     async def set_weight(self, name: BackendName, weight: Fraction | None) -> Outcome:
-        """Give a backend another weight than the config, 0 to drain it, None to go back; and wait for the round.
+        """Override the weight of a backend, 0 to drain it, None to return to the config. Wait for the round.
 
-        Raises RequestRefused, and CompileError, ToleranceUnreachable where no flows can do that: nothing changes then.
+        Raises:
+            RequestRefused: There is no such backend, or the override could not be saved. Nothing changes.
+            CompileError, ToleranceUnreachable, BudgetUnreachable: No flows have these weights. Nothing changes.
         """
-        async with self._changing:
+        async with self._change():
             await self.reloader.set_weight(name, weight)
         return await self.next_round()
 
-    async def hold(self, *, hold: bool) -> Outcome | None:
-        """Pause or resume. What came of the next round; None: it was so already."""
-        async with self._changing:
-            if not self.reloader.pause(hold=hold):
+    async def set_paused(self, *, paused: bool) -> Outcome | None:
+        """Pause or resume. Return the outcome of the next round; None: that was so already.
+
+        Raises:
+            RequestRefused: The pause could not be saved. Nothing changes.
+        """
+        async with self._change():
+            if not await self.reloader.set_paused(paused=paused):
                 return None
         return await self.next_round()
 
-    async def _begin(self, *, once: bool) -> None:
-        await self.reloader.begin(self._runtime_problem)
-        self.workers.start(self.scheduler.forever())
-        if not once:
-            self.workers.start(self._watch_drains())
-        for work in self._beside:
-            self.workers.start(work())
+    @asynccontextmanager
+    async def _change(self) -> AsyncIterator[None]:
+        """Change overrides or the pause. Rounds go on meanwhile, also while a disk is slow, without a reload."""
+        try:
+            async with self._changing:
+                yield
+        finally:
+            self.request_round()
 
-    async def _watch_drains(self) -> None:
-        """Count the packets of old backends while drains go on; with many connections that takes seconds."""
+    async def _start_tasks(self, *, once: bool) -> None:
+        await self.reloader.begin(self._runtime_problem)
+        self.tasks.start(self.scheduler.run())
+        if not once:
+            self.tasks.start(self._measure_drains())
+        for factory in self._task_factories:
+            self.tasks.start(factory())
+
+    async def _measure_drains(self) -> None:
+        """Count the packets of old backends while drains go on. With many connections that takes seconds."""
         while True:
-            begun_s = time.monotonic()
+            started_s = time.monotonic()
             with suppress(XenoovsError):
                 await asyncio.to_thread(self.engine.look, now_s=self.clock.now_s())
-            await asyncio.sleep(max(_COUNT_S, _COUNT_PACE * (time.monotonic() - begun_s)))
+            await asyncio.sleep(max(_MEASURE_S, _MEASURE_RATIO * (time.monotonic() - started_s)))
 
-    def _perform(self, effect: Effect) -> None:
+    def _handle(self, effect: Effect) -> None:
         if isinstance(effect, HealthChange):
             self.report.health(effect)
-            self._urgent = True
-            self.want_round()
-        elif isinstance(effect, SaveRuntime):
-            save_runtime(self._settings.runtime, effect.runtime)
+            self._is_urgent = True
+            self.request_round()
+        elif isinstance(effect, SaveRuntime) and not (self._is_saving or self.reloader.is_saved):
+            self._is_saving = True
+            self.tasks.start(self._save_runtime())
 
-    async def _rounds_forever(self) -> None:
+    async def _save_runtime(self) -> None:
+        """Save overrides that a config has changed. Those of requests are saved already."""
+        try:
+            while True:
+                async with self._change():
+                    if await self.reloader.save():
+                        return
+                await asyncio.sleep(_SAVE_RETRY_S)
+        finally:
+            self._is_saving = False
+
+    async def _run_once(self) -> None:
+        self._done(await self._round())
+        while self._drain_s is not None and not self._is_stopping:
+            await self._pause(self._drain_s)
+            await asyncio.to_thread(self.engine.look, now_s=self.clock.now_s())
+            self._done(await self._round())
+        async with self._changing:
+            await self.reloader.save()
+
+    async def _run_rounds(self) -> None:
         next_round_s = self.clock.now_s()
-        while not self._stopping:
-            await self._look()
-            if self._wanted or self._is_lost() or self.clock.now_s() >= next_round_s:
-                self._wanted, self._drain_s = False, None
+        while not self._is_stopping:
+            await self._check_for_changes()
+            if self._must_round or self._is_recreated() or self.clock.now_s() >= next_round_s:
+                self._must_round, self._drain_s = False, None
                 is_good = await self._try_round()
                 next_round_s = self.clock.now_s() + (self._quiet_s() if is_good else _RETRY_S)
                 if is_good and not self.report.problems:
-                    self._readiness.up()
-            if not self._reload:
-                self._readiness.settled()
+                    self._readiness.ready()
+            if not self._must_reload:
+                self._readiness.idle()
             notify("WATCHDOG=1")
-            await self._pause(_LOOK_S)
-        tell("stopping; the flows stay", rounds=self.rounds, foreign=self.foreign)
+            await self._pause(_POLL_S)
+        info("stopping; the flows stay", rounds=self.rounds, foreign=self.foreign)
 
     def _quiet_s(self) -> float:
-        """Until the next round for which nothing but time gives a reason."""
-        # Agents that were started together, one a host, shall not all dump at once for ever.
-        resync_s = self._settings.resync_s * uniform(1 - _SPREAD, 1 + _SPREAD)  # noqa: S311
+        """Return the time to the next round without any other reason."""
+        # Agents that were started together, one per host, shall not dump flows at the same time for ever.
+        resync_s = self._settings.resync_s * uniform(1 - _RESYNC_JITTER, 1 + _RESYNC_JITTER)  # noqa: S311
         return resync_s if self._drain_s is None else min(resync_s, self._drain_s)
 
-    async def _look(self) -> None:
-        """Whatever gives a reason for a round besides health."""
-        always, self._reload = self._reload, False
+    async def _check_for_changes(self) -> None:
+        """Request a round if the config file has changed, a rollback is due, or a slow start has a next step."""
+        always, self._must_reload = self._must_reload, False
         has_ramped = self.state.ramps(self.clock.now_s()) != self.desired.ramps
-        if await self.reloader.look(always=always) or self.reloader.is_due or has_ramped:
-            self._wanted = True
+        if await self.reloader.poll(always=always) or self.reloader.is_due or has_ramped:
+            self._must_round = True
 
     async def _try_round(self) -> bool:
+        """Return whether the bridge is as desired, as far as a pause and problems let it be."""
         try:
-            with told_if_late(self._late, after_s=_LATE_S):
-                done = await self._round()
+            with _calling_after(_LATE_S, self._round_is_late):
+                change = await self._round()
         except ChangesHeld as held:
-            self.report.hold(held.flow_mods)
+            self.report.held_back(held.flow_mods)
             notify(f"STATUS={held}")
-            self._waiting.settle(held)
+            self._waiters.settle(held)
             return True
         except XenoovsError as problem:
             self._failed(problem)
             return False
-        self._done(done)
-        left_out = "; ".join(problem.text for problem in done.problems)
-        notify(f"STATUS={left_out or f'bridge {self.bridge} is as config {self.config.digest} says'}")
-        self._waiting.settle(done)
+        except OSError as error:
+            # Too few descriptors or processes, for instance: a later round may have them.
+            self._failed(SystemFailure(reason=str(error)))
+            return False
+        self._done(change)
+        problems = "; ".join(problem.text for problem in change.problems)
+        notify(f"STATUS={problems or f'bridge {self.bridge} is as config {self.config.digest} says'}")
+        self._waiters.settle(change)
         return True
 
-    def _late(self) -> None:
-        self._waiting.begin()
+    def _round_is_late(self) -> None:
+        self._waiters.begin()
         self._failed(RoundLate(bridge=self.bridge, after_s=_LATE_S))
 
     def _failed(self, problem: XenoovsError) -> None:
-        self.report.complain(str(problem), bridge=self.bridge)
+        self.report.failed(str(problem), bridge=self.bridge)
         notify(f"STATUS={str(problem).splitlines()[0]}")
-        self._waiting.settle(problem)
+        self._waiters.settle(problem)
 
     async def _round(self) -> Change:
-        async with self._changing:
-            try:
-                await self.reloader.follow_if_blind()
-                await self.reloader.take_back_if_due()
-                tried = await self.reloader.try_candidate()
-            finally:
-                # A config that cannot be tried now is an answer too: nobody waits for the end of an outage.
-                self._waiting.begin()
-        urgent, self._urgent = self._urgent, False
+        change: Change | None = None
+        try:
+            # A request may wait for a slow disk: a backend that is down does not. The request's own round comes next.
+            if not self._changing.locked():
+                async with self._changing:
+                    await self.reloader.follow_if_unknown()
+                    await self.reloader.roll_back_if_due()
+                    change = await self.reloader.try_candidate()
+        finally:
+            # A config that cannot be tried now is an outcome too: no request waits for the end of an outage.
+            self._waiters.begin()
+        is_urgent, self._is_urgent = self._is_urgent, False
         ports_down = self.engine.ports_down()
-        urgent = urgent or ports_down != self.state.ports_down
+        is_urgent = is_urgent or ports_down != self.state.ports_down
         self.store.dispatch(PortsChanged(ports_down), Tick())
         now_s = self.clock.now_s()
         self.desired, self._held = desired_state(self.state, now_s), self.state.held
-        if tried is not None:
-            return tried
-        return await asyncio.to_thread(self.engine.round, self.desired, now_s=now_s, urgent=urgent)
+        if change is not None:
+            return change
+        return await asyncio.to_thread(self.engine.round, self.desired, now_s=now_s, urgent=is_urgent)
 
-    def _done(self, done: Change) -> None:
-        self._drain_s = done.next_s
-        self.report.complain("", bridge=self.bridge)
-        self.report.done(done, bridge=self.bridge, config=self.config.digest, now_s=time.time())
-        self.report.keep(self._held)
+    def _done(self, change: Change) -> None:
+        self._drain_s = change.next_s
+        self.report.succeeded(change, bridge=self.bridge, config=self.config.digest, now_s=time.time())
+        self.report.held_backends(self._held)
 
-    def _is_lost(self) -> bool:
-        # While something is wrong anyway, the retry will find out.
+    def _is_recreated(self) -> bool:
+        # If a round has failed, the retry finds out.
         return not self.report.last_error and self.engine.is_lost(self.bridge)
 
     async def _pause(self, seconds: float) -> None:
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
-            # Backends that fall together, as those of one rack do, are moved in one round.
-            await asyncio.sleep(_URGENT_S if self._urgent else _SETTLE_S)
+            # Backends that go down together, as those of one rack, are ejected in one round.
+            await asyncio.sleep(_URGENT_COALESCE_S if self._is_urgent else _COALESCE_S)
         self._wake.clear()
+
+
+@contextmanager
+def _calling_after(seconds: float, callback: Callable[[], None]) -> Iterator[None]:
+    """Call `callback` if the context takes longer."""
+    timer = asyncio.get_running_loop().call_later(seconds, callback)
+    try:
+        yield
+    finally:
+        timer.cancel()

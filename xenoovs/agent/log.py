@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
 from threading import Lock
@@ -20,19 +20,19 @@ from xenoovs.agent.snapshot import shallow
 LOGGER = "xenoovs.agent"
 _SYSLOG_WARNING, _SYSLOG_INFO = 4, 6
 
-_SPEAKER: ContextVar[str] = ContextVar("speaker", default="")
-"""The bridge that is spoken of here, where one process keeps several; tasks and their threads inherit it."""
+_BRIDGE: ContextVar[str] = ContextVar("bridge", default="")
+"""The bridge that events are about, in a process with several. Tasks and their threads inherit it."""
 
 
 class LogForm(Enum):
-    """How events are written."""
+    """The format of events."""
 
     TEXT = "text"
     JSON = "json"
 
 
 def start_logging(form: LogForm) -> None:
-    """Write events to stderr; systemd-journald(8) adds time and unit, and is told the level of each."""
+    """Write events to stderr. For systemd-journald(8), which adds time and unit, each line begins with its level."""
     handler = logging.StreamHandler(sys.stderr)
     formatter = _Json() if form is LogForm.JSON else _Text()
     handler.setFormatter(_Leveled(formatter) if _is_journal() else formatter)
@@ -43,18 +43,18 @@ def start_logging(form: LogForm) -> None:
 
 
 @contextmanager
-def speaking_of(bridge: str) -> Iterator[None]:
-    """Whatever is told in here is of this bridge, and says so."""
-    token = _SPEAKER.set(bridge)
+def bridge_context(bridge: str) -> Iterator[None]:
+    """Add this bridge to all events that are logged in the context."""
+    token = _BRIDGE.set(bridge)
     try:
         yield
     finally:
-        _SPEAKER.reset(token)
+        _BRIDGE.reset(token)
 
 
-def spoken_of() -> str:
-    """The bridge of `speaking_of`; empty: the process keeps one."""
-    return _SPEAKER.get()
+def current_bridge() -> str:
+    """Return the bridge of `bridge_context`; empty: the process has only one."""
+    return _BRIDGE.get()
 
 
 def _is_journal() -> bool:
@@ -66,23 +66,23 @@ def _is_journal() -> bool:
     return os.environ.get("JOURNAL_STREAM") == f"{stream.st_dev}:{stream.st_ino}"
 
 
-def tell(event: str, **facts: object) -> None:
-    """Something that was meant to happen, or that was put right."""
-    logging.getLogger(LOGGER).info(event, extra={"facts": _facts(facts)})
+def info(event: str, **facts: object) -> None:
+    """Log an expected event, or a recovery."""
+    logging.getLogger(LOGGER).info(event, extra={"facts": _with_bridge(facts)})
 
 
 def warn(event: str, **facts: object) -> None:
-    """Something that an operator may want to look at."""
-    logging.getLogger(LOGGER).warning(event, extra={"facts": _facts(facts)})
+    """Log an event that an operator may have to act on."""
+    logging.getLogger(LOGGER).warning(event, extra={"facts": _with_bridge(facts)})
 
 
-def _facts(facts: dict[str, object]) -> dict[str, object]:
-    bridge = _SPEAKER.get()
+def _with_bridge(facts: dict[str, object]) -> dict[str, object]:
+    bridge = _BRIDGE.get()
     return {**facts, "bridge": bridge} if bridge else facts
 
 
 class _Leveled(logging.Formatter):
-    """Lines that begin with their level as journald takes it off them (sd-daemon(3), syslog(3))."""
+    """Lines that begin with their level, which journald strips (sd-daemon(3), syslog(3))."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -106,96 +106,107 @@ class _Json(logging.Formatter):
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, object]:
-    """What an event is about, by name."""
+    """Return the facts of an event, by name."""
     facts: dict[str, object] = getattr(record, "facts", {})
     return facts
 
 
 def render_facts(facts: Mapping[str, object]) -> str:
-    """`key=value` words; values with blanks or signs in them in quotes."""
+    """Return `key=value` words. Values with blanks or signs in them are quoted."""
     return " ".join(f"{key}={_word(value)}" for key, value in facts.items())
 
 
 def _word(value: object) -> str:
-    """What a backend answers may hold anything, also what moves the cursor of a terminal."""
+    """Quote what a terminal could interpret: the answer of a backend may hold anything."""
     text = str(value)
     is_plain = text.isprintable() and not any(char in text for char in ' "=\\')
     return text if text and is_plain else json.dumps(text)
 
 
-# Events that come again and again: told for a while, then seldom, and each time with how many were left out.
+# Repeated events are logged for a while, then seldom, each time with how many were suppressed.
 
 
 _BURST = 20.0
-"""So many events of one kind are told one by one; a bulk of drains by a script is."""
+"""How many events of one kind are logged at once. A script that drains many backends stays below it."""
 _REFILL_S = 30.0
-"""After that one every so often."""
-_MOST_KINDS = 4096
-"""Remembered at once; with more, as when a rack falls, the oldest are forgotten and told one by one again."""
+"""Seconds for each further one."""
+_MAX_KINDS = 4096
+"""Remembered at once. Beyond, as when a rack loses power, the oldest are forgotten, and logged one by one again."""
 
 _IDENTITY = ("service", "backend", "backends", "bridge", "port", "peer", "path")
 """Facts that make two events with one text different kinds. Reasons and numbers do not."""
 
-Later = Callable[[float, Callable[[], None]], object]
+CallLater = Callable[[float, Callable[[], None]], object]
 """Calls a function after so many seconds."""
 
 
 @dataclass(slots=True)
 class _Kind:
-    """tokens: how many may be told now; held: the last that was not; count: how many were not."""
+    """The events of one kind.
+
+    Attributes:
+        tokens: How many may be logged now.
+        last_suppressed: The last event that was not logged.
+        suppressed: How many were not.
+    """
 
     tokens: float
     at_s: float
-    held: logging.LogRecord | None = None
-    count: int = field(default=0)
+    last_suppressed: logging.LogRecord | None = None
+    suppressed: int = 0
 
 
-class Repeats(logging.Filter):
-    """For a logger. What is left out is told with the next event of its kind, or by itself when its time has come."""
+class RepeatFilter(logging.Filter):
+    """Limits how often events of one kind are logged. A suppressed event is counted in the next one of its kind.
 
-    def __init__(self, logger: logging.Logger, later: Later, *, now_s: Callable[[], float] = time.monotonic) -> None:
+    If none follows in time, the last suppressed event is logged by itself.
+    """
+
+    def __init__(
+        self, logger: logging.Logger, call_later: CallLater, *, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__()
-        self._logger, self._later, self._now_s = logger, later, now_s
+        self._logger, self._call_later, self._now_s = logger, call_later, now_s
         self._kinds: dict[tuple[object, ...], _Kind] = {}
         self._lock = Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to tell it now."""
+        """Return whether to log it now."""
         with self._lock:
-            return self._is_told(record)
+            return self._is_allowed(record)
 
-    def _is_told(self, record: logging.LogRecord) -> bool:
+    def _is_allowed(self, record: logging.LogRecord) -> bool:
         key, now_s = _key(record), self._now_s()
         kind = self._kinds.pop(key, None) or _Kind(_BURST, now_s)
         self._kinds[key] = kind
-        if len(self._kinds) > _MOST_KINDS:
+        if len(self._kinds) > _MAX_KINDS:
             del self._kinds[next(iter(self._kinds))]
         kind.tokens, kind.at_s = min(_BURST, kind.tokens + (now_s - kind.at_s) / _REFILL_S), now_s
         if kind.tokens >= 1:
             kind.tokens -= 1
-            _count(record, kind)
+            _add_suppressed(record, kind)
             return True
-        if kind.held is None:
-            self._later((1 - kind.tokens) * _REFILL_S, lambda: self._release(key))
-        kind.held, kind.count = record, kind.count + 1
+        if kind.last_suppressed is None:
+            self._call_later((1 - kind.tokens) * _REFILL_S, lambda: self._release(key))
+        kind.last_suppressed, kind.suppressed = record, kind.suppressed + 1
         return False
 
     def _release(self, key: tuple[object, ...]) -> None:
         with self._lock:
             kind = self._kinds.get(key)
-            if kind is None or kind.held is None:
+            if kind is None or kind.last_suppressed is None:
                 return
-            record, kind.tokens, kind.at_s = kind.held, 0.0, self._now_s()
-            kind.count -= 1
-            _count(record, kind)
+            record, kind.tokens, kind.at_s = kind.last_suppressed, 0.0, self._now_s()
+            kind.suppressed -= 1
+            _add_suppressed(record, kind)
         self._logger.callHandlers(record)
 
 
-def _count(record: logging.LogRecord, kind: _Kind) -> None:
-    """Put into the event how many of its kind before it were not told."""
-    if kind.count:
-        record.facts = {**getattr(record, "facts", {}), "not_told": kind.count}
-    kind.held, kind.count = None, 0
+def _add_suppressed(record: logging.LogRecord, kind: _Kind) -> None:
+    """Add to an event how many of its kind before it were suppressed."""
+    if kind.suppressed:
+        record.facts = {**getattr(record, "facts", {}), "suppressed": kind.suppressed}
+    kind.last_suppressed, kind.suppressed = None, 0
 
 
 def _key(record: logging.LogRecord) -> tuple[object, ...]:

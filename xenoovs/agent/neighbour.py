@@ -1,7 +1,7 @@
-"""The MACs of backends that are given by their address alone: found on the network, and followed when they change.
+"""The MACs of backends that the config gives by their address alone: resolved by the kernel, and followed.
 
-The kernel finds them: a datagram to the address makes it ask (ARP, RFC 826; neighbour discovery, RFC 4861), and its
-table of neighbours has the answer. Probes of such a backend keep that table fresh.
+A datagram to the address makes the kernel resolve it (ARP, RFC 826; neighbour discovery, RFC 4861), and its neighbour
+table has the answer. Probes of such a backend keep that table fresh.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from threading import Lock
 
-from xenoovs.agent.log import tell, warn
+from xenoovs.agent.log import info, warn
 from xenoovs.agent.probe.sockets import host_of, open_socket
 from xenoovs.agent.probe.target import Via
 from xenoovs.errors import MacUnknown, ParseError, SwitchError
@@ -21,85 +22,99 @@ from xenoovs.model.balancer import Balancer, Macs, Sought, sought, with_macs
 from xenoovs.switch.devices import read_neighbours
 
 _DISCARD_PORT = 9
-"""RFC 863: whatever comes there is thrown away. The datagram is empty."""
-_LOOK_S = 1.0
-_NUDGE_S = 10.0
-"""So often the kernel is made to ask for all of them, so that entries of the table do not grow old."""
-_STEP_S = 0.05
-_PATIENCE_S = 3.0
-_AT_FIRST_S = 1.0
-"""So long a round waits for addresses that come for the first time. Who was found already is followed meanwhile."""
+"""RFC 863: the receiver drops what comes there. The datagram is empty."""
+_POLL_S = 1.0
+_REFRESH_S = 10.0
+"""How often the kernel is made to resolve all addresses, so that its entries do not become stale."""
+_SETTLE_POLL_S = 0.05
+_SETTLE_TIMEOUT_S = 3.0
+_FIRST_TIMEOUT_S = 1.0
+"""How long a round waits for addresses that are new in the config. Known ones are followed meanwhile."""
 
 
 class Neighbours:
-    """What is known of the MACs. `look` blocks and may run in a thread; `resolve` is asked by rounds."""
+    """The MACs of backends by their addresses, from any thread.
+
+    Attributes:
+        macs: The MACs known now.
+    """
 
     def __init__(self) -> None:
         self.macs: Macs = {}
-        self._asked: frozenset[Sought] = frozenset()
-        self._nudged_s = float("-inf")
+        self._waited_for: frozenset[Sought] = frozenset()
+        self._refreshed_s = float("-inf")
+        self._lock = Lock()
 
     def resolve(self, balancer: Balancer) -> Balancer:
-        """With the MACs of now; a backend without one gets no clients. Raises MacUnknown where a service has none.
+        """Return the balancer with the MACs of now. A backend without one gets no clients. Blocks for new addresses.
 
-        Waits for addresses that come for the first time, as those of a new config do.
+        Raises:
+            MacUnknown: A service has no backend with a MAC.
         """
-        if any(one not in self._asked for one in sought(balancer)):
+        if any(address not in self._waited_for for address in sought(balancer)):
             with suppress(SwitchError, ParseError):
-                self.settle(balancer, timeout_s=_AT_FIRST_S)
+                self.settle(balancer, timeout_s=_FIRST_TIMEOUT_S)
         resolved = with_macs(balancer, self.macs)
-        for had, service in zip(balancer.services, resolved.services, strict=True):
-            if any(had.weights) and not any(service.weights):
+        for configured, service in zip(balancer.services, resolved.services, strict=True):
+            if any(configured.weights) and not any(service.weights):
                 raise MacUnknown(unknown=_unknown(balancer, self.macs))
         return resolved
 
-    def look(self, *balancers: Balancer) -> Mapping[Sought, Mac]:
-        """Read the table, and ask for what it lacks. What is new in it. Raises SwitchError, ParseError."""
+    def poll(self, *balancers: Balancer) -> Mapping[Sought, Mac]:
+        """Read the neighbour table, make the kernel resolve what it lacks, and return what changed. Blocks.
+
+        Raises:
+            SwitchError, ParseError.
+        """
         wanted = _all_sought(balancers)
-        found = _known(wanted)
-        everybody = time.monotonic() >= self._nudged_s + _NUDGE_S
-        nudge(wanted if everybody else [one for one in wanted if one not in found])
-        if everybody:
-            self._nudged_s = time.monotonic()
-        news = {one: mac for one, mac in found.items() if self.macs.get(one) != mac}
-        # Who is silent for a while keeps the MAC that it had: health checks decide about its clients.
-        self.macs = {**self.macs, **found}
-        return news
+        found = _read_macs(wanted)
+        is_refresh = time.monotonic() >= self._refreshed_s + _REFRESH_S
+        make_kernel_resolve(wanted if is_refresh else [address for address in wanted if address not in found])
+        with self._lock:
+            if is_refresh:
+                self._refreshed_s = time.monotonic()
+            changed = {address: mac for address, mac in found.items() if self.macs.get(address) != mac}
+            # A backend that is silent keeps its MAC: health checks decide about its clients.
+            self.macs = {**self.macs, **found}
+        return changed
 
-    def settle(self, balancer: Balancer, *, timeout_s: float = _PATIENCE_S) -> None:
-        """Look until all are found or the time is over. Raises SwitchError, ParseError."""
-        wanted, deadline = sought(balancer), time.monotonic() + timeout_s
-        self._asked = self._asked.union(wanted)
-        while any(one not in self.macs for one in wanted):
-            self.look(balancer)
-            if time.monotonic() >= deadline:
+    def settle(self, balancer: Balancer, *, timeout_s: float = _SETTLE_TIMEOUT_S) -> None:
+        """Poll until all MACs are known or the time is over. Raises SwitchError, ParseError."""
+        wanted, deadline_s = sought(balancer), time.monotonic() + timeout_s
+        self._waited_for = self._waited_for.union(wanted)
+        while any(address not in self.macs for address in wanted):
+            self.poll(balancer)
+            if time.monotonic() >= deadline_s:
                 return
-            time.sleep(_STEP_S)
+            time.sleep(_SETTLE_POLL_S)
 
-    async def follow(self, balancers: Callable[[], tuple[Balancer, ...]], *, changed: Callable[[], None]) -> None:
-        """Look every second, until cancelled. `balancers`: the one in use, and one that waits until it can be.
+    async def follow(self, balancers: Callable[[], tuple[Balancer, ...]], *, on_change: Callable[[], None]) -> None:
+        """Poll every second until cancelled.
 
-        `changed`: called when a MAC is another one than before.
+        Args:
+            balancers: Returns the config in use, and a candidate.
+            on_change: Called when a MAC has changed.
         """
         last, names = tuple[Balancer, ...](), dict[Sought, tuple[str, ...]]()
         while True:
-            # Thousands of backends are not gone through each second to find that none has to be looked for.
+            # With thousands of backends, none given by address alone, a comparison each second would cost much.
             if (now := balancers()) != last:
                 last, names = now, _all_sought(now)
-                self.macs = {one: mac for one, mac in self.macs.items() if one in names}
+                with self._lock:
+                    self.macs = {address: mac for address, mac in self.macs.items() if address in names}
             if names:
                 before = dict(self.macs)
                 with suppress(SwitchError, ParseError):
-                    news = await asyncio.to_thread(self.look, *now)
-                    for one, mac in news.items():
-                        _tell(names.get(one, ()), one, mac, before.get(one))
-                    if news:
-                        changed()
-            await asyncio.sleep(_LOOK_S)
+                    changed = await asyncio.to_thread(self.poll, *now)
+                    for address, mac in changed.items():
+                        _log_change(names.get(address, ()), address, mac, before.get(address))
+                    if changed:
+                        on_change()
+            await asyncio.sleep(_POLL_S)
 
 
-def resolve_now(balancer: Balancer, *, timeout_s: float = _PATIENCE_S) -> Balancer:
-    """The balancer with all MACs, found within this time. Raises MacUnknown, SwitchError."""
+def resolve_now(balancer: Balancer, *, timeout_s: float = _SETTLE_TIMEOUT_S) -> Balancer:
+    """Return the balancer with all MACs, resolved within this time. Raises MacUnknown, SwitchError."""
     neighbours = Neighbours()
     neighbours.settle(balancer, timeout_s=timeout_s)
     unknown = _unknown(balancer, neighbours.macs)
@@ -108,35 +123,35 @@ def resolve_now(balancer: Balancer, *, timeout_s: float = _PATIENCE_S) -> Balanc
     return with_macs(balancer, neighbours.macs)
 
 
-def nudge(wanted: Iterable[Sought]) -> None:
-    """Make the kernel ask for these addresses; whoever cannot be sent to stays unknown."""
-    for one in wanted:
-        via = Via(one.interface or None, one.netns or None)
-        with suppress(OSError), open_socket(one.address, socket.SOCK_DGRAM, via) as sock:
-            sock.sendto(b"", (host_of(one.address), _DISCARD_PORT))
+def make_kernel_resolve(addresses: Iterable[Sought]) -> None:
+    """Make the kernel resolve these addresses. One that it has no route to stays unknown."""
+    for address in addresses:
+        via = Via(address.interface or None, address.netns or None)
+        with suppress(OSError), open_socket(address.address, socket.SOCK_DGRAM, via) as sock:
+            sock.sendto(b"", (host_of(address.address), _DISCARD_PORT))
 
 
 def _all_sought(balancers: Iterable[Balancer]) -> dict[Sought, tuple[str, ...]]:
-    return {one: names for balancer in balancers for one, names in sought(balancer).items()}
+    return {address: names for balancer in balancers for address, names in sought(balancer).items()}
 
 
-def _known(wanted: Iterable[Sought]) -> dict[Sought, Mac]:
-    tables = {netns: read_neighbours(netns) for netns in sorted({one.netns for one in wanted})}
+def _read_macs(addresses: Iterable[Sought]) -> dict[Sought, Mac]:
+    tables = {netns: read_neighbours(netns) for netns in sorted({address.netns for address in addresses})}
     return {
-        one: parse_mac(neighbour.mac)
-        for one in wanted
-        for neighbour in tables[one.netns]
-        if neighbour.address == host_of(one.address) and one.interface in ("", neighbour.device)
+        address: parse_mac(neighbour.mac)
+        for address in addresses
+        for neighbour in tables[address.netns]
+        if neighbour.address == host_of(address.address) and address.interface in ("", neighbour.device)
     }
 
 
 def _unknown(balancer: Balancer, macs: Macs) -> dict[str, tuple[str, ...]]:
-    return {str(one.address): names for one, names in sought(balancer).items() if one not in macs}
+    return {str(address.address): names for address, names in sought(balancer).items() if address not in macs}
 
 
-def _tell(names: Iterable[str], one: Sought, mac: Mac, before: Mac | None) -> None:
-    facts = {"backends": ",".join(names), "address": one.address, "mac": mac}
+def _log_change(names: Iterable[str], address: Sought, mac: Mac, before: Mac | None) -> None:
+    facts = {"backends": ",".join(names), "address": address.address, "mac": mac}
     if before is None:
-        tell("a backend was found", **facts)
+        info("MAC of a backend resolved", **facts)
     else:
-        warn("a backend has another MAC", before=before, **facts)
+        warn("MAC of a backend changed", before=before, **facts)

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import uniform
 
-from xenoovs.agent.driver import Clock
 from xenoovs.agent.snapshot import Counted, Rate, Traffic
+from xenoovs.agent.store import Clock
 from xenoovs.agent.view import Sighting
 from xenoovs.compile.program import Program
 from xenoovs.decision.decision import BackendName

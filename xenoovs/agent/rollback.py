@@ -1,4 +1,4 @@
-"""Going back: the flows that a bridge had before a change, put back as they were, byte for byte."""
+"""Rolls flows of a bridge back to a checkpoint, byte for byte."""
 
 from __future__ import annotations
 
@@ -14,43 +14,47 @@ from xenoovs.switch.api import Switch
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """Our flows of a bridge at one moment, without those that Open vSwitch learned for connections.
-
-    Those of others are neither kept nor ever put back.
-    """
+class Checkpoint:
+    """The flows of xenoovs on a bridge at one moment, without those that Open vSwitch learned for connections."""
 
     bridge: str
     flows: tuple[Flow, ...]
 
 
-def take_flows(switch: Switch, bridge: str) -> Before:
-    """What to go back to. Raises SwitchError."""
-    return Before(bridge, tuple(seen.flow for seen in switch.dump_flows(bridge, only=PROGRAM)))
+def take_checkpoint(switch: Switch, bridge: str) -> Checkpoint:
+    """Return the flows of now. Raises SwitchError."""
+    return Checkpoint(bridge, tuple(seen.flow for seen in switch.dump_flows(bridge, only=PROGRAM)))
 
 
-def touched(before: Before, after: Before) -> frozenset[int]:
-    """The services, by id, whose flows differ; 0 stands for the flows of no service."""
-    return frozenset(service_of(flow.cookie) for flow in {*before.flows} ^ {*after.flows})
+def changed_services(before: Checkpoint, now: Checkpoint) -> frozenset[int]:
+    """Return the ids of services whose flows differ; 0 stands for the flows of no service."""
+    return frozenset(service_of(flow.cookie) for flow in {*before.flows} ^ {*now.flows})
 
 
-def roll_back(switch: Switch, before: Before, *, services: Collection[int]) -> int:
-    """Make our flows of `services` exactly those again, in one bundle, and read them back. How many flow-mods it took.
+def roll_back(switch: Switch, checkpoint: Checkpoint, *, services: Collection[int]) -> int:
+    """Restore the flows of some services in one bundle, and read them back. Return the number of flow-mods.
 
-    What others have done to other services meanwhile, a drain for instance, goes on. Raises SwitchError, FlowTaken.
+    Changes of other services since, a drain for instance, stay.
+
+    Args:
+        services: Their ids.
+
+    Raises:
+        SwitchError, FlowTaken.
     """
+    bridge = checkpoint.bridge
     learned, foreign = (
-        tuple(seen.flow for seen in switch.dump_flows(before.bridge, only=only)) for only in (LEARNED, FOREIGN)
+        tuple(seen.flow for seen in switch.dump_flows(bridge, only=only)) for only in (LEARNED, FOREIGN)
     )
-    wanted = _of(services, before.flows)
-    now = _of(services, (*take_flows(switch, before.bridge).flows, *_unwanted(learned, before)))
+    wanted = _of(services, checkpoint.flows)
+    now = _of(services, (*take_checkpoint(switch, bridge).flows, *_obsolete(learned, checkpoint)))
     difference = plan(wanted, (*now, *foreign)).require_free()
     if difference.is_empty:
         return 0
-    switch.apply(before.bridge, bundle_of(difference))
-    wrong = plan(wanted, _of(services, take_flows(switch, before.bridge).flows)).flow_mods
+    switch.apply(bridge, bundle_of(difference))
+    wrong = plan(wanted, _of(services, take_checkpoint(switch, bridge).flows)).flow_mods
     if wrong:
-        raise ReadBackDiffers(bridge=before.bridge, flows=wrong)
+        raise ReadBackDiffers(bridge=bridge, flows=wrong)
     return difference.flow_mods
 
 
@@ -58,7 +62,7 @@ def _of(services: Collection[int], flows: Iterable[Flow]) -> tuple[Flow, ...]:
     return tuple(flow for flow in flows if service_of(flow.cookie) in services)
 
 
-def _unwanted(learned: Iterable[Flow], before: Before) -> Iterator[Flow]:
-    """Learned flows of services that had no drain before; those of others keep their connections."""
-    draining = {service_of(flow.cookie) for flow in before.flows if stage_number(flow) == Stage.DRAIN.value}
+def _obsolete(learned: Iterable[Flow], checkpoint: Checkpoint) -> Iterator[Flow]:
+    """Yield learned flows of services that had no drain. Services that had one keep their connections."""
+    draining = {service_of(flow.cookie) for flow in checkpoint.flows if stage_number(flow) == Stage.DRAIN.value}
     return (flow for flow in learned if service_of(flow.cookie) not in draining)

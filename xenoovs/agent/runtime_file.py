@@ -1,4 +1,4 @@
-"""What an operator set at run time, in a file of its own, so that it outlives a restart of the agent."""
+"""The overrides and the pause that operators set, in a file, so that they survive a restart of the agent."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from xenoovs.agent.log import warn
 from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.display import decimal
 from xenoovs.errors import StateUnusable
@@ -22,13 +22,13 @@ _KEYS = frozenset(("service", "backend", "weight", "configured", "since_s"))
 
 
 class RuntimeFile:
-    """The file: JSON, mode 0600, replaced as a whole; absent while nothing is set."""
+    """The file: JSON, mode 0600, replaced as a whole. There is no file while nothing is set."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def load(self) -> Runtime:
-        """What was saved; nothing where there is no file. Raises StateUnusable, after the file was set aside."""
+        """Return what was saved. Raises StateUnusable, after an unusable file was renamed."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -43,21 +43,34 @@ class RuntimeFile:
             raise StateUnusable(path=str(self.path), reason=str(error), kept=str(aside)) from None
 
     def save(self, runtime: Runtime) -> None:
-        """All of it or nothing, also when the machine loses power. Raises OSError."""
+        """Save all of it or nothing, also when the machine loses power. Blocks; raises OSError."""
         if runtime == Runtime():
             self.path.unlink(missing_ok=True)
-            return
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        else:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._replace(render_runtime(runtime).encode())
+        with suppress(FileNotFoundError):
+            self._sync_directory()
+
+    def _replace(self, data: bytes) -> None:
         # Of mode 0600 from the start (tempfile of the Python library).
         with NamedTemporaryFile(dir=self.path.parent, prefix=f".{self.path.name}.", delete=False) as file:
             try:
-                file.write(render_runtime(runtime).encode())
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
                 Path(file.name).replace(self.path)
             except BaseException:
                 Path(file.name).unlink(missing_ok=True)
                 raise
+
+    def _sync_directory(self) -> None:
+        """Make the new name, or its removal, durable (fsync(2))."""
+        descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def load_runtime(file: RuntimeFile | None) -> tuple[Runtime, StateUnusable | None]:
@@ -68,17 +81,8 @@ def load_runtime(file: RuntimeFile | None) -> tuple[Runtime, StateUnusable | Non
         return Runtime(), problem
 
 
-def save_runtime(file: RuntimeFile | None, runtime: Runtime) -> None:
-    """Save it for the next agent. A file that cannot be written is logged; the runtime holds all the same."""
-    try:
-        if file is not None:
-            file.save(runtime)
-    except OSError as error:
-        warn("overrides cannot be saved; a restart of the agent will lose them", reason=error.strerror or error)
-
-
 def render_runtime(runtime: Runtime) -> str:
-    """As text that `parse_runtime` reads."""
+    """Return the text that `parse_runtime` reads."""
     rows = [
         {
             "service": override.service,
@@ -93,7 +97,7 @@ def render_runtime(runtime: Runtime) -> str:
 
 
 def parse_runtime(data: bytes) -> Runtime:
-    """Raises ValueError for anything but what `render_runtime` writes."""
+    """Return what `render_runtime` wrote. Raises ValueError."""
     if len(data) > MAX_SIZE_BYTES:
         raise ValueError(f"it is larger than {MAX_SIZE_BYTES} bytes")
     try:

@@ -183,6 +183,7 @@ class Snapshot:
     held:           flow-mods that a pause holds back.
     ports:          of the bridge, as the database of Open vSwitch tells them; None while it does not answer.
     ports_problem:  why it does not answer; empty while it does, and until it was asked.
+    probes_late_s:  how late health checks are sent; 0 while they are on time.
     config_problem: why the newest text of the config is not in use; last_error: why the bridge is not right.
     candidate:      digest of a newer text that is not in use: refused, or still to be tried; empty: there is none.
     confirm_by_s:   when the program rolls back unless it is confirmed, to that of the config `goes_back_to` (a digest);
@@ -213,6 +214,7 @@ class Snapshot:
     held: int = 0
     ports: tuple[PortView, ...] | None = None
     ports_problem: str = ""
+    probes_late_s: float = 0.0
     candidate: str = ""
     goes_back_to: str = ""
     problems: tuple[str, ...] = ()

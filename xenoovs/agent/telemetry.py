@@ -38,8 +38,8 @@ class Eyes:
         self.timings = Timings()
         self._agent, self._detail = agent, detail
         engine.timed.append(self._time)
-        agent.scheduler.heard.append(self._hear)
-        agent.beside(lambda: self.watch.forever(agent.show_offload))
+        agent.scheduler.listeners.append(self._hear)
+        agent.add_task(lambda: self.watch.forever(agent.show_offload))
 
     def mounts(self) -> tuple[Mount, ...]:
         """What is served beside the API."""

@@ -383,6 +383,7 @@ def _facts(agent: Agent) -> Snapshot:
         held=report.held,
         ports=agent.ports(),
         ports_problem=agent.ports_problem(),
+        probes_late_s=agent.scheduler.late_s,
         candidate=config.newer,
         goes_back_to=agent.reloader.goes_back_to,
     )

@@ -16,13 +16,13 @@ import click
 from xenoovs.errors import SameBridge, SwitchError
 
 if TYPE_CHECKING:
+    from xenoovs.agent.config_file import ConfigFile
     from xenoovs.agent.control.app import Mount
     from xenoovs.agent.control.paths import Places
     from xenoovs.agent.control.serve import Opened
     from xenoovs.agent.daemon import Agent
-    from xenoovs.agent.driver import Work
-    from xenoovs.agent.reload import ConfigFile
     from xenoovs.agent.snapshot import PortView
+    from xenoovs.agent.tasks import TaskFactory
     from xenoovs.cli.agent import Options
     from xenoovs.cli.via import Control, Reach
     from xenoovs.model.balancer import Uplinks
@@ -49,7 +49,7 @@ def kept_of(
 
     Raises click.UsageError, ConfigError, ConfigUnreadable, SameBridge.
     """
-    from xenoovs.agent.reload import ConfigFile
+    from xenoovs.agent.config_file import ConfigFile
 
     if datapath_id is not None and len(files) > 1:
         raise click.UsageError("--datapath-id is for one FILE: with several, write switch.datapath_id in each.")
@@ -129,7 +129,7 @@ async def make_agents(opened: AllOpened, reach: Reach, switch: LiveSwitch, optio
     return {one.kept.uplinks.label: agent for one, agent in zip(opened.agents, made, strict=True)}
 
 
-def serve_together(opened: AllOpened, agents: Mapping[str, Agent], options: Options) -> Work | None:
+def serve_together(opened: AllOpened, agents: Mapping[str, Agent], options: Options) -> TaskFactory | None:
     """Put each agent's API at its own socket; what serves all of them at one port has to run beside them."""
     from xenoovs.agent.control.serve import Shown, serve, serve_several
 
@@ -137,7 +137,7 @@ def serve_together(opened: AllOpened, agents: Mapping[str, Agent], options: Opti
     is_one = len(agents) == 1
     for one, each in zip(opened.agents, shown.values(), strict=True):
         for sock in (*one.sockets, *(opened.ports if is_one else ())):
-            each.agent.beside(lambda each=each, sock=sock: serve(each.agent, sock, each.mounts))  # type: ignore[misc]
+            each.agent.add_task(lambda each=each, sock=sock: serve(each.agent, sock, each.mounts))  # type: ignore[misc]
     return None if is_one or not opened.ports else lambda: serve_several(shown, opened.ports)
 
 
@@ -145,10 +145,10 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: LiveSwitch, options: Op
     import asyncio
 
     from xenoovs.agent.daemon import Agent, Settings
-    from xenoovs.agent.driver import MonotonicClock
     from xenoovs.agent.neighbour import Neighbours
     from xenoovs.agent.probe.run import Prober
     from xenoovs.agent.runtime_file import RuntimeFile
+    from xenoovs.agent.store import MonotonicClock
     from xenoovs.cli.via import wake
 
     config, loop, neighbours = one.kept.config, asyncio.get_running_loop(), Neighbours()
@@ -158,12 +158,12 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: LiveSwitch, options: Op
     settings = Settings(options.resync_s, options.confirm_s, runtime)
     probe = Prober(exec_allowed=options.allow_exec).probe
     agent = Agent(config, reached.engine, probe=probe, clock=MonotonicClock(), settings=settings)
-    reached.on_change(lambda: wake(loop, agent.want_round))
+    reached.on_change(lambda: wake(loop, agent.request_round))
     if reached.ports is None:
         agent.watch_bridge(switch.endpoint.db)
     else:
         agent.ports = partial(_told_ports, reached.ports, agent)
-    agent.beside(lambda: neighbours.follow(lambda: agent.config.balancers, changed=agent.want_round))
+    agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
     return agent
 
 

@@ -303,7 +303,7 @@ def _send(sending: _Sending, options: Options) -> None:
 
 def _apply_with_way_back(sending: _Sending, options: Options) -> None:
     from xenoovs.agent.control.paths import bound_socket
-    from xenoovs.agent.rollback import roll_back, take_flows
+    from xenoovs.agent.rollback import roll_back, take_checkpoint
     from xenoovs.cli.agent_client import Where, find_places, refuse_beside_agent
     from xenoovs.switch.guard import Guard
 
@@ -311,7 +311,7 @@ def _apply_with_way_back(sending: _Sending, options: Options) -> None:
     places = find_places(Where(None, change.bridge, options.db, options.lab))
     # Once more: a person may have thought for long.
     refuse_beside_agent(places, change.bridge)
-    before = take_flows(switch, change.bridge)
+    before = take_checkpoint(switch, change.bridge)
     with bound_socket(places.waiting(change.bridge)) as sock:
         guard = Guard(lambda: roll_back(switch, before, services=change.touched))
         with with_way_back(guard):

@@ -14,7 +14,7 @@ from threading import Thread
 
 from xenoovs.agent.bridges import run_together
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.log import LogForm, start_logging, tell, warn
+from xenoovs.agent.log import LogForm, info, start_logging, warn
 from xenoovs.cli.agent import Options, agent_command
 from xenoovs.cli.agents import kept_of, local_places, make_agents, opening, serve_together
 from xenoovs.cli.options import connect
@@ -42,7 +42,7 @@ class XenoovsController(FRAMEWORK.application):  # type: ignore[misc,name-define
         start_logging(LogForm.TEXT)
         self._options, self._local = _options(), connect(None, None)
         self._kept = kept_of(self._options.configs, self._local, is_told=True)
-        self._voice = Voice(tell, warn)
+        self._voice = Voice(info, warn)
         self._board = Board(voice=self._voice)
         for one in self._kept:
             self._board.want(one.uplinks.bridge, one.uplinks.datapath_id)
@@ -56,7 +56,7 @@ class XenoovsController(FRAMEWORK.application):  # type: ignore[misc,name-define
     def start(self) -> None:
         """Called by the launcher when all applications are there."""
         super().start()
-        tell("waiting for bridges where the launcher listens", framework=FRAMEWORK.name, without=_WITHOUT)
+        info("waiting for bridges where the launcher listens", framework=FRAMEWORK.name, without=_WITHOUT)
         self._thread.start()
 
     def stop(self) -> None:

@@ -129,12 +129,12 @@ def serving(control: Control, wanted: Mapping[Uplinks, LiveSwitch | None]) -> It
     Raises click.UsageError, FrameworkMissing, FrameworkUnusable, CannotListen,
     CertificateUnusable, SwitchError.
     """
-    from xenoovs.agent.daemon import notify
-    from xenoovs.agent.log import tell, warn
+    from xenoovs.agent.log import info, warn
+    from xenoovs.agent.systemd import notify
     from xenoovs.controller.log import Voice
     from xenoovs.controller.server import Server
 
-    with Server(_settings(control), voice=Voice(tell, warn)) as server:
+    with Server(_settings(control), voice=Voice(info, warn)) as server:
         # First of all, for a bridge may come at any moment and would be refused.
         places = [server.want(uplinks.bridge, uplinks.datapath_id).place for uplinks in wanted]
         for place, local in zip(places, wanted.values(), strict=True):

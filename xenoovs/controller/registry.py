@@ -76,7 +76,7 @@ class Complaints:
             before = self._left_out.get(event, 0)
             self._left_out[event] = 0 if may else before + 1
         if may:
-            self._voice.warn(event, **facts, **({"not_told": before} if before else {}))
+            self._voice.warn(event, **facts, **({"suppressed": before} if before else {}))
         elif not before:
             self._voice.warn("strangers come faster than is told; they are turned away all the same", last=event)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import SMALL_CONFIG
-from xenoovs.agent.reload import ConfigFile
+from xenoovs.agent.config_file import ConfigFile
 from xenoovs.errors import ConfigError, ConfigUnreadable
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from tests.patience import PATIENCE_S
-from xenoovs.agent.driver import MonotonicClock, ProbeScheduler, Store, Workers
 from xenoovs.agent.probe.target import ProbeResult, Target
+from xenoovs.agent.scheduler import ProbeScheduler
 from xenoovs.agent.state import AgentState, ConfigFollowed
+from xenoovs.agent.store import MonotonicClock, Store
+from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.config.load import parse_config
 
 CONFIG = """\
@@ -26,7 +28,7 @@ RESULTS = 300
 
 def test_an_interval_shorter_than_any_pause_is_kept() -> None:
     """While the only probe is on its way nothing is due: its result sets the next time."""
-    balancer, workers, done = parse_config(CONFIG, file="c.yaml"), Workers(lambda: None), asyncio.Event()
+    balancer, workers, done = parse_config(CONFIG, file="c.yaml"), BackgroundTasks(lambda: None), asyncio.Event()
     store = Store(AgentState(balancer, balancer), MonotonicClock())
     asked = []
 
@@ -38,7 +40,7 @@ def test_an_interval_shorter_than_any_pause_is_kept() -> None:
         return ProbeResult(ok=True, latency_s=0.0, reason="answered")
 
     async def main() -> None:
-        workers.start(ProbeScheduler(answers, store, workers).forever())
+        workers.start(ProbeScheduler(answers, store, workers).run())
         # Only now: new checks wake a scheduler that has nothing to do.
         await asyncio.sleep(0)
         store.dispatch(ConfigFollowed(balancer))

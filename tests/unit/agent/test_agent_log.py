@@ -10,7 +10,7 @@ from typing import TextIO
 
 import pytest
 
-from xenoovs.agent.log import LogForm, start_logging, tell, warn
+from xenoovs.agent.log import LogForm, info, start_logging, warn
 
 
 def test_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,7 +29,7 @@ def test_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_text_quotes_what_would_be_ambiguous(capsys: pytest.CaptureFixture[str]) -> None:
     start_logging(LogForm.TEXT)
-    tell("flows changed", flow_mods=3, reason='a "b"\nc', empty="")
+    info("flows changed", flow_mods=3, reason='a "b"\nc', empty="")
     assert capsys.readouterr().err == 'info flows changed flow_mods=3 reason="a \\"b\\"\\nc" empty=""\n'
 
 
@@ -39,7 +39,7 @@ def test_journald_is_told_the_level(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         for known in ("1:2", _identity(stream)):
             monkeypatch.setenv("JOURNAL_STREAM", known)
             start_logging(LogForm.TEXT)
-            tell("flows changed")
+            info("flows changed")
             warn("backend down")
         stream.seek(0)
         lines = stream.read().splitlines()
@@ -66,6 +66,6 @@ def test_what_a_backend_answers_cannot_move_the_cursor(
 def test_json_takes_facts_of_any_type(capsys: pytest.CaptureFixture[str]) -> None:
     """A path or a fraction broke the line."""
     start_logging(LogForm.JSON)
-    tell("config read", file=Path("/etc/x.yaml"), weight=Fraction(1, 2), none=None)
+    info("config read", file=Path("/etc/x.yaml"), weight=Fraction(1, 2), none=None)
     document = json.loads(capsys.readouterr().err)
     assert (document["file"], document["weight"], document["none"]) == ("/etc/x.yaml", 0.5, None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.agent.daemon import Readiness, notify
+from xenoovs.agent.systemd import Readiness, notify
 
 
 @pytest.fixture
@@ -31,22 +31,22 @@ def heard(systemd: socket.socket) -> list[str]:
 
 def test_ready_is_said_once_and_after_each_reload(systemd: socket.socket) -> None:
     readiness = Readiness()
-    readiness.settled()
+    readiness.idle()
     assert heard(systemd) == []
     for _ in range(2):
-        readiness.up()
-        readiness.settled()
+        readiness.ready()
+        readiness.idle()
     assert heard(systemd) == ["READY=1"]
     readiness.reloading()
-    readiness.settled()
-    readiness.settled()
+    readiness.idle()
+    readiness.idle()
     assert heard(systemd) == ["RELOADING=1", "READY=1"]
 
 
 def test_a_reload_while_it_starts_does_not_make_it_ready(systemd: socket.socket) -> None:
     readiness = Readiness()
     readiness.reloading()
-    readiness.settled()
+    readiness.idle()
     assert heard(systemd) == []
 
 
@@ -55,8 +55,8 @@ def test_ready_is_said_again_when_it_was_lost(systemd: socket.socket) -> None:
     while notify("STATUS=much to say"):
         pass
     readiness = Readiness()
-    readiness.up()
-    readiness.settled()
+    readiness.ready()
+    readiness.idle()
     assert "READY=1" not in heard(systemd)
-    readiness.settled()
+    readiness.idle()
     assert heard(systemd) == ["READY=1"]

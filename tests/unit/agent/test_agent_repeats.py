@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from xenoovs.agent.log import Repeats
+from xenoovs.agent.log import RepeatFilter
 
 HOUR_S = 3600
 
@@ -23,7 +23,7 @@ class Hour:
         handler = logging.Handler()
         handler.emit = self._emit  # type: ignore[method-assign]
         self.logger.addHandler(handler)
-        self.logger.addFilter(Repeats(self.logger, self._later, now_s=lambda: self.now_s))
+        self.logger.addFilter(RepeatFilter(self.logger, self._later, now_s=lambda: self.now_s))
 
     def say(self, text: str, **facts: object) -> None:
         self.logger.info(text, extra={"facts": facts})
@@ -50,7 +50,7 @@ def hour() -> Hour:
 
 
 def left_out(hour: Hour, text: str) -> int:
-    return sum(int(str(facts.get("not_told", 0))) for told, facts, _ in hour.told if told == text)
+    return sum(int(str(facts.get("suppressed", 0))) for told, facts, _ in hour.told if told == text)
 
 
 def test_a_bulk_of_changes_is_told_one_by_one(hour: Hour) -> None:
@@ -84,7 +84,7 @@ def test_an_hour_of_flapping_is_some_lines_and_a_count_of_the_rest(hour: Hour) -
 def test_reasons_that_change_do_not_get_around_it(hour: Hour) -> None:
     for second in hour.seconds(HOUR_S):
         for half in range(2):
-            hour.say("the bridge cannot be made right; trying again", bridge="ovsbr1", reason=f"{second}.{half}")
+            hour.say("reconcile failed; retrying", bridge="ovsbr1", reason=f"{second}.{half}")
     assert len(hour.told) <= 20 + HOUR_S / 30 + 2
 
 
@@ -100,7 +100,7 @@ def test_after_a_quiet_time_it_is_told_again_at_once(hour: Hour) -> None:
 
 def test_what_is_remembered_is_bounded(hour: Hour) -> None:
     (repeats,) = hour.logger.filters
-    assert isinstance(repeats, Repeats)
+    assert isinstance(repeats, RepeatFilter)
     for number in range(10_000):
         hour.say("backend down", backends=f"web/b{number}")
     assert len(repeats._kinds) == 4096

@@ -9,9 +9,9 @@ import pytest
 
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit import balancer as small
-from xenoovs.agent import reload
+from xenoovs.agent import report
 from xenoovs.agent.health import Ejected
-from xenoovs.agent.reload import Report
+from xenoovs.agent.report import Report
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Drain, DrainMode
@@ -36,15 +36,15 @@ class World:
         balancer = replace(PINNING, services=(replace(service, backends=backends),))
         done = self.engine.round(DesiredState(balancer, out), now_s=self.now_s)
         self.said.clear()
-        self.report.done(done, bridge="ovsbr1", config="c", now_s=self.now_s)
+        self.report.succeeded(done, bridge="ovsbr1", config="c", now_s=self.now_s)
         return list(self.said)
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     said: list[str] = []
-    for name in ("tell", "warn"):
-        monkeypatch.setattr(reload, name, lambda event, **_facts: said.append(event))
+    for name in ("info", "warn"):
+        monkeypatch.setattr(report, name, lambda event, **_facts: said.append(event))
     return World(said)
 
 
@@ -52,9 +52,9 @@ def test_a_drain_is_told_at_its_ends(world: World) -> None:
 
     assert world.after(0, {}) == ["flows changed", "service changed"]
     begun = world.after(1, {}, (1, 0))
-    assert begun == ["connections are kept", "flows changed", "service changed"]
+    assert begun == ["draining", "flows changed", "service changed"]
     settled, rounds = world.after(3, {}, (1, 0)), world.report.rounds
     assert (settled, rounds) == ([], 3)
-    assert world.after(20, {}, (1, 0)) == ["all clients have moved"]
+    assert world.after(20, {}, (1, 0)) == ["drain complete"]
     assert world.report.rounds == 4
     assert world.report.moved["s"] == 0.5

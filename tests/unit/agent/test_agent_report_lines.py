@@ -15,7 +15,7 @@ from tests.unit import balancer as small
 from tests.unit.agent.test_control_answering import DEAD
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.target import ProbeResult, Target
-from xenoovs.agent.reload import Report
+from xenoovs.agent.report import Report
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
@@ -51,7 +51,7 @@ def told(agent: Agent, text: str) -> list[dict[str, object]]:
 
 def test_who_is_down_and_keeps_its_clients_is_told_once(scene: Scene) -> None:
     answers = Answers()
-    kept, over = "backends that are down keep their clients", "no backend that is down keeps clients"
+    kept, over = "backends are down and keep their clients", "no backend that is down keeps its clients"
     with scene.agent(probe=answers) as (agent, _):
         (started,) = told(agent, "starting")
         assert (started["bridge"], started["config"]) == ("ovsbr1", agent.config.digest)
@@ -78,7 +78,7 @@ def test_a_backend_that_goes_down_in_the_middle_of_a_round_is_not_said_to_keep_i
 
         monkeypatch.setattr(agent.engine, "round", interrupted)
         eventually(lambda: agent.desired.ejected == {"dns": {"fips3"}} and agent.rounds == 2, "fips3 ejected")
-        assert told(agent, "backends that are down keep their clients") == []
+        assert told(agent, "backends are down and keep their clients") == []
 
 
 def test_of_very_many_services_the_most_moved_are_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -90,7 +90,7 @@ def test_of_very_many_services_the_most_moved_are_told(caplog: pytest.LogCapture
     engine.round(DesiredState(config(3, 1)), now_s=0.0)
     done = engine.round(DesiredState(config(1, 3)), now_s=1.0)
     with caplog.at_level("INFO", logger="xenoovs.agent"):
-        report.done(done, bridge="b", config="c", now_s=1.0)
+        report.succeeded(done, bridge="b", config="c", now_s=1.0)
     assert [record.message for record in caplog.records].count("service changed") == 20
     facts = caplog.records[-1].__dict__["facts"]
     assert (caplog.records[-1].message, facts["services"]) == ("more services changed", 80)
@@ -102,12 +102,12 @@ def test_a_backend_that_falls_and_keeps_its_clients_says_so_and_says_when_it_los
     with scene.agent(probe=answers) as (agent, _):
         answers.is_well = False
         eventually(lambda: len(told(agent, "backend down")) == 2, "nobody answers")
-        eventually(lambda: bool(told(agent, "backends that are down keep their clients")), "a round has decided")
+        eventually(lambda: bool(told(agent, "backends are down and keep their clients")), "a round has decided")
         gone, kept = told(agent, "backend down")
-        assert "kept" not in gone
-        assert kept["kept"] == kept["backends"]
+        assert "held" not in gone
+        assert kept["held"] == kept["backends"]
         answers.refuses, answers.is_well = (DEAD if kept["backends"] == "dns/fips3" else "198.51.100.2",), True
-        eventually(lambda: bool(told(agent, "backend still down, and others may have its clients now")), "it goes")
-        (again,) = told(agent, "backend still down, and others may have its clients now")
+        eventually(lambda: bool(told(agent, "backend still down, and ejected now")), "it goes")
+        (again,) = told(agent, "backend still down, and ejected now")
         assert again["backends"] == kept["backends"]
         assert [facts["backends"] for facts in told(agent, "backend up")] == [gone["backends"]]

@@ -11,10 +11,10 @@ import pytest
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit import balancer as small
+from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.driver import MonotonicClock
 from xenoovs.agent.probe.target import ProbeResult, Target
-from xenoovs.agent.reload import ConfigFile
+from xenoovs.agent.store import MonotonicClock
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine

@@ -40,7 +40,7 @@ def test_all_is_well() -> None:
 @pytest.mark.parametrize(
     ("service", "share", "words"),
     [
-        (ALL_KEPT, 1.0, "service web: no backend answers; its clients keep those that they have"),
+        (ALL_KEPT, 1.0, "service web: no backend answers; clients stay with their backends"),
         (DROPPED, 1.0, "service web: no backend has clients; its packets are dropped"),
         (ONE_KEPT, 0.25, "service web: 25% of its clients have a backend that does not answer"),
     ],
@@ -64,7 +64,7 @@ DIFFERS = {
     "a port that is gone": ({"ports": (PortView("p1", None, link_up=None),)}, "it is not on the bridge"),
     "a database that does not answer": (
         {"ports": None, "ports_problem": "cannot reach Open vSwitch at unix:/run/db.sock: connection refused"},
-        "nobody tells of ports and links: cannot reach Open vSwitch at unix:/run/db.sock: connection refused",
+        "port and link state unavailable: cannot reach Open vSwitch at unix:/run/db.sock: connection refused",
     ),
     "an error": ({"last_error": "bridge ovsbr1 is not there"}, "bridge ovsbr1 is not there"),
     "changes held back": ({"is_paused": True, "held": 3}, "3 flow-mods are held back"),
@@ -95,7 +95,7 @@ def test_what_differs_is_named(name: str) -> None:
 def test_a_change_that_waits_is_named_with_its_time_and_is_no_difference() -> None:
     waits = replace(snapshot(), confirm_by_s=NOW_S + 25, goes_back_to="99887766aabb")
     words = "config 0123456789ab goes back to 99887766aabb in 25s unless `xenoovs confirm` comes"
-    assert (told(waits), is_as_desired(waits), headline(waits)) == ([words], True, ("waits to be confirmed", "warn"))
+    assert (told(waits), is_as_desired(waits), headline(waits)) == ([words], True, ("confirmation pending", "warn"))
 
 
 def test_a_pause_that_holds_nothing_back_is_no_difference() -> None:
@@ -115,4 +115,4 @@ def test_before_the_first_round_it_is_not_as_desired() -> None:
 
 def test_of_many_services_a_few_are_named() -> None:
     many = replace(snapshot(), services=tuple(replace(ALL_KEPT, name=f"s{number}") for number in range(8)))
-    assert (len(told(many)), told(many)[-1]) == (6, "3 more services have clients that nobody answers")
+    assert (len(told(many)), told(many)[-1]) == (6, "3 more services have clients without an answer")

@@ -13,10 +13,10 @@ from tests.agent_support import everybody_answers
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from xenoovs.agent.bridges import run_together
+from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.driver import MonotonicClock
-from xenoovs.agent.log import LOGGER, facts_of, speaking_of, tell
-from xenoovs.agent.reload import ConfigFile
+from xenoovs.agent.log import LOGGER, bridge_context, facts_of, info
+from xenoovs.agent.store import MonotonicClock
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import BridgeMissing, SwitchUnreachable
 
@@ -87,13 +87,13 @@ def test_a_mistake_of_ours_ends_all(tmp_path: Path) -> None:
     async def mistaken() -> None:
         raise ZeroDivisionError
 
-    agents["br1"].beside(mistaken)
+    agents["br1"].add_task(mistaken)
     with pytest.raises(ZeroDivisionError):
         asyncio.run(asyncio.wait_for(run_together(agents), 20))
 
 
 def test_what_is_told_outside_names_no_bridge(told: list[logging.LogRecord]) -> None:
-    with speaking_of("br1"):
-        tell("inside", bridge="another name of it")
-    tell("outside")
+    with bridge_context("br1"):
+        info("inside", bridge="another name of it")
+    info("outside")
     assert [facts_of(record) for record in told] == [{"bridge": "br1"}, {}]

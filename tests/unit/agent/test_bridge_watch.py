@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit import balancer as small
-from xenoovs.agent.bridge_watch import PortNews, news_of
+from xenoovs.agent.bridge_watch import PortEvent, port_events
 from xenoovs.switch.api import PortState
 from xenoovs.switch.ovsdb_feed import Ports
 
@@ -22,34 +22,34 @@ def with_p1(port: PortState | None) -> Ports:
 
 
 def test_at_first_only_what_is_bad_is_told() -> None:
-    assert news_of(None, ALL, BALANCER) == ()
-    assert [n.text for n in news_of(None, with_p1(replace(P1, link_up=False)), BALANCER)] == ["link down"]
+    assert port_events(None, ALL, BALANCER) == ()
+    assert [n.text for n in port_events(None, with_p1(replace(P1, link_up=False)), BALANCER)] == ["link down"]
 
 
 @pytest.mark.parametrize(
     ("after", "text", "is_bad", "needs_round"),
     [
         (replace(P1, link_up=False), "link down", True, False),
-        (replace(P1, ofport=7), "a port has another number", False, True),
-        (replace(P1, ofport=None, error="no device"), "a port does not work: no device", True, True),
-        (None, "a port was taken off the bridge", True, True),
+        (replace(P1, ofport=7), "port number changed", False, True),
+        (replace(P1, ofport=None, error="no device"), "port does not work: no device", True, True),
+        (None, "port removed from the bridge", True, True),
     ],
 )
 def test_changes_of_a_port(after: PortState | None, text: str, is_bad: bool, needs_round: bool) -> None:
-    assert news_of(ALL, with_p1(after), BALANCER) == (PortNews(text, "p1", is_bad, needs_round),)
+    assert port_events(ALL, with_p1(after), BALANCER) == (PortEvent(text, "p1", is_bad, needs_round),)
 
 
 def test_a_port_comes_back() -> None:
-    assert news_of(with_p1(None), ALL, BALANCER)[0].text == "a port is on the bridge again"
-    assert news_of(with_p1(replace(P1, link_up=False)), ALL, BALANCER)[0].text == "link up"
+    assert port_events(with_p1(None), ALL, BALANCER)[0].text == "port added to the bridge"
+    assert port_events(with_p1(replace(P1, link_up=False)), ALL, BALANCER)[0].text == "link up"
 
 
 def test_the_bridge_goes_and_comes() -> None:
-    assert news_of(ALL, {}, BALANCER) == (PortNews("the bridge is gone", "", is_bad=True, needs_round=False),)
-    assert news_of({}, ALL, BALANCER) == (PortNews("the bridge is there again", "", is_bad=False, needs_round=True),)
-    assert news_of({}, {}, BALANCER) == ()
+    assert port_events(ALL, {}, BALANCER) == (PortEvent("bridge removed", "", is_bad=True, needs_round=False),)
+    assert port_events({}, ALL, BALANCER) == (PortEvent("bridge added", "", is_bad=False, needs_round=True),)
+    assert port_events({}, {}, BALANCER) == ()
 
 
 def test_ports_of_others_are_nobody_s_business() -> None:
     more: Ports = {**ALL, BRIDGE: {**ALL[BRIDGE], "vnet9": PortState("vnet9", 9, "system", link_up=False)}}
-    assert news_of(ALL, more, BALANCER) == ()
+    assert port_events(ALL, more, BALANCER) == ()

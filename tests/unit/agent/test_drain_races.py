@@ -48,6 +48,6 @@ def test_connections_of_a_drain_that_began_while_another_was_counted_stay() -> N
         engine.round(DesiredState(config((1, 0), (1, 0))), now_s=2.0)
         switch.install("ovsbr1", [learned])
 
-    switch.meanwhile = begin_another  # type: ignore[method-assign]
+    switch.meanwhile = begin_another
     engine.look(now_s=2.0)
     assert learned.key in switch.all_flows("ovsbr1")

@@ -44,7 +44,7 @@ def test_what_was_left_out_is_counted(told: Told) -> None:
         told.complaints.warn("bridge refused", bridge=f"br{number}")
     told.time_s += 31
     told.complaints.warn("bridge refused", bridge="another")
-    assert told.events[-1] == ("bridge refused", {"bridge": "another", "not_told": 7})
+    assert told.events[-1] == ("bridge refused", {"bridge": "another", "suppressed": 7})
 
 
 def test_one_kind_hides_no_other(told: Told) -> None:

@@ -209,13 +209,13 @@ async def undrain(agent: Agent, asked: BackendRequest) -> Done:
 
 
 async def pause(agent: Agent, _: EmptyRequest) -> Done:
-    is_news = await agent.hold(hold=True) is not None
+    is_news = await agent.set_paused(paused=True) is not None
     told = "paused" if is_news else "paused already"
     return Done(f"{told}: the agent looks on and changes nothing until `xenoovs resume`")
 
 
 async def resume(agent: Agent, _: EmptyRequest) -> Done:
-    outcome = await agent.hold(hold=False)
+    outcome = await agent.set_paused(paused=False)
     return Done("the agent is not paused") if outcome is None else _done("resumed", outcome)
 
 

@@ -262,7 +262,7 @@ ROUTES = (
         "Give a backend no clients, until undrain or until the config changes its weight.",
         Done,
         request=BackendRequest,
-        refusals=(404, 409),
+        refusals=(404, 409, 507),
     ),
     Route(
         "undrain",
@@ -271,7 +271,7 @@ ROUTES = (
         "Go back to the weight of the config.",
         Done,
         request=BackendRequest,
-        refusals=(404, 409),
+        refusals=(404, 409, 507),
     ),
     Route(
         "weight",
@@ -280,10 +280,26 @@ ROUTES = (
         "Give a backend another weight than the config.",
         Done,
         request=WeightRequest,
-        refusals=(404, 409),
+        refusals=(404, 409, 507),
     ),
-    Route("pause", "POST", "/v1/pause", "Look on and tell, but change nothing.", Done, request=EmptyRequest),
-    Route("resume", "POST", "/v1/resume", "Make the bridge right again after a pause.", Done, request=EmptyRequest),
+    Route(
+        "pause",
+        "POST",
+        "/v1/pause",
+        "Look on and tell, but change nothing.",
+        Done,
+        request=EmptyRequest,
+        refusals=(507,),
+    ),
+    Route(
+        "resume",
+        "POST",
+        "/v1/resume",
+        "Make the bridge right again after a pause.",
+        Done,
+        request=EmptyRequest,
+        refusals=(507,),
+    ),
     Route(
         "confirm",
         "POST",
@@ -313,6 +329,7 @@ _MEANING = {
     403: "This way in only shows, or the host is another.",
     404: "There is no such service or backend.",
     409: "It cannot be done now.",
+    507: "It cannot be saved, so it was not done.",
 }
 
 

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from xenoovs.agent.bridges import run_all
 from xenoovs.agent.control.app import (
     Guard,
     LocalGuard,
@@ -29,7 +28,8 @@ from xenoovs.agent.control.app import (
     read_token,
 )
 from xenoovs.agent.control.limits import PATIENCE_S, Door
-from xenoovs.agent.log import speaking_of, tell
+from xenoovs.agent.log import bridge_context, info
+from xenoovs.agent.tasks import run_all
 from xenoovs.errors import ListenError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ async def serve_app(make: Callable[[Door], web.Application], opened: Opened) -> 
     handshake_s = None if opened.context is None else PATIENCE_S
     server = await loop.create_server(admit, sock=opened.socket, ssl=opened.context, ssl_handshake_timeout=handshake_s)
     try:
-        tell("listening", at=opened.url)
+        info("listening", at=opened.url)
         await door.sweep()
     finally:
         server.close()
@@ -181,7 +181,7 @@ def _index(bridges: tuple[str, ...]) -> Any:
 def _speaking(bridge: str) -> Any:
     @web.middleware
     async def speak(request: web.Request, handler: Any) -> web.StreamResponse:
-        with speaking_of(bridge):
+        with bridge_context(bridge):
             answer: web.StreamResponse = await handler(request)
         return answer
 

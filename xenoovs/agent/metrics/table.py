@@ -162,6 +162,14 @@ ABOUT = (
         read=whole(lambda s: s.started_s),
     ),
     Metric(
+        "xenoovs_probe_delay_seconds",
+        _G,
+        "How late health checks are sent; 0 while they are on time.",
+        "the agent",
+        unit="s",
+        read=whole(lambda s: s.probes_late_s),
+    ),
+    Metric(
         "xenoovs_paused", _G, "1 while the agent makes no rounds.", "`xenoovs pause`", read=whole(lambda s: s.is_paused)
     ),
     Metric(

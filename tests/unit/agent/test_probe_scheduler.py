@@ -1,0 +1,132 @@
+"""The scheduler limits the probes under way, and never blames a backend for what this host lacks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tests.patience import PATIENCE_S
+from xenoovs.agent import scheduler as module
+from xenoovs.agent.log import LOGGER
+from xenoovs.agent.probe.target import ProbeResult, ResourceShortage, Target
+from xenoovs.agent.scheduler import Probe, ProbeScheduler, max_probes
+from xenoovs.agent.state import AgentState, ConfigFollowed
+from xenoovs.agent.store import MonotonicClock, Store
+from xenoovs.agent.tasks import BackgroundTasks
+from xenoovs.config.load import parse_config
+
+BACKENDS = 20
+CONFIG = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+health: {probe: tcp, port: 80, interval: 50ms, timeout: 40ms, jitter: 0%}
+services:
+  - name: web
+    vip: 10.3.10.45
+    protocol: tcp
+    ports: [80]
+    backends:
+""" + "".join(
+    f"      - {{name: b{i}, mac: 02:00:5e:10:00:{i:02x}, weight: 1, address: 198.51.100.{1 + i}}}\n"
+    for i in range(BACKENDS)
+)
+
+
+class Scheduled:
+    """A scheduler at work, and what it does to the state."""
+
+    def __init__(self, probe: Probe) -> None:
+        balancer = parse_config(CONFIG, file="c.yaml")
+        self.tasks = BackgroundTasks(lambda: None)
+        self.store = Store(AgentState(balancer, balancer), MonotonicClock())
+        self.scheduler = ProbeScheduler(probe, self.store, self.tasks)
+
+    async def run(self, until: Callable[[], bool]) -> None:
+        self.store.dispatch(ConfigFollowed(self.store.state.balancer))
+        self.tasks.start(self.scheduler.run())
+        try:
+            await asyncio.wait_for(self._reach(until), PATIENCE_S)
+        finally:
+            await self.tasks.stop()
+        assert self.tasks.failure is None
+
+    async def _reach(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def answered() -> ProbeResult:
+    return ProbeResult(ok=True, latency_s=0.0, reason="answered")
+
+
+def test_no_more_probes_run_than_there_are_descriptors_for() -> None:
+    running, most, done = 0, 0, 0
+
+    async def probe(target: Target, *, timeout_s: float) -> ProbeResult:
+        nonlocal running, most, done
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        done += 1
+        return answered()
+
+    scheduled = Scheduled(probe)
+    scheduled.scheduler.max_running = 3
+    asyncio.run(scheduled.run(lambda: done >= 5 * BACKENDS))
+    assert most == 3
+    assert scheduled.store.state.tracker.is_settled
+
+
+def test_a_shortage_of_this_host_is_no_failure_of_a_backend() -> None:
+    calls = 0
+
+    async def probe(target: Target, *, timeout_s: float) -> ProbeResult:
+        nonlocal calls
+        calls += 1
+        if calls <= 2 * BACKENDS:
+            raise ResourceShortage("too many open files")
+        return answered()
+
+    scheduled = Scheduled(probe)
+    asyncio.run(scheduled.run(lambda: calls >= 5 * BACKENDS))
+    health = scheduled.store.state.tracker.health.values()
+    assert {(each.is_up, each.transitions, each.failed_s) for each in health} == {(True, 0, ())}
+
+
+def test_lateness_is_logged_with_its_reason_and_its_end(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in (("_LATE_S", 0.3), ("_ON_TIME_S", 0.25), ("_STEADY_S", 0.2)):
+        monkeypatch.setattr(module, name, seconds)
+    is_short = True
+
+    async def probe(target: Target, *, timeout_s: float) -> ProbeResult:
+        if is_short:
+            raise ResourceShortage("too many open files")
+        return answered()
+
+    scheduled = Scheduled(probe)
+
+    async def main() -> None:
+        nonlocal is_short
+
+        def is_late() -> bool:
+            nonlocal is_short
+            is_short = is_short and not scheduled.scheduler.late_s
+            return not is_short and not scheduled.scheduler.late_s
+
+        await scheduled.run(is_late)
+
+    with caplog.at_level("INFO", logger=LOGGER):
+        asyncio.run(main())
+    late, on_time = caplog.records
+    assert (late.message, on_time.message) == ("health checks are late", "health checks are on time again")
+    assert late.__dict__["facts"]["reason"] == "too many open files"
+
+
+@pytest.mark.parametrize(("descriptors", "probes"), [(1024, 768), (4096, 3840), (256, 16), (1 << 20, (1 << 20) - 256)])
+def test_some_descriptors_are_reserved(descriptors: int, probes: int) -> None:
+    assert max_probes(descriptors) == probes

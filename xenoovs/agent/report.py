@@ -1,0 +1,133 @@
+"""Logs and counts what the rounds of an agent did. What stays the same is logged once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from xenoovs.agent.health import HealthChange
+from xenoovs.agent.log import info, warn
+from xenoovs.compile.drains import Draining
+from xenoovs.compile.plan import ChangeKind
+from xenoovs.decision.decision import BackendName
+from xenoovs.engine.change import Change, Problem
+
+_MAX_SERVICES = 20
+"""How many services that one round changed are logged one by one: those with the most clients moved."""
+
+
+class Report:
+    """Counts from the start of the agent.
+
+    Attributes:
+        rounds: Rounds that changed the bridge.
+        flow_mods: Flow-mods of these rounds.
+        foreign: Flows of external changes that were reverted.
+        moved: Share of clients moved, summed over all changes, by service.
+        held: Flow-mods that a pause holds back now.
+        problems: Parts of the bridge that cannot be reconciled now, while all else is.
+        last_error: Why the last round failed; empty after one that succeeded.
+        last_round_s: UTC, when a round last succeeded.
+    """
+
+    def __init__(self) -> None:
+        self.rounds = self.flow_mods = self.foreign = self.held = 0
+        self.moved = defaultdict[str, float](float)
+        self.last_error = ""
+        self.last_round_s: float | None = None
+        self.problems: tuple[Problem, ...] = ()
+        self._draining: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._held_backends: dict[str, frozenset[str]] = {}
+
+    def succeeded(self, change: Change, *, bridge: str, config: str, now_s: float) -> None:
+        """Report a round that succeeded."""
+        if self.last_error:
+            info("reconcile succeeded again", bridge=bridge)
+        self.last_error, self.last_round_s, self.held = "", now_s, 0
+        if change.lost:
+            warn("bridge was recreated; reinstalling flows", bridge=bridge)
+        if change.foreign:
+            self.foreign += change.foreign
+            warn("reverted external changes", flows=change.foreign, bridge=bridge)
+        self._report_problems(change.problems)
+        was_draining = bool(self._draining)
+        self._report_drains(change.drains)
+        if change.difference.is_empty:
+            return
+        self.rounds += 1
+        self.flow_mods += change.difference.flow_mods
+        services = [
+            each for each in change.services() if each.moved or each.kind in (ChangeKind.NEW, ChangeKind.REMOVED)
+        ]
+        if not services and not change.foreign and was_draining:
+            # The next step of a drain, whose begin and end are logged.
+            return
+        info("flows changed", bridge=bridge, flow_mods=change.difference.flow_mods, config=config)
+        for service in services:
+            self.moved[service.name] += float(service.moved)
+        most_moved = sorted(services, key=lambda service: -service.moved)
+        for service in most_moved[:_MAX_SERVICES]:
+            moved, least = (f"{float(share):.4f}" for share in (service.moved, service.least_moved))
+            ejected = ",".join(service.ejected) or "-"
+            info(
+                "service changed", service=service.name, clients_moved=moved, clients_moved_least=least, ejected=ejected
+            )
+        if left := most_moved[_MAX_SERVICES:]:
+            info("more services changed", services=len(left), clients_moved_most=f"{float(left[0].moved):.4f}")
+
+    def failed(self, problem: str, *, bridge: str) -> None:
+        """Report a round that failed."""
+        if problem != self.last_error:
+            warn("reconcile failed; retrying", bridge=bridge, reason=problem)
+        self.last_error = problem
+
+    def held_back(self, flow_mods: int) -> None:
+        """Report a round that a pause kept from changing the bridge."""
+        if flow_mods != self.held:
+            warn("paused; changes are held back", flow_mods=flow_mods)
+        self.held = flow_mods
+
+    def health(self, change: HealthChange) -> None:
+        """Report backends that came up or went down."""
+        names, held = (",".join(map("/".join, some)) for some in (change.backends, change.held))
+        if change.is_up:
+            info("backend up", backends=names, reason=change.reason)
+        elif change.is_late:
+            warn("backend still down, and ejected now", backends=names, reason=change.reason)
+        else:
+            warn("backend down", backends=names, **({"held": held} if held else {}), reason=change.reason)
+
+    def held_backends(self, held: Mapping[str, frozenset[str]]) -> None:
+        """Report backends, by service, that are down and keep their clients: max_down, or all are down."""
+        for service in sorted(held.keys() | self._held_backends.keys()):
+            now, before = held.get(service, frozenset()), self._held_backends.get(service, frozenset())
+            if now and now != before:
+                warn("backends are down and keep their clients", service=service, backends=",".join(sorted(now)))
+            elif before and not now:
+                info("no backend that is down keeps its clients", service=service)
+        self._held_backends = dict(held)
+
+    @property
+    def unreachable(self) -> dict[BackendName, str]:
+        """Why backends get no clients although they may have some."""
+        return {name: problem.text for problem in self.problems for name in problem.backends}
+
+    def _report_drains(self, drains: Iterable[Draining]) -> None:
+        """Log when a drain begins, goes to other backends, or is over."""
+        now = {drain.service: drain for drain in drains}
+        for service in self._draining.keys() - now.keys():
+            info("drain complete", service=service)
+        for service, drain in now.items():
+            if drain.ways != self._draining.get(service):
+                ways = ",".join(f"{old}->{new}" for old, new in drain.ways)
+                info("draining", service=service, ways=ways, blocks=drain.blocks, left_s=round(drain.left_s))
+        self._draining = {service: drain.ways for service, drain in now.items()}
+
+    def _report_problems(self, problems: tuple[Problem, ...]) -> None:
+        for problem in problems:
+            if problem not in self.problems:
+                warn("part of the bridge cannot be reconciled", reason=problem.text)
+        for problem in self.problems:
+            if problem not in problems:
+                info("part of the bridge is reconciled again", reason=problem.text)
+        self.problems = problems

@@ -1,0 +1,162 @@
+"""Sends probes when they are due, and never more at once than this process has descriptors for."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from heapq import heappop, heappush
+from typing import Protocol
+
+from xenoovs.agent.health import Check
+from xenoovs.agent.log import info, warn
+from xenoovs.agent.probe.target import ProbeResult, ResourceShortage, Target
+from xenoovs.agent.state import AgentState, Effect, ProbeAt, Probed
+from xenoovs.agent.store import Store
+from xenoovs.agent.tasks import BackgroundTasks
+
+_LONGEST_PAUSE_S = 60.0
+_SHORTAGE_PAUSE_S = 0.2
+"""After a probe that this host had no resources for."""
+_LATE_S, _ON_TIME_S, _STEADY_S = 1.0, 0.5, 5.0
+"""A probe later than the first is reported; once all were earlier than the second for the third, that too."""
+_RESERVED_DESCRIPTORS = 256
+"""For connections to the API, the switch and files."""
+_MIN_PROBES = 16
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open files of this process to the hard one, and return it (getrlimit(2))."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
+
+
+def max_probes(descriptors: int) -> int:
+    """Return how many probes an agent may run at once that may have so many descriptors open."""
+    return max(_MIN_PROBES, descriptors - _RESERVED_DESCRIPTORS)
+
+
+class Probe(Protocol):
+    """Probes once. Raises nothing for what the backend or the network does; always done soon after `timeout_s`."""
+
+    def __call__(self, target: Target, *, timeout_s: float) -> Awaitable[ProbeResult]: ...
+
+
+class ProbeQueue:
+    """Checks by the time when their next probe is due."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Check]] = []
+        self._count = 0
+
+    def push(self, probe: ProbeAt) -> None:
+        # The number keeps checks that are due at one time in their order.
+        self._count += 1
+        heappush(self._heap, (probe.due_s, self._count, probe.check))
+
+    def take_due(self, state: AgentState, now_s: float, *, limit: int = sys.maxsize) -> list[Check]:
+        """Return the checks to be probed now, at most `limit`. None comes again before `push`.
+
+        A check that the config no longer has is left out. One that the config dropped and got back is due at the time
+        that its new state says.
+        """
+        due: list[Check] = []
+        while len(due) < limit and self._heap and self._heap[0][0] <= now_s:
+            due_s, _, check = heappop(self._heap)
+            health = state.tracker.health.get(check)
+            if health is not None and health.due_s == due_s:
+                due.append(check)
+        return due
+
+    @property
+    def next_due_s(self) -> float | None:
+        """When the next probe is due; None: not before a result comes."""
+        return self._heap[0][0] if self._heap else None
+
+
+class ProbeScheduler:
+    """Sends the probes that the state asks for.
+
+    Attributes:
+        listeners: Called with each check and its result.
+        max_running: How many probes may run at once.
+        late_s: How late the probes are that are sent now; 0 while they are on time.
+    """
+
+    def __init__(self, probe: Probe, store: Store, tasks: BackgroundTasks) -> None:
+        self.listeners: list[Callable[[Check, ProbeResult], None]] = []
+        self.max_running, self.late_s = sys.maxsize, 0.0
+        self._probe, self._store, self._tasks = probe, store, tasks
+        self._queue, self._wake, self._next_s, self._running = ProbeQueue(), asyncio.Event(), 0.0, 0
+        self._late_until_s, self._shortage = 0.0, ""
+        store.effect_handlers.append(self._handle)
+
+    async def run(self) -> None:
+        """Send probes until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._wake.clear()
+            now_s = self._store.clock.now_s()
+            due_s = self._queue.next_due_s
+            self._report_lateness(0.0 if due_s is None else max(0.0, now_s - due_s), now_s)
+            free = self.max_running - self._running
+            for check in self._queue.take_due(self._store.state, now_s, limit=free):
+                self._running += 1
+                self._tasks.start(self._run_probe(check))
+            self._next_s = now_s + self._pause_s(now_s)
+            timer = loop.call_later(self._next_s - now_s, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                timer.cancel()
+
+    def _pause_s(self, now_s: float) -> float:
+        due_s = self._queue.next_due_s
+        longest_s = _LATE_S if self.late_s else _LONGEST_PAUSE_S
+        if due_s is None:
+            return longest_s
+        # A probe that is due by now waits for another to end, which wakes this task.
+        return min(longest_s, max(0.001, due_s - now_s)) if due_s > now_s else _LATE_S
+
+    async def _run_probe(self, check: Check) -> None:
+        started_s = self._store.clock.now_s()
+        try:
+            result = await self._probe(check.target, timeout_s=check.health.timeout_ms / 1000)
+        except ResourceShortage as shortage:
+            self._shortage = str(shortage)
+            await asyncio.sleep(_SHORTAGE_PAUSE_S)
+            if (health := self._store.state.tracker.health.get(check)) is not None:
+                self._handle(ProbeAt(check, health.due_s))
+            return
+        finally:
+            if self._running >= self.max_running:
+                self._wake.set()
+            self._running -= 1
+        self._store.dispatch(Probed(check, result, started_s))
+        for listener in self.listeners:
+            listener(check, result)
+
+    def _report_lateness(self, late_s: float, now_s: float) -> None:
+        if late_s > _LATE_S:
+            if not self.late_s:
+                facts = {"reason": self._shortage} if self._shortage else {}
+                warn("health checks are late", late_s=round(late_s, 1), running=self._running, **facts)
+            self.late_s, self._late_until_s = late_s, now_s + _STEADY_S
+        elif self.late_s:
+            if late_s > _ON_TIME_S:
+                self._late_until_s = now_s + _STEADY_S
+            if now_s >= self._late_until_s:
+                info("health checks are on time again")
+                self.late_s, self._shortage = 0.0, ""
+
+    def _handle(self, effect: Effect) -> None:
+        if isinstance(effect, ProbeAt):
+            self._queue.push(effect)
+            if effect.due_s < self._next_s:
+                self._wake.set()
