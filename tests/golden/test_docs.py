@@ -1,4 +1,4 @@
-"""Links in the documentation lead somewhere, and the commands that it shows exist with their options."""
+"""The documentation's links lead somewhere, its commands exist with their options, and its configs are valid."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from xenoovs.cli.main import cli
+from xenoovs.config.load import parse_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")})
@@ -76,3 +78,34 @@ def _unknown(words: list[str]) -> str | None:
 def test_commands_and_options_exist(page: str, line: str) -> None:
     words = shlex.split(line.partition(" > ")[0], comments=True)
     assert _unknown(words[1:]) is None, page
+
+
+_SERVICE = {
+    "name": "web",
+    "vip": "192.0.2.80",
+    "protocol": "tcp",
+    "ports": [80],
+    "backends": [{"name": "web1", "mac": "02:00:5e:10:00:02", "weight": 1, "address": "198.51.100.2"}],
+}
+_COMPLETE = {
+    "version": 1,
+    "switch": {"bridge": "ovsbr1", "ingress": ["p0"], "egress": "p1"},
+    "services": [_SERVICE],
+}
+
+
+def _configs() -> Iterator[tuple[str, str]]:
+    """Yield (page, YAML) for every config, or part of one, that a page shows."""
+    for page in PAGES:
+        for language, block in _FENCED.findall(page.read_text(encoding="utf-8")):
+            if language == "yaml" and page.name != "metrics.md":
+                yield _name(page), block
+
+
+@pytest.mark.parametrize(("page", "block"), sorted(set(_configs())))
+def test_configs_are_valid(page: str, block: str) -> None:
+    """A part of a config is completed: with a bridge, and a service whose backends it may name."""
+    part = yaml.safe_load(block)
+    if "backends" in part:
+        part = {"services": [{**_SERVICE, **part}]}
+    assert parse_config(yaml.safe_dump({**_COMPLETE, **part}), file=page)
