@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nic test-systemd check bench soak journeys docs clean
+.PHONY: help setup demo test test-nic test-systemd test-dist check bench soak journeys docs dist clean
 
 BIN := .venv/bin
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -17,11 +17,11 @@ setup: ## Install Open vSwitch from Debian and xenoovs into .venv (quick when no
 demo: setup ## Build a lab, apply templates/quickstart.yaml, send packets, show which backends got them, clean up
 	@scripts/demo
 
-test: check ## Run everything: checks, all tests on a real Open vSwitch, on the emulated NIC and under systemd
+test: check ## Run everything: checks, all tests on a real Open vSwitch, on the emulated NIC, under systemd, and of the packages
 	@scripts/setup-browser
 	@status=0; \
-	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not nic and not systemd" || status=$$?; \
-	$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync test-nic test-systemd || status=$$?; \
+	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not nic and not systemd and not dist" || status=$$?; \
+	$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync test-nic test-systemd test-dist || status=$$?; \
 	exit $$status
 
 test-nic: setup ## Boot virtual machines with an emulated NIC and compare every verdict with its table (8 minutes)
@@ -29,6 +29,10 @@ test-nic: setup ## Boot virtual machines with an emulated NIC and compare every 
 
 test-systemd: setup ## Boot a virtual machine with systemd and test the agent's unit (3 minutes)
 	$(AS_ROOT) $(BIN)/python -m pytest tests/systemd
+
+test-dist: setup ## Build the packages, install and purge them in an empty Debian 12 (3 minutes)
+	@scripts/setup-dist
+	$(AS_ROOT) $(BIN)/python -m pytest tests/packaging
 
 check: setup ## Check lint, format, types and import contracts
 	$(BIN)/ruff check .
@@ -48,5 +52,9 @@ journeys: setup ## Count the modules that run in an apply, for one dump line, an
 docs: setup ## Generate docs/reference from the code
 	$(BIN)/python scripts/reference.py
 
+dist: setup ## Build wheel, sdist, and for x86_64 and aarch64 an archive without a network and a .deb (2 minutes)
+	@scripts/setup-dist
+	@$(BIN)/python scripts/dist.py
+
 clean: ## Remove .venv and caches
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,100 @@
+"""The Debian package in an empty Debian 12: installed without a network, upgraded, removed, purged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from xenoovs import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="session")
+def built() -> Path:
+    """dist/ for the Python of Debian 12, and for that of Ubuntu 22.04 on the other architecture."""
+    for arguments in (["--arch", "arm64", "--python", "3.10"], ["--arch", "amd64", "--python", "3.11", "--keep"]):
+        subprocess.run([sys.executable, str(ROOT / "scripts/dist.py"), *arguments], check=True)
+    return ROOT / "dist"
+
+
+@pytest.fixture(scope="session")
+def debian(tmp_path_factory: pytest.TempPathFactory, built: Path) -> Path:
+    """A Debian 12 with Python, iproute2 and nothing else; its commands run without a network."""
+    root = tmp_path_factory.mktemp("debian")
+    include = "--include=python3,python3-venv,iproute2"
+    subprocess.run(["debootstrap", "--variant=minbase", include, "bookworm", str(root)], check=True)
+    (package,) = built.glob("*_amd64.deb")
+    (archive,) = built.glob("*-linux-x86_64.tar.gz")
+    (root / "xenoovs.deb").write_bytes(package.read_bytes())
+    (root / "archive.tar.gz").write_bytes(archive.read_bytes())
+    return root
+
+
+def run(root: Path, command: str) -> subprocess.CompletedProcess[str]:
+    argv = ["unshare", "--net", "chroot", str(root), "/bin/sh", "-c", command]
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+
+
+def ok(root: Path, command: str) -> str:
+    done = run(root, command)
+    assert done.returncode == 0, (command, done.stdout, done.stderr)
+    return done.stdout
+
+
+def files_of(root: Path) -> set[str]:
+    found = ok(root, "find / -xdev -path /proc -prune -o -iname '*xenoovs*' -print")
+    return set(found.split()) - {"/xenoovs.deb"}
+
+
+def test_the_package_lives_from_install_to_purge(debian: Path) -> None:
+    ok(debian, "dpkg -i /xenoovs.deb")
+    assert ok(debian, "xenoovs --version") == f"xenoovs {__version__}\n"
+    ok(debian, "xenoovs new quickstart > /etc/xenoovs/config.yaml && xenoovs validate /etc/xenoovs/config.yaml")
+    ok(debian, "test -f /usr/lib/systemd/system/xenoovs-agent.service -a -f /usr/share/man/man1/xenoovs.1.gz")
+
+    ok(debian, "mkdir -p /var/lib/xenoovs && echo kept > /var/lib/xenoovs/state")
+    ok(debian, "dpkg -i /xenoovs.deb")
+    assert ok(debian, "cat /var/lib/xenoovs/state; ls -d /opt/xenoovs-*") == f"kept\n/opt/xenoovs-{__version__}\n"
+    ok(debian, "xenoovs validate /etc/xenoovs/config.yaml")
+
+    ok(debian, "dpkg --remove xenoovs")
+    assert "/etc/xenoovs" in files_of(debian)
+    assert run(debian, "xenoovs --version").returncode == 127
+
+    ok(debian, "dpkg --purge xenoovs")
+    assert files_of(debian) == set()
+
+
+FOLDER = f"/tmp/xenoovs-{__version__}-linux-x86_64"
+
+
+def test_the_archive_installs_and_removes_itself(debian: Path) -> None:
+    ok(debian, f"tar -C /tmp -xzf /archive.tar.gz && {FOLDER}/install.sh")
+    assert ok(debian, "xenoovs --version") == f"xenoovs {__version__}\n"
+    ok(debian, f"{FOLDER}/install.sh --remove && rm -r {FOLDER} /etc/xenoovs")
+    assert files_of(debian) == set()
+
+
+def test_without_a_usable_python_nothing_is_installed(debian: Path) -> None:
+    ok(debian, "tar -C /tmp -xzf /archive.tar.gz && mv /usr/bin/python3.11 /usr/bin/hidden")
+    done = run(debian, f"{FOLDER}/install.sh")
+    ok(debian, f"mv /usr/bin/hidden /usr/bin/python3.11 && rm -r {FOLDER}")
+    reason = "no Python 3.10 to 3.13 with the module venv; install python3 and python3-venv"
+    assert (done.returncode, done.stderr) == (1, f"install.sh: {reason}\n")
+    assert files_of(debian) == set()
+
+
+def test_wheels_of_the_other_architecture_are_complete(built: Path) -> None:
+    (archive,) = built.glob("*-linux-aarch64.tar.gz")
+    with tarfile.open(archive) as opened:
+        wheels = {Path(name).name for name in opened.getnames() if name.endswith(".whl")}
+    binary = {name for name in wheels if not name.endswith("-none-any.whl")}
+    assert all("aarch64" in name and "-cp310-" in name for name in binary)
+    assert {name.partition("-")[0] for name in binary} >= {"aiohttp", "pydantic_core", "pyyaml", "immutables"}
