@@ -36,8 +36,8 @@ def test_what_the_nic_refused_is_explained_in_its_own_words(story: Story) -> Non
         in_tc = judged.look.tc_ufids - in_hardware_by_tc(judged.look)
         for ufid in in_tc & story.refused.keys():
             first = judged.explained[ufid][0]
-            if first["cause"] != "not-tried-again":
-                assert first["likelihood"] == "told", first
+            if first["cause"] != "not-retried":
+                assert first["likelihood"] == "confirmed", first
                 assert f"the driver says: {story.refused[ufid]}" in first["evidence"], first
 
 
@@ -49,10 +49,14 @@ def test_beside_the_refusal_stands_the_flow_of_others_that_brought_the_key_in(st
     assert judged.why["megaflows"]
     for megaflow in judged.why["megaflows"]:
         refusal, widened = megaflow["reasons"][:2]
-        assert (refusal["cause"], widened["cause"], widened["likelihood"]) == ("refused-by-driver", "widened", "likely")
-        assert "it matches nw_tos 0xfc too" in widened["text"]
-        assert widened["evidence"] == [f"flow of others on ovsbr1: {key} actions=output:pf0hpf"]
-        assert any(command.endswith(f"--strict del-flows ovsbr1 table=0,{key}") for command in widened["mend"])
+        assert (refusal["cause"], widened["cause"], widened["likelihood"]) == (
+            "refused-by-driver",
+            "unwildcarded",
+            "likely",
+        )
+        assert "a foreign flow un-wildcards nw_tos 0xfc" in widened["text"]
+        assert widened["evidence"] == [f"foreign flow on ovsbr1: {key} actions=output:pf0hpf"]
+        assert any(command.endswith(f"--strict del-flows ovsbr1 table=0,{key}") for command in widened["fix"])
 
 
 @pytest.mark.parametrize(
@@ -65,9 +69,9 @@ def test_beside_the_refusal_stands_the_flow_of_others_that_brought_the_key_in(st
         ("unsupported_action", _ACTIONS, "10.3.10.48", "unsupported-action"),
         ("skip_sw", "primed", "10.3.10.45", "refused-by-driver"),
         ("table_full", "after 5 packets of each client", "10.3.10.45", "table-full"),
-        ("table_full", "larger table, 5 more packets of each client", "10.3.10.45", "not-tried-again"),
+        ("table_full", "larger table, 5 more packets of each client", "10.3.10.45", "not-retried"),
         ("hw_offload_off", "after 5 packets of each client", "10.3.10.45", "hw-offload-off"),
-        ("not_restarted", "on, 5 packets of each client", "10.3.10.45", "not-tried-again"),
+        ("not_restarted", "on, 5 packets of each client", "10.3.10.45", "not-retried"),
         ("skip_hw", "after 5 packets of each client", "10.3.10.45", "tc-policy-skip-hw"),
         ("hw_tc_offload_off", "after 5 packets of each client", "10.3.10.45", "hw-tc-offload-off"),
         ("mended", "without its qdisc", "10.3.10.45", "no-ingress-qdisc"),

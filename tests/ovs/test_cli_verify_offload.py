@@ -46,7 +46,7 @@ def _db(bridge: DummyBridge) -> str:
 
 def test_before_traffic_nothing_is_said(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:
     said = xenoovs("verify-offload", config, "--db", _db(bridge))
-    assert (said.status, said.out.splitlines()[-1][:30]) == (3, "no block has had traffic yet, ")
+    assert (said.status, said.out.splitlines()[-1][:45]) == (3, "no conclusion: no block has had traffic yet; ")
 
 
 def test_software_is_named_and_so_is_the_setting(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:

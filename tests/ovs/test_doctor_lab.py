@@ -22,7 +22,7 @@ from xenoovs.openflow.flow import FOREIGN
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 from xenoovs.switch.process import run
-from xenoovs.verify.commands import HERE
+from xenoovs.verify.commands import THIS_HOST
 from xenoovs.verify.doctor.check import Check, State
 from xenoovs.verify.doctor.examine import BACKEND_CHECKS, HOST_CHECKS, examine
 
@@ -42,7 +42,7 @@ def question(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Question]:
     with running_lab("doctor", CONFIG, tmp_path_factory.mktemp("lab")) as lab:
         switch = LiveSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
         switch.apply("ovsbr1", Engine(switch).plan(CONFIG, Options()).bundle)
-        yield Question(CONFIG, switch, lab, where=HERE, backends=True)
+        yield Question(CONFIG, switch, lab, where=THIS_HOST, backends=True)
 
 
 def _lab(question: Question) -> Lab:

@@ -15,7 +15,7 @@ from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
 
 pytestmark = pytest.mark.ovs
 
-REPORT = "so nothing can be said"
+REPORT = "no conclusion: "
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def test_for_people(why: _Why) -> None:
     assert said.status == 2
     assert "SW: " in said.out
     assert "1. software datapath" in said.out
-    assert "seen: bridge ovsbr1: datapath_type=dummy" in said.out
+    assert "evidence: bridge ovsbr1: datapath_type=dummy" in said.out
 
 
 def test_one_client_one_megaflow_one_service(why: _Why) -> None:

@@ -1,4 +1,4 @@
-"""`xenoovs why` beside a flow of others on a real bridge: it is named, and the commands told for it work."""
+"""`xenoovs why` beside a foreign flow on a real bridge: the flow is named, and the commands for it work."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _reasons(capsys: pytest.CaptureFixture[str], bridge: DummyBridge, config: Pa
     said = CommandLine(capsys)("why", config, "--listen", "0", "-o", "json", "--db", bridge.ovs.db)
     rows = json.loads(said.out)["megaflows"]
     assert rows, said
-    return [reason for row in rows for reason in row["reasons"] if reason["cause"] == "widened"]
+    return [reason for row in rows for reason in row["reasons"] if reason["cause"] == "unwildcarded"]
 
 
 def test_the_flow_is_named_and_its_commands_work(
@@ -43,8 +43,8 @@ def test_the_flow_is_named_and_its_commands_work(
     bridge.settle(removed_s=0)
     reason, *_ = _reasons(capsys, bridge, config)
     assert "nw_tos 0xfc" in reason["text"]
-    assert reason["evidence"][0].startswith("flow of others on ovsbr1: priority=3000,udp,")
-    look, _owner, delete, again = reason["mend"]
+    assert reason["evidence"][0].startswith("foreign flow on ovsbr1: priority=3000,udp,")
+    look, _owner, delete, again = reason["fix"]
     assert "nw_tos=32" in _typed(look)
     _typed(delete)
     assert "nw_tos=32" not in _typed(look)

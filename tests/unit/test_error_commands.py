@@ -21,9 +21,9 @@ from xenoovs.errors import (
 )
 from xenoovs.switch.api import BridgeState, PortState, require_ports
 from xenoovs.switch.stderr import rejected, unreachable
-from xenoovs.verify.commands import HERE, Where
+from xenoovs.verify.commands import THIS_HOST, CommandTarget
 
-PRIVATE = Where(db="unix:/x/db.sock", rundir="/x", options=("--db", "unix:/x/db.sock"), config="my.yaml")
+PRIVATE = CommandTarget(db="unix:/x/db.sock", rundir="/x", options=("--db", "unix:/x/db.sock"), config="my.yaml")
 
 
 def _unusable() -> XenoovsError:
@@ -55,12 +55,12 @@ def test_each_command_is_handed_over(error: XenoovsError) -> None:
     told = re.findall(r"`((?:ovs-|xenoovs|systemctl)[^`]*)`", str(error))
     assert told
     assert set(told) == set(error.commands)
-    assert HERE.told(str(error), error.commands) == str(error)
+    assert THIS_HOST.message(str(error), error.commands) == str(error)
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_none_is_of_the_host_where_another_was_asked(error: XenoovsError) -> None:
-    told = PRIVATE.told(str(error), error.commands)
+    told = PRIVATE.message(str(error), error.commands)
     assert not re.search(r"`ovs-vsctl (?!--db=)|`ovs-(ofctl|appctl)|`systemctl|FILE`", told)
 
 

@@ -17,7 +17,7 @@ from xenoovs.verify.doctor.check import State
 if TYPE_CHECKING:
     from xenoovs.cli.doctor_case import Question
     from xenoovs.switch.planned_restart import PlannedRestart
-    from xenoovs.verify.commands import Where
+    from xenoovs.verify.commands import CommandTarget
     from xenoovs.verify.doctor.check import Check, Fix
 
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _COLOUR = {State.OK: "green", State.WRONG: "red", State.UNKNOWN: "yellow"}
 
 
-def show_checks(checks: Iterable[Check], where: Where) -> None:
+def show_checks(checks: Iterable[Check], where: CommandTarget) -> None:
     """The table, and below it a paragraph for each row that is wrong or has a command. `where`: as in `Fix.text`."""
     rows = tuple(checks)
     print_table(["STATE", "CHECK", "OF", "SEEN"], [_cells(check) for check in rows])
@@ -46,7 +46,7 @@ def _cells(check: Check) -> list[str]:
     return [click.style(check.state.value, fg=_COLOUR[check.state]), check.name, check.subject or "", check.seen]
 
 
-def _show_paragraph(check: Check, where: Where) -> None:
+def _show_paragraph(check: Check, where: CommandTarget) -> None:
     about = f"{check.name} {check.subject}" if check.subject else check.name
     echo()
     print_text(f"{about}: {check.seen}", indent="  ", fg=_COLOUR[check.state])
@@ -189,7 +189,7 @@ def _mend(
 class _Report:
     """Prints as it goes, for people; at the end, for programs."""
 
-    def __init__(self, output: Output, where: Where) -> None:
+    def __init__(self, output: Output, where: CommandTarget) -> None:
         self.text, self.where = output is Output.TEXT, where
         self.document: dict[str, Any] = {}
         self.failed = False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import compile_onto
-from xenoovs.datapath.host import NOT_ASKED, BackendFacts, Daemon, Seen, Silent, Unknown
+from xenoovs.datapath.host import NOT_READ, BackendFacts, Daemon, Fact, Unknown, Unresponsive
 from xenoovs.errors import ParseError, SimulateError, SwitchError
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.next_hop import mac_and_port
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from xenoovs.openflow.flow import Flow
     from xenoovs.switch.endpoint import Endpoint
     from xenoovs.switch.live import LiveSwitch
-    from xenoovs.verify.commands import Where
+    from xenoovs.verify.commands import CommandTarget
 
 MAX_PACKETS = 2048
 """Simulated clients in all: enough to meet every block of common configs, in a second or two."""
@@ -51,7 +51,7 @@ class Question:
     balancer: Balancer | None
     switch: LiveSwitch
     lab: Lab | None
-    where: Where
+    where: CommandTarget
     backends: bool
 
     @property
@@ -63,11 +63,11 @@ class Question:
         host = gather(self.endpoint, modules=TC_MODULES)
         return Case(host, None if self.balancer is None else self._wanted(self.balancer, host.daemon))
 
-    def _wanted(self, balancer: Balancer, daemon: Seen[Daemon]) -> Wanted:
+    def _wanted(self, balancer: Balancer, daemon: Fact[Daemon]) -> Wanted:
         uplinks = balancer.uplinks
-        foreign: Seen[ForeignFlows]
+        foreign: Fact[ForeignFlows]
         try:
-            if isinstance(daemon, Silent):
+            if isinstance(daemon, Unresponsive):
                 raise SwitchError(daemon.reason)
             program = compile_onto(balancer, self.switch.dump_flows(uplinks.bridge))
             others = self.switch.dump_foreign_flows(uplinks.bridge)
@@ -99,7 +99,7 @@ class Question:
         )
 
 
-def _facts(lab: Lab | None, *, mac: str, egress: str) -> Seen[BackendFacts]:
+def _facts(lab: Lab | None, *, mac: str, egress: str) -> Fact[BackendFacts]:
     from xenoovs.switch.devices import read_backend
     from xenoovs.switch.probe import Place
 
@@ -125,7 +125,7 @@ def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow])
         for flow in all_foreign
         if flow.table in floors and flow.priority >= floors[flow.table] and flow.match.in_port in ports
     )
-    cost = _cost(balancer, program, passed) if passed else NOT_ASKED
+    cost = _cost(balancer, program, passed) if passed else NOT_READ
     varying = _varying(balancer, program, passed) if isinstance(cost, Unknown) else ()
     return ForeignFlows(tuple(map(render_flow, passed)), len(all_foreign) - len(passed), cost, varying)
 
@@ -143,7 +143,7 @@ def _varying(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> 
     return tuple(found)
 
 
-def _cost(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> Seen[Cost]:
+def _cost(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> Fact[Cost]:
     try:
         alone, beside = pipeline_of(program.flows), pipeline_of((*program.flows, *passed))
         packets = tuple(sample_packets(balancer))

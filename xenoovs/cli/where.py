@@ -10,20 +10,20 @@ from xenoovs.datapath.host import Unknown
 from xenoovs.errors import LabError, SwitchError
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR
 from xenoovs.switch.host import place_of
-from xenoovs.verify.commands import Where
+from xenoovs.verify.commands import CommandTarget
 
 if TYPE_CHECKING:
     from xenoovs.errors import XenoovsError
     from xenoovs.switch.endpoint import Endpoint
 
 
-def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> Where:
+def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> CommandTarget:
     """`config`: the file that was given; standard input has no name that could be given again."""
     file = None if config is None or str(config) == "-" else str(config)
     rundir = endpoint.rundir
     if rundir is not None and rundir.resolve() == DEFAULT_RUNDIR.resolve() and not endpoint.is_split:
-        return Where(config=file, enter=_enter(endpoint))
-    return Where(
+        return CommandTarget(config=file, enter=_enter(endpoint))
+    return CommandTarget(
         db=endpoint.db,
         rundir=None if rundir is None else str(rundir),
         options=("--lab", lab) if lab else ("--db", endpoint.db),
@@ -39,7 +39,7 @@ def lead(error: XenoovsError, *, config: Path | None, db: str | None, lab: str |
     except (SwitchError, LabError):
         # It was about just that.
         return
-    error.args = (where_of(endpoint, config=config, lab=lab).told(str(error), error.commands),)
+    error.args = (where_of(endpoint, config=config, lab=lab).message(str(error), error.commands),)
 
 
 def _enter(endpoint: Endpoint) -> tuple[str, ...]:

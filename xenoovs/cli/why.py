@@ -17,7 +17,7 @@ from xenoovs.cli.options import Output, bridge_command, load_recorded, load_reso
 from xenoovs.cli.output import echo, print_json, print_text
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import counted
-from xenoovs.verify.why.diagnose import Group, describe, group
+from xenoovs.verify.why.diagnose import DiagnosisGroup, describe, group
 from xenoovs.verify.why.reason import Likelihood
 
 if TYPE_CHECKING:
@@ -26,11 +26,8 @@ if TYPE_CHECKING:
     from xenoovs.openflow.flow import Flow
     from xenoovs.switch.live import LiveSwitch
     from xenoovs.verify.expected import BlockIndex
-    from xenoovs.verify.why.diagnose import Blame, Lineup, Question
+    from xenoovs.verify.why.diagnose import Attribution, MegaflowFilter, Selection
     from xenoovs.verify.why.reason import Reason
-
-
-# Options of `why` that judge what was recorded earlier, as in a support bundle.
 
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -49,7 +46,7 @@ class Recorded:
 
     @classmethod
     def of(cls, config: Path, options: Mapping[str, Any]) -> Recorded | None:
-        """None: a switch is asked. Raises click.UsageError for options that exclude each other."""
+        """Return None if a switch is read. Raises click.UsageError for options that exclude each other."""
         dump, flows, log = (options[name] for name in ("from_dump", "from_flows", "from_log"))
         if dump is None:
             if flows or log:
@@ -76,19 +73,16 @@ def recorded_options(command: Command) -> Command:
         "--from-flows",
         type=_FILE,
         metavar="FLOWS",
-        help="With --from-dump: the output of `ovs-ofctl --names dump-flows`, which tells the blocks as they were, "
-        "and flows of others that widen them.",
+        help="With --from-dump: the output of `ovs-ofctl --names dump-flows`, which shows the blocks as they were, "
+        "and foreign flows that un-wildcard bits.",
     )
     log = click.option(
         "--from-log",
         type=_FILE,
         metavar="LOG",
-        help="With --from-dump: the log of the ovs-vswitchd that it is of (ovs-vswitchd.log).",
+        help="With --from-dump: the log of the same ovs-vswitchd (ovs-vswitchd.log).",
     )
     return dump(flows(log(command)))
-
-
-# How `xenoovs why` prints its answer for people.
 
 
 _WHERE = {
@@ -97,7 +91,7 @@ _WHERE = {
     Verdict.SW: "in the software datapath",
 }
 _WORD = {
-    Likelihood.TOLD: ("told", "red"),
+    Likelihood.CONFIRMED: ("confirmed", "red"),
     Likelihood.CERTAIN: ("certain", "red"),
     Likelihood.LIKELY: ("likely", "yellow"),
     Likelihood.POSSIBLE: ("possible", "bright_black"),
@@ -106,29 +100,30 @@ _LISTED = 3
 
 
 def show(findings: WhyFindings, *, nothing: str) -> None:
-    """Groups of megaflows with their reasons; then the notes and the sum, or `nothing` where none was asked about."""
+    """Print groups of megaflows with their reasons, then notes and totals, or `nothing` if none was selected."""
     for found in group(findings.diagnoses):
         _show_group(found)
     for note in findings.notes:
         print_text(f"note: {note}", indent="      ")
-    lineup = findings.lineup
-    if lineup.unjudged:
-        echo("the dump does not say where its megaflows run (it was made without -m)")
-    elif lineup.suspects:
-        if lineup.left_out:
+    selection = findings.selection
+    if selection.unjudged:
+        echo("the dump does not show where megaflows run: it was made without -m")
+    elif selection.candidates:
+        if selection.left_out:
             print_text(
-                f"note: {lineup.left_out} more only counted: ask for some by --service or --src", indent="      "
+                f"note: {selection.left_out} more are only counted; select some with --service or --src",
+                indent="      ",
             )
-        suspects = len(lineup.suspects) + lineup.left_out
-        text = f"{suspects} not in hardware, {lineup.in_hardware} in hardware"
+        candidates = len(selection.candidates) + selection.left_out
+        text = f"{candidates} not in hardware, {selection.in_hardware} in hardware"
         echo(click.style(text, fg="yellow", bold=True))
-    elif lineup.in_hardware:
-        echo(click.style(f"{counted(lineup.in_hardware, 'megaflow')}, all in hardware", fg="green", bold=True))
+    elif selection.in_hardware:
+        echo(click.style(f"{counted(selection.in_hardware, 'megaflow')}, all in hardware", fg="green", bold=True))
     else:
         print_text(nothing)
 
 
-def _show_group(found: Group) -> None:
+def _show_group(found: DiagnosisGroup) -> None:
     count = len(found.diagnoses)
     of = f" of {', '.join(found.services)} ({_short(found.backends)})" if found.services else " of no service"
     head = f"{found.verdict.value}: {counted(count, 'megaflow')}{of}, {counted(found.packets, 'packet')}"
@@ -145,12 +140,12 @@ def _show_group(found: Group) -> None:
 def _show_reason(number: int, reason: Reason) -> None:
     word, colour = _WORD[reason.likelihood]
     print_text(f"  {number}. {reason.text} [{click.style(word, fg=colour)}]", indent="     ")
-    for seen in reason.evidence:
-        print_text(f"       seen: {seen}", indent="             ")
+    for evidence in reason.evidence:
+        print_text(f"       evidence: {evidence}", indent="                 ")
     if reason.source is not None:
-        print_text(f"       from: {reason.source}", indent="             ")
-    for mending in reason.mend:
-        echo(f"       mend: {click.style(mending, fg='cyan')}")
+        print_text(f"       source:   {reason.source}", indent="                 ")
+    for command in reason.fix:
+        echo(f"       fix:      {click.style(command, fg='cyan')}")
 
 
 def _short(names: tuple[str, ...]) -> str:
@@ -184,37 +179,45 @@ class _Ufid(click.ParamType[Any]):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Where the megaflows are, of which blocks they may be, and which are asked about. `remarks`: on the bridge.
+    """The megaflows in question.
 
-    blame: names the flows of others that widen them.
+    Attributes:
+        switch: reads the megaflows.
+        bridge: the bridge of the config.
+        index: finds their blocks.
+        selected: selects the megaflows.
+        remarks: remarks on the bridge.
+        attribution: finds foreign flows that un-wildcard bits.
     """
 
     switch: LiveSwitch
     bridge: str
     index: BlockIndex
-    question: Question
+    selected: MegaflowFilter
     remarks: tuple[str, ...]
-    blame: Blame
+    attribution: Attribution
 
-    def line_up(self) -> Lineup:
-        """Look at the datapath now. Raises SwitchError."""
+    def select_candidates(self) -> Selection:
+        """Read and select the megaflows. Raises SwitchError."""
         from xenoovs.cli.offload import lines_of_bridge
         from xenoovs.datapath.parse import scan_dump
         from xenoovs.errors import ParseError
-        from xenoovs.verify.why.diagnose import line_up
+        from xenoovs.verify.why.diagnose import select_candidates
 
         dump = self.switch.dump_megaflows()
-        # A ufid is of one megaflow, wherever it is; anything else is about the bridge of the config.
-        named = self.question.ufid is not None
-        lines = dump.splitlines() if named else lines_of_bridge(dump, self.bridge, self.switch.bridges())
-        # A line that is unparsed because flows changed meanwhile is of a megaflow that is gone.
+        # A ufid selects one megaflow on any bridge; other conditions select on the bridge of the config.
+        is_any_bridge = self.selected.ufid is not None
+        lines = dump.splitlines() if is_any_bridge else lines_of_bridge(dump, self.bridge, self.switch.bridges())
+        # A line that is cut off because flows changed meanwhile belongs to a megaflow that is gone.
         megaflows = (found for found in scan_dump(lines) if not isinstance(found, ParseError))
-        return line_up(megaflows, find=self.index.find, asked=self.question.asks_about)
+        return select_candidates(megaflows, find_block=self.index.find, is_selected=self.selected.selects)
 
 
 @bridge_command("why")
 @click.option("--service", metavar="NAME", help="Only megaflows of this service.")
-@click.option("--src", "source", metavar="IP", type=_Address(), help="Only megaflows of packets from this client.")
+@click.option(
+    "--src", "source", metavar="IP", type=_Address(), help="Only megaflows that match packets from this client."
+)
 @click.option("--ufid", metavar="UFID", type=_Ufid(), help="Only this megaflow; its first digits suffice.")
 @click.option(
     "--listen",
@@ -223,72 +226,72 @@ class _Asked:
     type=click.FloatRange(0, 300),
     default=2.0,
     show_default=True,
-    help="How long to let ovs-vswitchd log why it does not offload; 0: leave its log levels alone.",
+    help="How long ovs-vswitchd logs at debug level why it does not offload; 0: do not change its log levels.",
 )
 @click.option(
     "--reinstall",
     is_flag=True,
-    help="Let Open vSwitch install all megaflows anew while we listen: it says why only then. All packets "
+    help="Let Open vSwitch reinstall all megaflows while its log is read: it logs reasons only then. All packets "
     "take the slow path for that moment.",
 )
 @click.option(
     "--probe-driver",
     is_flag=True,
-    help="Ask the driver: add each refused rule once more for hardware alone, hear why not, delete it at once. "
-    "Takes one hardware entry for some milliseconds.",
+    help="Ask the driver: add each refused rule with skip_sw, read the error, and delete it at once. Takes one "
+    "hardware entry for some milliseconds.",
 )
 @recorded_options
 @click.pass_context
 def why_command(context: click.Context, /, config: Path, *, output: Output, **options: Any) -> None:
-    """Say for each megaflow of the config FILE that is not in hardware why, most likely reason first.
+    """Explain why megaflows of the config FILE are not in hardware, most likely reason first.
 
-    Each reason comes with what was seen and the commands that mend it. Log levels that are raised to hear Open vSwitch
-    are put back as they were, and trial rules deleted; what a killed run left, the next one undoes.
+    Each reason comes with its evidence and the commands that fix it. Raised log levels are restored, and trial rules
+    are deleted; if a run is killed, the next one does it.
 
-    With --from-dump no switch is asked, and nothing of this host is looked at: the reasons come from the dump itself,
-    from the table of what can be offloaded and, with --from-log, from what ovs-vswitchd logged.
+    With --from-dump no switch and nothing of this host is read: the reasons come from the dump, from the offload table
+    and, with --from-log, from the log of ovs-vswitchd.
 
-    Exit status 0: all that were asked about are in hardware, 2: some are not, 1: it could not look, 3: nothing seen.
+    Exit status 0: all selected megaflows are in hardware, 2: some are not, 1: it could not check, 3: none was found.
     """
-    from xenoovs.verify.why.diagnose import Question, to_json
+    from xenoovs.verify.why.diagnose import MegaflowFilter, to_json
 
     recorded = Recorded.of(config, options)
     balancer = load_resolved(config) if recorded is None else load_recorded(config)
-    question = Question(options["service"], options["source"], options["ufid"])
+    selected = MegaflowFilter(options["service"], options["source"], options["ufid"])
     names = [service.name for service in balancer.services]
-    if question.service is not None and question.service not in names:
-        raise click.UsageError(f"--service {question.service}: the config has {', '.join(names)}")
+    if selected.service is not None and selected.service not in names:
+        raise click.UsageError(f"--service {selected.service}: the config has {', '.join(names)}")
     if recorded is None:
-        findings = _ask(balancer, question, config=config, options=options)
+        findings = _ask(balancer, selected, config=config, options=options)
     else:
         from xenoovs.cli.why_evidence import find_recorded
 
-        findings = find_recorded(balancer, question, recorded, config=config)
+        findings = find_recorded(balancer, selected, recorded, config=config)
     if output is Output.JSON:
-        lineup = findings.lineup
-        print_json(to_json(findings.diagnoses, in_hardware=lineup.in_hardware, notes=findings.notes))
+        selection = findings.selection
+        print_json(to_json(findings.diagnoses, in_hardware=selection.in_hardware, notes=findings.notes))
     else:
-        show(findings, nothing=question.nothing_found(is_recorded=recorded is not None))
-    context.exit(_status(findings.lineup))
+        show(findings, nothing=selected.describe_none(is_recorded=recorded is not None))
+    context.exit(_status(findings.selection))
 
 
-def _ask(balancer: Balancer, question: Question, *, config: Path, options: Mapping[str, Any]) -> WhyFindings:
+def _ask(balancer: Balancer, selected: MegaflowFilter, *, config: Path, options: Mapping[str, Any]) -> WhyFindings:
     from xenoovs.cli.where import where_of
     from xenoovs.cli.why_evidence import Inquiry
 
     switch = reach(options["db"], options["lab"])
-    where = where_of(switch.endpoint, config=config, lab=options["lab"])
-    told = ("listen_s", "reinstall", "probe_driver")
-    inquiry = Inquiry(switch.endpoint, where, **{name: options[name] for name in told})
+    target = where_of(switch.endpoint, config=config, lab=options["lab"])
+    names = ("listen_s", "reinstall", "probe_driver")
+    inquiry = Inquiry(switch.endpoint, target, **{name: options[name] for name in names})
     with _ending_properly():
-        return _find(_asked(balancer, switch, question), inquiry)
+        return _find(_asked(balancer, switch, selected), inquiry)
 
 
-def _asked(balancer: Balancer, switch: LiveSwitch, question: Question) -> _Asked:
+def _asked(balancer: Balancer, switch: LiveSwitch, selected: MegaflowFilter) -> _Asked:
     from xenoovs.cli.offload import missing_remarks, own_mask_of
     from xenoovs.compile.program import compile_onto
     from xenoovs.verify.expected import expected_services, index_blocks
-    from xenoovs.verify.why.diagnose import Blame
+    from xenoovs.verify.why.diagnose import Attribution
 
     bridge = balancer.uplinks.bridge
     observed = switch.dump_flows(bridge)
@@ -298,41 +301,41 @@ def _asked(balancer: Balancer, switch: LiveSwitch, question: Question) -> _Asked
     def foreign() -> tuple[Flow, ...]:
         return tuple(seen.flow for seen in switch.dump_foreign_flows(bridge))
 
-    blame = Blame(index, bridge, own_mask_of(program), foreign)
-    return _Asked(switch, bridge, index, question, missing_remarks(program, observed), blame)
+    attribution = Attribution(index, bridge, own_mask_of(program), foreign)
+    return _Asked(switch, bridge, index, selected, missing_remarks(program, observed), attribution)
 
 
 def _find(asked: _Asked, inquiry: Inquiry) -> WhyFindings:
-    from xenoovs.cli.why_evidence import WhyFindings, finish_leftovers, hear_kernel, hear_switch
+    from xenoovs.cli.why_evidence import WhyFindings, finish_leftovers, read_kernel_evidence, read_switch
     from xenoovs.verify.why.diagnose import diagnose
 
     notes = (*finish_leftovers(inquiry.endpoint), *asked.remarks)
-    lineup = asked.line_up()
-    if not lineup.suspects:
-        return WhyFindings(lineup, (), notes)
-    evidence, unheard = hear_switch(inquiry, lineup)
-    notes = (*notes, *unheard)
+    selection = asked.select_candidates()
+    if not selection.candidates:
+        return WhyFindings(selection, (), notes)
+    evidence, unread = read_switch(inquiry, selection)
+    notes = (*notes, *unread)
     if inquiry.reinstall:
-        now = asked.line_up()
-        if now.suspects or now.in_hardware:
-            lineup = now
+        now = asked.select_candidates()
+        if now.candidates or now.in_hardware:
+            selection = now
         else:
-            notes = (*notes, "no packet came while Open vSwitch would have installed them anew: these are as before")
-    evidence, unheard = hear_kernel(inquiry, lineup, evidence)
-    return WhyFindings(lineup, diagnose(asked.blame.told(lineup), evidence), (*notes, *unheard))
+            notes = (*notes, "no packet came while Open vSwitch reinstalled megaflows; these are from before")
+    evidence, unread = read_kernel_evidence(inquiry, selection, evidence)
+    return WhyFindings(selection, diagnose(asked.attribution.attribute(selection), evidence), (*notes, *unread))
 
 
-def _status(lineup: Lineup) -> int:
-    if lineup.suspects:
+def _status(selection: Selection) -> int:
+    if selection.candidates:
         return EXIT_DIFFERS
-    if lineup.unjudged:
+    if selection.unjudged:
         return EXIT_FAILED
-    return EXIT_OK if lineup.in_hardware else EXIT_NOTHING_SEEN
+    return EXIT_OK if selection.in_hardware else EXIT_NOTHING_SEEN
 
 
 @contextmanager
 def _ending_properly() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end us as Ctrl-C does, so that what is changed for a moment is put back first."""
+    """Make SIGTERM and SIGHUP end the command as Ctrl-C does, so that temporary changes are reverted first."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt

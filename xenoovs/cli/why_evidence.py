@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from xenoovs.cli.offload import own_mask_of, read_flows
 from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.compile.program import compile_onto
-from xenoovs.datapath.host import Daemon, HostFacts, Seen, Unknown
+from xenoovs.datapath.host import Daemon, Fact, HostFacts, Unknown
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.datapath.tc import cookie_of_ufid
@@ -24,10 +24,10 @@ from xenoovs.switch.trial import Answer, Prober
 from xenoovs.switch.vlog import Listener
 from xenoovs.switch.vswitchd import find_process, judge_offload, parse_history, read_log, same_namespace
 from xenoovs.verify.check import UnparsedLines
-from xenoovs.verify.commands import Where
+from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.expected import expected_services, index_blocks
 from xenoovs.verify.why.case import DriverAnswer, Evidence
-from xenoovs.verify.why.diagnose import Blame, diagnose, line_up
+from xenoovs.verify.why.diagnose import Attribution, diagnose, select_candidates
 from xenoovs.verify.why.log import parse_refusals
 
 if TYPE_CHECKING:
@@ -36,18 +36,23 @@ if TYPE_CHECKING:
     from xenoovs.model.balancer import Balancer
     from xenoovs.openflow.flow import Flow
     from xenoovs.switch.endpoint import Endpoint
-    from xenoovs.verify.why.diagnose import Diagnosis, Lineup, Question, Suspect
-
-
-# The wiring of why: what is read, asked and put back on the way to the evidence.
+    from xenoovs.verify.why.diagnose import Candidate, Diagnosis, MegaflowFilter, Selection
 
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """What may be asked. listen_s: how long to listen to ovs-vswitchd, 0: not at all. where: for commands that mend."""
+    """What to read as evidence.
+
+    Attributes:
+        endpoint: the Open vSwitch.
+        target: how suggested commands reach it.
+        listen_s: how long to listen to ovs-vswitchd; 0: not at all.
+        reinstall: whether Open vSwitch reinstalls all megaflows meanwhile.
+        probe_driver: whether to try refused rules with skip_sw.
+    """
 
     endpoint: Endpoint
-    where: Where
+    target: CommandTarget
     listen_s: float
     reinstall: bool
     probe_driver: bool
@@ -55,36 +60,36 @@ class Inquiry:
 
 @dataclass(frozen=True, slots=True)
 class WhyFindings:
-    """The answer. `notes`: what was undone of an earlier run, and what could not be looked at."""
+    """The result. `notes`: what was undone of an earlier run, and what could not be read."""
 
-    lineup: Lineup
+    selection: Selection
     diagnoses: tuple[Diagnosis, ...]
     notes: tuple[str, ...]
 
 
 def finish_leftovers(endpoint: Endpoint) -> tuple[str, ...]:
-    """Undo what a killed run left; a sentence for each thing that was. Raises SwitchError."""
+    """Undo what a killed run left behind, and return a message for each such thing. Raises SwitchError."""
     told = []
     if Listener(endpoint).finish():
-        told.append("an earlier run was killed: the log levels that it had raised are as before again")
+        told.append("restored the log levels that an earlier, killed run had raised")
     process = find_process(endpoint)
     if process is not None and not same_namespace(process):
-        # The rule is not among those that we see, so its note must stay.
+        # The rule is in another namespace, so its record must stay.
         return tuple(told)
     with RouteSocket() as netlink:
         if Prober(netlink, endpoint.local_rundir).finish():
-            told.append("an earlier run was killed: the trial rule that it had left is deleted")
+            told.append("deleted the trial rule that an earlier, killed run had left behind")
     return tuple(told)
 
 
-def hear_switch(inquiry: Inquiry, lineup: Lineup) -> tuple[Evidence, tuple[str, ...]]:
-    """What the host and its Open vSwitch say, and what could not be looked at. Megaflows may change meanwhile."""
-    evidence = Evidence(gather(inquiry.endpoint), where=inquiry.where)
-    notes = _unseen(evidence)
+def read_switch(inquiry: Inquiry, selection: Selection) -> tuple[Evidence, tuple[str, ...]]:
+    """Return the evidence of the host and its Open vSwitch, and notes on what could not be read."""
+    evidence = Evidence(gather(inquiry.endpoint), target=inquiry.target)
+    notes = _unread(evidence)
     process = find_process(inquiry.endpoint)
     if process is not None:
         evidence = replace(evidence, refusals=parse_refusals(read_log(process)))
-    if _should_listen(inquiry, lineup, evidence):
+    if _should_listen(inquiry, selection, evidence):
         try:
             said = Listener(inquiry.endpoint).listen(seconds=inquiry.listen_s, reinstall=inquiry.reinstall)
             evidence = replace(evidence, refusals=(*parse_refusals(said), *evidence.refusals))
@@ -93,18 +98,22 @@ def hear_switch(inquiry: Inquiry, lineup: Lineup) -> tuple[Evidence, tuple[str, 
     return evidence, notes
 
 
-def hear_kernel(inquiry: Inquiry, lineup: Lineup, evidence: Evidence) -> tuple[Evidence, tuple[str, ...]]:
-    """What traffic control and, where that is allowed, the driver say besides; and what could not be looked at."""
-    refused = tuple(suspect for suspect in lineup.suspects if suspect.verdict is Verdict.TC_SW)
+def read_kernel_evidence(
+    inquiry: Inquiry, selection: Selection, evidence: Evidence
+) -> tuple[Evidence, tuple[str, ...]]:
+    """Return the evidence with that of traffic control and, if allowed, of the driver; and notes on failures."""
+    refused = tuple(candidate for candidate in selection.candidates if candidate.verdict is Verdict.TC_SW)
     process = find_process(inquiry.endpoint)
     if not refused:
         return evidence, ()
     if process is None or not same_namespace(process):
-        return evidence, ("ovs-vswitchd has devices of another network namespace: run xenoovs there to ask the kernel",)
+        return evidence, (
+            "ovs-vswitchd uses devices of another network namespace: run xenoovs there to read traffic control",
+        )
     cookies: dict[str, list[str]] = defaultdict(list)
-    for suspect in refused:
-        if suspect.megaflow.in_port and (cookie := cookie_of_ufid(suspect.megaflow.ufid or "")):
-            cookies[suspect.megaflow.in_port].append(cookie)
+    for candidate in refused:
+        if candidate.megaflow.in_port and (cookie := cookie_of_ufid(candidate.megaflow.ufid or "")):
+            cookies[candidate.megaflow.in_port].append(cookie)
     try:
         evidence = replace(evidence, filters=dump_filters(cookies).by_cookie)
         if inquiry.probe_driver:
@@ -116,63 +125,60 @@ def hear_kernel(inquiry: Inquiry, lineup: Lineup, evidence: Evidence) -> tuple[E
     return evidence, ()
 
 
-def _should_listen(inquiry: Inquiry, lineup: Lineup, evidence: Evidence) -> bool:
-    """Open vSwitch says nothing of rules that traffic control has, and nothing at all while it does not offload."""
+def _should_listen(inquiry: Inquiry, selection: Selection, evidence: Evidence) -> bool:
+    """Return whether the log may grow: Open vSwitch logs nothing about rules in traffic control or without offload."""
     if inquiry.reinstall:
         return True
-    untranslated = any(suspect.verdict is not Verdict.TC_SW for suspect in lineup.suspects)
+    untranslated = any(candidate.verdict is not Verdict.TC_SW for candidate in selection.candidates)
     running = evidence.offload
     return bool(inquiry.listen_s and untranslated and (running is None or running.is_on))
 
 
-def _by_ufid(refused: tuple[Suspect, ...], answers: dict[str, Answer]) -> dict[str, DriverAnswer]:
+def _by_ufid(refused: tuple[Candidate, ...], answers: dict[str, Answer]) -> dict[str, DriverAnswer]:
     found = {}
-    for suspect in refused:
-        ufid = suspect.megaflow.ufid or ""
+    for candidate in refused:
+        ufid = candidate.megaflow.ufid or ""
         answer = answers.get(cookie_of_ufid(ufid) or "")
         if answer is not None:
             found[ufid] = DriverAnswer(answer.error, answer.text, answer.words)
     return found
 
 
-def _unseen(evidence: Evidence) -> tuple[str, ...]:
-    """What of the host could not be read, with the reason."""
+def _unread(evidence: Evidence) -> tuple[str, ...]:
+    """Return why facts about the host could not be read."""
     facts = (evidence.host.database, evidence.host.daemon, evidence.host.devices)
     return tuple(fact.reason for fact in facts if isinstance(fact, Unknown))
 
 
-# `xenoovs why --from-dump`: the witnesses that are left where no switch can be asked.
+_RECORDED = Unknown("a dump has no facts about its host")
+_HOST = "settings, ports and devices of the dump's host were not checked: run `xenoovs doctor` there"
+_LOG = "the log of ovs-vswitchd was not read: add --from-log"
 
 
-_RECORDED = Unknown("a dump tells nothing of the host that it is of")
-_HOST = "settings, ports and devices of the host that the dump is of were not seen: `xenoovs doctor` looks there"
-_LOG = "what ovs-vswitchd said itself was not heard: its log can be given with --from-log"
-
-
-def find_recorded(balancer: Balancer, question: Question, recorded: Recorded, *, config: Path) -> WhyFindings:
+def find_recorded(balancer: Balancer, selected: MegaflowFilter, recorded: Recorded, *, config: Path) -> WhyFindings:
     """Judge the files. Raises OSError, CompileError, ParseError for the flows and for a dump that has no megaflow."""
     observed = read_flows(recorded.flows) if recorded.flows is not None else ()
     program = compile_onto(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
     index = index_blocks(expected_services(program))
     unparsed = UnparsedLines()
     with open_dump(recorded.dump) as lines:
-        lineup = line_up(_read_whole(lines, unparsed), find=index.find, asked=question.asks_about)
+        selection = select_candidates(_read_whole(lines, unparsed), find_block=index.find, is_selected=selected.selects)
     notes = tuple(f"a line of the dump could not be read: {error}" for error in unparsed.listed[:1])
-    if not lineup.suspects:
-        return WhyFindings(lineup, (), notes)
+    if not selection.candidates:
+        return WhyFindings(selection, (), notes)
 
     def foreign() -> tuple[Flow, ...] | None:
         return tuple(seen.flow for seen in observed if is_foreign(seen.flow.cookie)) if recorded.flows else None
 
-    lineup = Blame(index, balancer.uplinks.bridge, own_mask_of(program), foreign).told(lineup)
+    selection = Attribution(index, balancer.uplinks.bridge, own_mask_of(program), foreign).attribute(selection)
     log = None if recorded.log is None else _read(recorded.log)
-    evidence = Evidence(_host(log), refusals=parse_refusals(log or ""), where=Where(config=_name(config)))
+    evidence = Evidence(_host(log), refusals=parse_refusals(log or ""), target=CommandTarget(config=_name(config)))
     missing = (_HOST,) if log is not None else (_HOST, _LOG)
-    return WhyFindings(lineup, diagnose(lineup, evidence), (*notes, *missing))
+    return WhyFindings(selection, diagnose(selection, evidence), (*notes, *missing))
 
 
 def _read_whole(lines: Iterable[str], unparsed: UnparsedLines) -> Iterator[Megaflow]:
-    """The megaflows; the other lines go to `unparsed`. Raises ParseError where all lines do."""
+    """Yield the megaflows; other lines go to `unparsed`. Raises ParseError if there is no megaflow."""
     is_any = False
     for one in scan_dump(lines):
         if isinstance(one, ParseError):
@@ -185,13 +191,13 @@ def _read_whole(lines: Iterable[str], unparsed: UnparsedLines) -> Iterator[Megaf
 
 
 def _host(log: str | None) -> HostFacts:
-    """What a log tells about offload, and nothing else."""
-    daemon: Seen[Daemon] = _RECORDED
+    """Return the facts about offload in a log, without any other."""
+    daemon: Fact[Daemon] = _RECORDED
     if log is not None:
         history = parse_history(log)
         state = judge_offload(upcall_show="", statistics=_RECORDED, history=history)
         daemon = Daemon(offload=state, history=history, flow_limit=_RECORDED)
-    return HostFacts(is_here=False, database=_RECORDED, daemon=daemon, devices=_RECORDED)
+    return HostFacts(is_local=False, database=_RECORDED, daemon=daemon, devices=_RECORDED)
 
 
 def _read(path: Path) -> str:

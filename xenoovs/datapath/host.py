@@ -1,6 +1,6 @@
-"""What a host says of its datapath: Open vSwitch and its settings, devices, NIC switches, kernel. Values only.
+"""Facts about a host and its datapath: Open vSwitch and its settings, devices, eSwitches, kernel.
 
-Whatever could not be read is `Unknown` with the reason: nothing is guessed, and a missing program hides nothing else.
+A fact that could not be read is `Unknown` with the reason. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A fact that could not be read. `reason`: half a sentence, as `ethtool is not installed`."""
+    """A fact that could not be read. `reason`: a clause such as `ethtool is not installed`."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Silent(Unknown):
-    """Nothing is known as a process takes questions and answers none. `mend`: commands that make it answer again."""
+class Unresponsive(Unknown):
+    """A fact that is unknown because a process does not answer. `fix`: commands that make it answer again."""
 
     process: str
-    mend: tuple[tuple[str, ...], ...] = ()
+    fix: tuple[tuple[str, ...], ...] = ()
 
 
-NOT_ASKED = Unknown("not asked")
+NOT_READ = Unknown("not read")
 
-Seen: TypeAlias = T | Unknown
-"""A fact, or why it is not known."""
+Fact: TypeAlias = T | Unknown
+"""A fact, or why it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """A row of table Interface (ovs-vswitchd.conf.db(5)). `ofport` None: the port does not work, see `error`."""
+    """A row of table Interface (ovs-vswitchd.conf.db(5)). `ofport` None: the port does not work; see `error`."""
 
     name: str
     type: str = "system"
@@ -47,7 +47,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """A row of table Controller. `role`: `master`, `slave` or `other`; None: it has none yet."""
+    """A row of table Controller. `role`: `master`, `slave` or `other`; None: none yet."""
 
     target: str
     is_connected: bool = False
@@ -55,8 +55,8 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class Bridge:
-    """A row of table Bridge with its interfaces and controllers."""
+class OvsBridge:
+    """A row of table OvsBridge with its interfaces and controllers."""
 
     name: str
     datapath_type: str = "system"
@@ -65,19 +65,24 @@ class Bridge:
     interfaces: tuple[Interface, ...] = ()
 
     def interface(self, name: str) -> Interface | None:
+        """Return the interface with this name."""
         return next((interface for interface in self.interfaces if interface.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Table Open_vSwitch and what hangs on it.
+    """Table Open_vSwitch and the bridges.
 
-    config:           column other_config; keys as they are written there.
-    doca_initialized: only in NVIDIA's fork, else None; so `doca_version`.
+    Attributes:
+        config: column other_config.
+        bridges: all bridges.
+        datapath_types: datapath types that this Open vSwitch supports.
+        doca_initialized: only in NVIDIA's fork, else None.
+        doca_version: likewise.
     """
 
     config: Mapping[str, str] = field(default_factory=dict, hash=False)
-    bridges: tuple[Bridge, ...] = ()
+    bridges: tuple[OvsBridge, ...] = ()
     datapath_types: tuple[str, ...] = ()
     doca_initialized: bool | None = None
     doca_version: str | None = None
@@ -87,17 +92,18 @@ class Database:
         """Whether this is NVIDIA's fork with OVS-DOCA."""
         return self.doca_initialized is not None or "doca" in self.datapath_types
 
-    def bridge(self, name: str) -> Bridge | None:
+    def bridge(self, name: str) -> OvsBridge | None:
+        """Return the bridge with this name."""
         return next((bridge for bridge in self.bridges if bridge.name == name), None)
 
-    def home_of(self, port: str) -> Bridge | None:
-        """The bridge that has `port`."""
+    def bridge_of(self, port: str) -> OvsBridge | None:
+        """Return the bridge of a port."""
         return next((bridge for bridge in self.bridges if bridge.interface(port) is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadState:
-    """Whether the ovs-vswitchd that runs offloads, whatever the database asks for. `evidence`: how it was told."""
+    """Whether the running ovs-vswitchd offloads, whatever the database says. `evidence`: what shows it."""
 
     is_on: bool
     evidence: str
@@ -105,39 +111,45 @@ class OffloadState:
 
 @dataclass(frozen=True, slots=True)
 class OffloadHistory:
-    """What ovs-vswitchd has done about offload since it started, by its log or, as of 3.7, by asking it.
+    """What ovs-vswitchd has done about offload since it started, by its log or, since 3.7, by its own answer.
 
-    has_begun: it has put offload to work. tc_policy: the one that it put to work.
-    is_late:   it had ports before, so that there may be megaflows that it never offered to hardware.
-    providers: port -> `linux_tc`, `dpdk_flow_api`, `dummy` ... (as of 3.7: `tc`, `dpdk`, `dummy`).
-    failures:  port -> why it got no provider.
-    is_whole:  the log reaches back to the start of this process, so that what is missing did not happen.
+    Attributes:
+        has_started: it has turned offload on.
+        had_ports_before: it had ports before that, so some megaflows may never have been offered to hardware.
+        tc_policy: the tc-policy in use.
+        providers: port -> `linux_tc`, `dpdk_flow_api`, `dummy` ... (since 3.7: `tc`, `dpdk`, `dummy`).
+        failures: port -> why it has no provider.
+        is_complete: the log reaches back to the start of this process.
     """
 
-    has_begun: bool = False
-    is_late: bool = False
+    has_started: bool = False
+    had_ports_before: bool = False
     tc_policy: str | None = None
     providers: Mapping[str, str] = field(default_factory=dict, hash=False)
     failures: Mapping[str, str] = field(default_factory=dict, hash=False)
-    is_whole: bool = False
+    is_complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """The ovs-vswitchd that runs. `flow_limit`: megaflows that it allows now (`upcall/show`).
+    """The running ovs-vswitchd.
 
-    version: as `ovs-appctl version` prints it, `3.1.0` or `2.17.8+nvidia`.
+    Attributes:
+        offload: whether it offloads.
+        history: what it has done about offload.
+        flow_limit: megaflows that it allows now (`upcall/show`).
+        version: as `ovs-appctl version` prints it, `3.1.0` or `2.17.8+nvidia`.
     """
 
-    offload: Seen[OffloadState]
-    history: Seen[OffloadHistory]
-    flow_limit: Seen[int]
+    offload: Fact[OffloadState]
+    history: Fact[OffloadHistory]
+    flow_limit: Fact[int]
     version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature of a device (ethtool(8), -k). `is_fixed`: the device does not let it be changed."""
+    """A feature of a device (ethtool(8), -k). `is_fixed`: it cannot be changed."""
 
     is_on: bool
     is_fixed: bool = False
@@ -145,9 +157,12 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Subfunction:
-    """What a representor stands for (devlink-port(8)).
+    """The scalable function behind a representor (devlink-port(8)).
 
-    handle: `pci/0000:03:00.0/229408`; state: `active`, `inactive`; opstate: `attached`, `detached`.
+    Attributes:
+        handle: `pci/0000:03:00.0/229408`.
+        state: `active` or `inactive`.
+        opstate: `attached` or `detached`.
     """
 
     handle: str
@@ -157,7 +172,13 @@ class Subfunction:
 
 @dataclass(frozen=True, slots=True)
 class TcRules:
-    """Rules at the ingress of a device. stale: Open vSwitch's, without a megaflow. foreign: those of other programs."""
+    """Number of tc rules at the ingress of a device.
+
+    Attributes:
+        total: all rules.
+        stale: rules of Open vSwitch without a megaflow.
+        foreign: rules of other programs.
+    """
 
     total: int
     stale: int = 0
@@ -168,12 +189,14 @@ class TcRules:
 class Device:
     """A network device of the kernel.
 
-    pci:         the PCI device behind it, `0000:03:00.0`; None: no PCI device.
-    switch_id:   the eSwitch that it is a port of (phys_switch_id); None: of none. port_name: `p0` for the first uplink,
-                 `pf0`, `pf0vf0`, `pf0sf0` for representors (phys_port_name).
-    master:      bond or bridge that it belongs to.
-    ingress:     whether it has the qdisc that OVS hangs its rules on; `rules`: those that hang there.
-    subfunction: behind the representor of a scalable function.
+    Attributes:
+        pci: its PCI device, `0000:03:00.0`; None: none.
+        switch_id: its eSwitch (phys_switch_id); None: none.
+        port_name: `p0` for the first uplink, `pf0`, `pf0vf0`, `pf0sf0` for representors (phys_port_name).
+        master: its bond or bridge.
+        ingress: whether it has the qdisc to which OVS attaches rules.
+        rules: the rules at that qdisc.
+        subfunction: the scalable function behind the representor.
     """
 
     name: str
@@ -183,42 +206,51 @@ class Device:
     switch_id: str | None = None
     port_name: str | None = None
     master: str | None = None
-    hw_tc_offload: Seen[Feature] = NOT_ASKED
-    ingress: Seen[bool] = NOT_ASKED
-    rules: Seen[TcRules] = NOT_ASKED
+    hw_tc_offload: Fact[Feature] = NOT_READ
+    ingress: Fact[bool] = NOT_READ
+    rules: Fact[TcRules] = NOT_READ
     subfunction: Subfunction | None = None
 
     @property
     def is_uplink(self) -> bool:
-        """A wire of the NIC, not a representor: p0, p1 (kernel documentation, networking/switchdev.rst)."""
+        """Whether it is an uplink of the NIC: p0, p1 (kernel documentation, networking/switchdev.rst)."""
         return self.port_name is not None and self.port_name[:1] == "p" and self.port_name[1:].isdigit()
 
     @property
     def is_representor(self) -> bool:
-        """The near end of a function's port: pf0, pf0vf1, pf0sf88, with c1 in front on a DPU."""
+        """Whether it represents a function: pf0, pf0vf1, pf0sf88, with c1 in front on a DPU."""
         return self.port_name is not None and not self.is_uplink
 
 
 @dataclass(frozen=True, slots=True)
 class Eswitch:
-    """The switch of a NIC function (devlink-dev(8)). mode: `switchdev` or `legacy`; steering: `dmfs`, `smfs`, `hmfs`.
+    """The eSwitch of a NIC function (devlink-dev(8)).
 
-    multiport: whether all uplinks of the NIC are on one switch (mlx5 parameter esw_multiport).
+    Attributes:
+        mode: `switchdev` or `legacy`.
+        steering: `dmfs`, `smfs` or `hmfs`.
+        multiport: whether all uplinks of the NIC are on one eSwitch (mlx5 parameter esw_multiport).
     """
 
     pci: str
-    mode: Seen[str]
-    steering: Seen[str]
-    multiport: Seen[bool]
+    mode: Fact[str]
+    steering: Fact[str]
+    multiport: Fact[bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
-    """modules: name -> present (loaded, built in, or loaded on demand). hugepages_bytes: reserved in all sizes."""
+class KernelFacts:
+    """Facts about the kernel.
+
+    Attributes:
+        release: release as uname(1) prints it.
+        modules: name -> whether it is present (loaded, built in, or loaded on demand).
+        hugepages_bytes: reserved huge pages of all sizes.
+    """
 
     release: str
-    modules: Seen[Mapping[str, bool]]
-    hugepages_bytes: Seen[int]
+    modules: Fact[Mapping[str, bool]]
+    hugepages_bytes: Fact[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +264,13 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class BackendFacts:
-    """What a backend says of itself.
+    """Facts about a backend host.
 
-    macs:      of its devices. loopback: addresses on `lo`.
-    sysctls:   `arp_ignore`, `arp_announce`, `rp_filter` as they work: the larger one of `all` and the device
-               (kernel documentation, networking/ip-sysctl.rst).
+    Attributes:
+        macs: MACs of its devices.
+        loopback: addresses on `lo`.
+        sysctls: effective `arp_ignore`, `arp_announce` and `rp_filter`: the larger one of `all` and the device
+            (kernel documentation, networking/ip-sysctl.rst).
     """
 
     macs: tuple[str, ...]
@@ -246,23 +280,26 @@ class BackendFacts:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """All of it. `is_here`: the Open vSwitch is on this host, so that its process and devices can be seen.
+    """All facts about a host.
 
-    database:   Unknown also where no ovsdb-server answers.
-    devices:    by name, as far as they exist.
-    learned:    bridge -> MAC -> port, from the tables of MAC learning.
-    leftovers:  what killed runs of xenoovs have changed and not put back.
+    Attributes:
+        is_local: Open vSwitch runs on this host, so its process and devices are visible.
+        database: Unknown if no ovsdb-server answers.
+        devices: existing devices by name.
+        learned: bridge -> MAC -> port, from MAC learning.
+        leftovers: changes that killed runs of xenoovs left behind.
     """
 
-    is_here: bool
-    database: Seen[Database]
-    daemon: Seen[Daemon]
-    devices: Seen[Mapping[str, Device]]
+    is_local: bool
+    database: Fact[Database]
+    daemon: Fact[Daemon]
+    devices: Fact[Mapping[str, Device]]
     eswitches: tuple[Eswitch, ...] = ()
-    kernel: Seen[Kernel] = NOT_ASKED
-    neighbours: Seen[tuple[Neighbour, ...]] = NOT_ASKED
+    kernel: Fact[KernelFacts] = NOT_READ
+    neighbours: Fact[tuple[Neighbour, ...]] = NOT_READ
     learned: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     leftovers: tuple[str, ...] = ()
 
     def eswitch(self, pci: str | None) -> Eswitch | None:
+        """Return the eSwitch of a PCI device."""
         return next((eswitch for eswitch in self.eswitches if eswitch.pci == pci), None)

@@ -10,7 +10,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from xenoovs.datapath.host import BackendFacts, Device, Eswitch, Feature, Kernel, Neighbour, Seen, Subfunction, Unknown
+from xenoovs.datapath.host import (
+    BackendFacts,
+    Device,
+    Eswitch,
+    Fact,
+    Feature,
+    KernelFacts,
+    Neighbour,
+    Subfunction,
+    Unknown,
+)
 from xenoovs.errors import ParseError
 from xenoovs.switch.probe import Place
 from xenoovs.switch.process import run
@@ -133,10 +143,10 @@ def read_neighbours(netns: str) -> tuple[Neighbour, ...]:
 _PAGE_SIZE = re.compile(r"hugepages-([0-9]+)kB")
 
 
-def read_kernel(modules: Iterable[str], *, root: Path = Path("/"), release: str | None = None) -> Kernel:
+def read_kernel(modules: Iterable[str], *, root: Path = Path("/"), release: str | None = None) -> KernelFacts:
     """The kernel that runs. `root`: where its files are; `release`: as uname(2) has it."""
     name = release if release is not None else os.uname().release
-    return Kernel(name, _modules(tuple(modules), root=root, release=name), _hugepages(root))
+    return KernelFacts(name, _modules(tuple(modules), root=root, release=name), _hugepages(root))
 
 
 def read_text(path: Path) -> str | None:
@@ -158,7 +168,7 @@ def device_attribute(device: str, name: str, *, root: Path = Path("/")) -> str |
     return read_text(root / "sys/class/net" / device / name) or None
 
 
-def _hugepages(root: Path) -> Seen[int]:
+def _hugepages(root: Path) -> Fact[int]:
     # Documentation/admin-guide/mm/hugetlbpage.rst
     sizes = [
         int(found[1]) * 1024 * int(read_text(pool / "nr_hugepages") or 0)
@@ -168,7 +178,7 @@ def _hugepages(root: Path) -> Seen[int]:
     return sum(sizes) if sizes else Unknown("/sys/kernel/mm/hugepages cannot be read")
 
 
-def _modules(names: tuple[str, ...], *, root: Path, release: str) -> Seen[dict[str, bool]]:
+def _modules(names: tuple[str, ...], *, root: Path, release: str) -> Fact[dict[str, bool]]:
     """For each name whether the kernel has it; names that nothing tells of are left out."""
     loaded = read_text(root / "proc/modules")
     library = root / "lib/modules" / release
@@ -248,13 +258,13 @@ def read_eswitch(place: Place, pci: str) -> Eswitch:
     )
 
 
-def parse_mode(text: str, pci: str) -> Seen[str]:
+def parse_mode(text: str, pci: str) -> Fact[str]:
     """`devlink -j dev eswitch show pci/PCI`. Raises ParseError."""
     mode = _devlink_section(text, "dev", pci).get("mode")
     return mode if isinstance(mode, str) else Unknown("devlink tells no mode")
 
 
-def parse_parameter(text: str, pci: str, name: str) -> Seen[object]:
+def parse_parameter(text: str, pci: str, name: str) -> Fact[object]:
     """The runtime value in `devlink -j dev param show pci/PCI name NAME`; some kernels list none. Raises ParseError."""
     parameters = _devlink_section(text, "param", pci, kind=list)
     values = [value for row in parameters if row.get("name") == name for value in row.get("values", ())]
@@ -276,7 +286,7 @@ def parse_subfunctions(text: str) -> dict[str, Subfunction]:
     }
 
 
-def _parameter(place: Place, pci: str, name: str) -> Seen[object]:
+def _parameter(place: Place, pci: str, name: str) -> Fact[object]:
     show = ("devlink", "-j", "dev", "param", "show", f"pci/{pci}", "name", name)
     return place.read(show, lambda text: parse_parameter(text, pci, name))
 
@@ -291,11 +301,11 @@ def _devlink_section(text: str, section: str, pci: str, *, kind: type = dict) ->
     return found
 
 
-def _as_text(value: Seen[object]) -> Seen[str]:
+def _as_text(value: Fact[object]) -> Fact[str]:
     return value if isinstance(value, Unknown) else str(value)
 
 
-def _as_bool(value: Seen[object]) -> Seen[bool]:
+def _as_bool(value: Fact[object]) -> Fact[bool]:
     # Printed as JSON's true by newer and as text by older versions of devlink(8).
     return value if isinstance(value, Unknown) else value in (True, "true")
 
@@ -306,7 +316,7 @@ def _as_bool(value: Seen[object]) -> Seen[bool]:
 _KEYS = ("arp_ignore", "arp_announce", "rp_filter")
 
 
-def read_backend(place: Place, device: str) -> Seen[BackendFacts]:
+def read_backend(place: Place, device: str) -> Fact[BackendFacts]:
     """MACs, addresses on the loopback, and the settings of `device` in the namespace `place`."""
     macs = place.read(LINKS, parse_macs)
     loopback = place.read(LOOPBACK, parse_addresses)

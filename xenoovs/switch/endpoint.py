@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from xenoovs.datapath.host import Silent
+from xenoovs.datapath.host import Unresponsive
 from xenoovs.errors import BridgeMissing, SwitchError, SwitchSilent, SwitchUnreachable
 
 DEFAULT_RUNDIR = Path("/var/run/openvswitch")
@@ -141,7 +141,7 @@ _STATES = {
 """Field 3 of /proc/PID/stat (proc(5))."""
 
 
-def ask_vswitchd(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Silent | None:
+def ask_vswitchd(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Unresponsive | None:
     """None: it answers, or nobody listens there, which is told by whoever asks for more."""
     pid = _pid(endpoint, "ovs-vswitchd")
     if pid is None:
@@ -152,7 +152,7 @@ def ask_vswitchd(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Silent | 
     return _silent(pid, "ovs-vswitchd", patience_s)
 
 
-def ask_database(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Silent | None:
+def ask_database(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Unresponsive | None:
     """None: an ovsdb-server answers, or nobody listens there."""
     answers = [_is_answered(_address(target), _ECHO, patience_s=patience_s) for target in endpoint.db.split(",")]
     if True in answers or False not in answers:
@@ -165,7 +165,7 @@ def require_answers(endpoint: Endpoint) -> None:
     for silent in (ask(endpoint, patience_s=WORK_S) for ask in (ask_vswitchd, ask_database)):
         if silent is not None:
             target = str(endpoint.rundir or endpoint.db)
-            commands = tuple(" ".join(words) for words in silent.mend)
+            commands = tuple(" ".join(words) for words in silent.fix)
             raise SwitchSilent(target=target, reason=silent.reason, commands=commands)
 
 
@@ -213,12 +213,12 @@ def _pid(endpoint: Endpoint, daemon: str) -> int | None:
     return None
 
 
-def _silent(pid: int | None, process: str, patience_s: float) -> Silent:
+def _silent(pid: int | None, process: str, patience_s: float) -> Unresponsive:
     state = None if pid is None else _state(pid, process)
     name = process if state is None else f"{process} (process {pid})"
     told = _STATES.get(state or "", "it hangs, or is very busy")
     mend = ("kill", "-CONT", str(pid)) if state == "T" else ("systemctl", "restart", "openvswitch-switch")
-    return Silent(f"{name} has not answered for {patience_s:g} s: {told}", process=process, mend=(mend,))
+    return Unresponsive(f"{name} has not answered for {patience_s:g} s: {told}", process=process, fix=(mend,))
 
 
 def _state(pid: int, process: str) -> str | None:

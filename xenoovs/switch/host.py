@@ -8,7 +8,7 @@ from dataclasses import replace
 from os import W_OK, access
 from pathlib import Path
 
-from xenoovs.datapath.host import Database, Device, Eswitch, Feature, HostFacts, Seen, Unknown
+from xenoovs.datapath.host import Database, Device, Eswitch, Fact, Feature, HostFacts, Unknown
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, SwitchError, SwitchUnreachable
 from xenoovs.switch.devices import (
     HW_TC_OFFLOAD,
@@ -51,7 +51,7 @@ def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
     database, place = ask_database(endpoint) or read_database(endpoint), place_of(endpoint)
     daemon = silent or read_daemon(endpoint)
     facts = HostFacts(
-        is_here=not isinstance(place, Unknown),
+        is_local=not isinstance(place, Unknown),
         database=database,
         daemon=daemon,
         devices=_ELSEWHERE,
@@ -92,7 +92,7 @@ def check_reachable(endpoint: Endpoint) -> None:
         raise SwitchUnreachable(target=str(socket), reason="permission denied; run as root, e.g. with sudo")
 
 
-def place_of(endpoint: Endpoint) -> Seen[Place]:
+def place_of(endpoint: Endpoint) -> Fact[Place]:
     """The network namespace of ovs-vswitchd, where its devices are."""
     if endpoint.rundir is None:
         return _ELSEWHERE
@@ -102,7 +102,7 @@ def place_of(endpoint: Endpoint) -> Seen[Place]:
     return Place(Path(f"/proc/{process.pid}/ns/net"))
 
 
-def read_database(endpoint: Endpoint) -> Seen[Database]:
+def read_database(endpoint: Endpoint) -> Fact[Database]:
     """The database by ovs-vsctl(8)."""
     argv = ["ovs-vsctl", f"--db={endpoint.db}", f"--timeout={_DB_TIMEOUT_S}", "-f", "json", *LIST]
     try:
@@ -118,7 +118,7 @@ def read_database(endpoint: Endpoint) -> Seen[Database]:
     return understood(text, parse_database)
 
 
-def read_devices(place: Place, ports: Iterable[str]) -> Seen[Mapping[str, Device]]:
+def read_devices(place: Place, ports: Iterable[str]) -> Fact[Mapping[str, Device]]:
     """All devices by name; of `ports` also what ethtool(8) and tc(8) tell."""
     found = place.read(LINKS, parse_links)
     if isinstance(found, Unknown):
@@ -132,14 +132,14 @@ def read_devices(place: Place, ports: Iterable[str]) -> Seen[Mapping[str, Device
     return found | {device.name: device for device in more}
 
 
-def _with_rules(endpoint: Endpoint, place: Place, devices: Seen[Mapping[str, Device]]) -> Seen[Mapping[str, Device]]:
+def _with_rules(endpoint: Endpoint, place: Place, devices: Fact[Mapping[str, Device]]) -> Fact[Mapping[str, Device]]:
     if isinstance(devices, Unknown):
         return devices
     rules = read_rules(place, endpoint, [device.name for device in devices.values() if device.ingress is True])
     return {name: replace(device, rules=rules.get(name, device.rules)) for name, device in devices.items()}
 
 
-def _more(place: Place, device: Device, ingress: Seen[frozenset[str]]) -> Device:
+def _more(place: Place, device: Device, ingress: Fact[frozenset[str]]) -> Device:
     asked = place.read(("ethtool", "-k", device.name), _feature)
     more = replace(
         device,
@@ -157,7 +157,7 @@ def _more(place: Place, device: Device, ingress: Seen[frozenset[str]]) -> Device
     )
 
 
-def _feature(text: str) -> Seen[Feature]:
+def _feature(text: str) -> Fact[Feature]:
     return parse_feature(text, HW_TC_OFFLOAD) or Unknown(f"this kernel knows no {HW_TC_OFFLOAD}")
 
 
@@ -167,7 +167,7 @@ def _eswitches(place: Place, devices: Iterable[Device], ports: Iterable[str]) ->
     return tuple(read_eswitch(place, pci) for pci in sorted(functions))
 
 
-def _ports(database: Seen[Database]) -> tuple[str, ...]:
+def _ports(database: Fact[Database]) -> tuple[str, ...]:
     """Names of all ports; none that do not exist are asked for."""
     if isinstance(database, Unknown):
         return ()

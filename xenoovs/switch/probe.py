@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from xenoovs.datapath.host import Seen, Unknown
+from xenoovs.datapath.host import Fact, Unknown
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, ParseError
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.process import run
@@ -27,7 +27,7 @@ class Place:
         """The command as it is run here, by nsenter(1) where it has to be."""
         return [*(["nsenter", f"--net={self.netns}"] if self.netns else []), *argv]
 
-    def ask(self, *argv: str) -> Seen[str]:
+    def ask(self, *argv: str) -> Fact[str]:
         """What the command prints."""
         try:
             return run(self.argv(*argv), timeout_s=_TIMEOUT_S).stdout
@@ -39,13 +39,13 @@ class Place:
             said = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
             return Unknown(f"`{' '.join(argv)}`: {said[-1]}")
 
-    def read(self, argv: tuple[str, ...], parse: Callable[[str], Seen[T]]) -> Seen[T]:
+    def read(self, argv: tuple[str, ...], parse: Callable[[str], Fact[T]]) -> Fact[T]:
         """What the command prints, as `parse` reads it; text that it refuses is Unknown."""
         text = self.ask(*argv)
         return text if isinstance(text, Unknown) else understood(text, parse)
 
 
-def understood(text: str, parse: Callable[[str], Seen[T]]) -> Seen[T]:
+def understood(text: str, parse: Callable[[str], Fact[T]]) -> Fact[T]:
     """`text` as `parse` reads it; a ParseError becomes Unknown."""
     try:
         return parse(text)

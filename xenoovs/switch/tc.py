@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from xenoovs.datapath.host import Seen, TcRules, Unknown
+from xenoovs.datapath.host import Fact, TcRules, Unknown
 from xenoovs.datapath.tc import TcFilter, cookie_of_ufid, parse_tc_json, parse_tc_text
 from xenoovs.errors import CommandFailed, ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl
@@ -76,7 +76,7 @@ def _blocks() -> dict[str, str]:
 _UFID = re.compile(r"^ufid:([0-9a-f-]{36}),", re.MULTILINE)
 
 
-def read_rules(place: Place, endpoint: Endpoint, ports: Iterable[str]) -> dict[str, Seen[TcRules]]:
+def read_rules(place: Place, endpoint: Endpoint, ports: Iterable[str]) -> dict[str, Fact[TcRules]]:
     """The rules of each port, before and after one dump of all megaflows: what comes or goes meanwhile is no fault."""
     names = tuple(ports)
     before = {port: _filters(place, port) for port in names}
@@ -99,11 +99,11 @@ def count_rules(before: Iterable[TcFilter], after: Iterable[TcFilter], alive: It
     )
 
 
-def _filters(place: Place, port: str) -> Seen[tuple[TcFilter, ...]]:
+def _filters(place: Place, port: str) -> Fact[tuple[TcFilter, ...]]:
     return place.read(("tc", "-j", "-s", "filter", "show", "dev", port, "ingress"), parse_tc_json)
 
 
-def _judge(before: Seen[tuple[TcFilter, ...]], after: Seen[tuple[TcFilter, ...]], alive: set[str]) -> Seen[TcRules]:
+def _judge(before: Fact[tuple[TcFilter, ...]], after: Fact[tuple[TcFilter, ...]], alive: set[str]) -> Fact[TcRules]:
     if isinstance(before, Unknown):
         return before
     return after if isinstance(after, Unknown) else count_rules(before, after, alive)

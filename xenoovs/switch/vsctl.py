@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from xenoovs.datapath.host import Bridge, Controller, Database, Interface
+from xenoovs.datapath.host import Controller, Database, Interface, OvsBridge
 from xenoovs.errors import BridgeMissing, ControllerTaken, ParseError
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import read_bridges
@@ -80,11 +80,11 @@ def _one(value: Any) -> Any:
     return next(iter(_set(value)), None)
 
 
-def _bridge(row: _Row, by_uuid: Mapping[str, _Row]) -> Bridge:
+def _bridge(row: _Row, by_uuid: Mapping[str, _Row]) -> OvsBridge:
     ports = (by_uuid[uuid] for uuid in _set(row["ports"]) if uuid in by_uuid)
     interfaces = (by_uuid[uuid] for port in ports for uuid in _set(port["interfaces"]) if uuid in by_uuid)
     controllers = (by_uuid[uuid] for uuid in _set(row["controller"]) if uuid in by_uuid)
-    return Bridge(
+    return OvsBridge(
         name=row["name"],
         datapath_type=row.get("datapath_type") or "system",
         fail_mode=_one(row.get("fail_mode")) or "standalone",

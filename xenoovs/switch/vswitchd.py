@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from xenoovs.datapath.host import Daemon, Database, OffloadHistory, OffloadState, Seen, Unknown
+from xenoovs.datapath.host import Daemon, Database, Fact, OffloadHistory, OffloadState, Unknown
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
@@ -144,16 +144,16 @@ def parse_history(log: str) -> OffloadHistory:
     begun, port = _BEGUN.search(since), _PORT.search(since)
     policies = _POLICY.findall(since)
     return OffloadHistory(
-        has_begun=begun is not None,
-        is_late=begun is not None and port is not None and port.start() < begun.start(),
+        has_started=begun is not None,
+        had_ports_before=begun is not None and port is not None and port.start() < begun.start(),
         tc_policy=policies[-1] if policies else None,
         providers=dict(_ASSIGNED.findall(since)),
         failures={port: text for text, port in _FAILED.findall(since)},
-        is_whole=bool(starts),
+        is_complete=bool(starts),
     )
 
 
-def parse_flow_limit(upcall_show: str) -> Seen[int]:
+def parse_flow_limit(upcall_show: str) -> Fact[int]:
     """The least limit of all datapaths in the answer of `upcall/show`."""
     found = [int(limit) for limit in _LIMIT.findall(upcall_show)]
     return min(found) if found else Unknown("`ovs-appctl upcall/show` tells no limit")
@@ -179,7 +179,7 @@ def _ports(datapath: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, port) for name, row in rows if isinstance(row, dict) for port in row.get("ports") or {}]
 
 
-def judge_offload(*, upcall_show: str, statistics: Seen[str], history: Seen[OffloadHistory]) -> Seen[OffloadState]:
+def judge_offload(*, upcall_show: str, statistics: Fact[str], history: Fact[OffloadHistory]) -> Fact[OffloadState]:
     """On or off up to 3.6, where nothing says so directly.
 
     upcall_show: counts offloaded flows as soon as a port has a provider that can count (dpif_get_n_offloaded_flows).
@@ -192,9 +192,9 @@ def judge_offload(*, upcall_show: str, statistics: Seen[str], history: Seen[Offl
         return OffloadState(is_on=True, evidence="`dpctl/offload-stats-show` counts offloads")
     if "(Invalid argument)" in statistics.reason:
         return OffloadState(is_on=False, evidence="`dpctl/offload-stats-show` is refused")
-    if not isinstance(history, Unknown) and (history.has_begun or history.is_whole):
-        evidence = "the log says that it began" if history.has_begun else "nothing of it in the log since the start"
-        return OffloadState(is_on=history.has_begun, evidence=evidence)
+    if not isinstance(history, Unknown) and (history.has_started or history.is_complete):
+        evidence = "the log says that it began" if history.has_started else "nothing of it in the log since the start"
+        return OffloadState(is_on=history.has_started, evidence=evidence)
     reason = history.reason if isinstance(history, Unknown) else "its log does not reach back to its start"
     return Unknown(f"ovs-vswitchd does not tell, and {reason}")
 
@@ -206,7 +206,7 @@ _VERSION = re.compile(r"ovs-vswitchd \([^)]*\) (\S+)")
 _LEARNED = re.compile(r"^\s*([0-9]+|LOCAL)\s+[0-9]+\s+([0-9a-f]{2}(?::[0-9a-f]{2}){5})\s", re.MULTILINE)
 
 
-def read_daemon(endpoint: Endpoint) -> Seen[Daemon]:
+def read_daemon(endpoint: Endpoint) -> Fact[Daemon]:
     """Ask by ovs-appctl and read the log. Unknown where ovs-vswitchd does not answer."""
     shown = _appctl(endpoint, "upcall/show")
     if isinstance(shown, Unknown):
@@ -227,7 +227,7 @@ def parse_version(text: str) -> str | None:
     return found[1] if found else None
 
 
-def read_history(endpoint: Endpoint) -> Seen[OffloadHistory]:
+def read_history(endpoint: Endpoint) -> Fact[OffloadHistory]:
     """What the log tells about offload."""
     process = find_process(endpoint) if endpoint.rundir is not None else None
     if process is None:
@@ -237,7 +237,7 @@ def read_history(endpoint: Endpoint) -> Seen[OffloadHistory]:
 
 
 def read_learned(endpoint: Endpoint, database: Database) -> dict[str, dict[str, str]]:
-    """Bridge -> MAC -> port, for bridges that tell (`fdb/show` of ovs-vswitchd(8))."""
+    """OvsBridge -> MAC -> port, for bridges that tell (`fdb/show` of ovs-vswitchd(8))."""
     learned: dict[str, dict[str, str]] = {}
     for bridge in database.bridges:
         text = _appctl(endpoint, "fdb/show", bridge.name)
@@ -252,7 +252,7 @@ def parse_learned(text: str, names: Mapping[str, str]) -> dict[str, str]:
     return {mac: names.get(port, port) for port, mac in _LEARNED.findall(text)}
 
 
-def _offload(endpoint: Endpoint, *, upcall_show: str) -> tuple[Seen[OffloadState], Seen[OffloadHistory]]:
+def _offload(endpoint: Endpoint, *, upcall_show: str) -> tuple[Fact[OffloadState], Fact[OffloadHistory]]:
     history = read_history(endpoint)
     # As of 3.7; ovs-appctl has --format since 3.4.
     told = _appctl(endpoint, "--format", "json", "dpif/offload/show")
@@ -260,12 +260,12 @@ def _offload(endpoint: Endpoint, *, upcall_show: str) -> tuple[Seen[OffloadState
     if not isinstance(answer, Unknown):
         enabled, providers = answer
         known = OffloadHistory() if isinstance(history, Unknown) else history
-        now = replace(known, has_begun=enabled, providers=providers, is_whole=True)
+        now = replace(known, has_started=enabled, providers=providers, is_complete=True)
         return OffloadState(is_on=enabled, evidence="`dpif/offload/show` says so"), now
     return judge_offload(upcall_show=upcall_show, statistics=_statistics(endpoint), history=history), history
 
 
-def _statistics(endpoint: Endpoint) -> Seen[str]:
+def _statistics(endpoint: Endpoint) -> Fact[str]:
     datapaths = _appctl(endpoint, "dpctl/dump-dps")
     if isinstance(datapaths, Unknown):
         return datapaths
@@ -273,7 +273,7 @@ def _statistics(endpoint: Endpoint) -> Seen[str]:
     return _appctl(endpoint, "dpctl/offload-stats-show", names[0]) if names else Unknown("there is no datapath yet")
 
 
-def _appctl(endpoint: Endpoint, *arguments: str) -> Seen[str]:
+def _appctl(endpoint: Endpoint, *arguments: str) -> Fact[str]:
     try:
         return Appctl(endpoint).run(*arguments)
     except SwitchError as error:

@@ -1,4 +1,4 @@
-"""Commands that mend, as they have to be typed for one Open vSwitch of several: copied, they reach the right one."""
+"""Commands as they have to be typed for one Open vSwitch of several, so that a copied command reaches the right one."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from shlex import join, split
 
 _RUNDIR_TOOLS = frozenset(("ovs-appctl", "ovs-ofctl", "ovs-dpctl"))
 _DEVICE_TOOLS = frozenset(("ip", "ethtool", "tc", "devlink"))
-_ASKS_NO_SWITCH = "lint"
-"""The command of xenoovs among those that mend that knows neither --db nor --lab."""
+_OFFLINE = "lint"
+"""The command of xenoovs, among the suggested ones, that has neither --db nor --lab."""
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """How the tools are led to an Open vSwitch; without any field set to the one of the host.
+class CommandTarget:
+    """How tools reach an Open vSwitch; without any field: the one of this host.
 
-    db:       for ovs-vsctl(8). rundir: for the tools that ask ovs-vswitchd (ovs-appctl(8), "ENVIRONMENT").
-    options:  for xenoovs, as (`--lab`, `NAME`).
-    enter:    what runs a command in the network namespace of its devices, as nsenter(1).
-    config:   the file that a command of xenoovs is given; None: `FILE` stands for it.
+    Attributes:
+        db: database for ovs-vsctl(8).
+        rundir: directory for tools that talk to ovs-vswitchd (ovs-appctl(8), "ENVIRONMENT").
+        options: options for xenoovs, such as (`--lab`, `NAME`).
+        enter: prefix that runs a command in the network namespace of the devices, such as nsenter(1).
+        config: the config file for commands of xenoovs; None: `FILE` stands for it.
     """
 
     db: str | None = None
@@ -29,7 +31,7 @@ class Where:
     config: str | None = None
 
     def argv(self, command: Iterable[str]) -> tuple[str, ...]:
-        """The words of one command, as they have to be there."""
+        """Return the words of a command for this target."""
         program, *rest = command
         if program == "ovs-vsctl" and self.db is not None:
             return (program, f"--db={self.db}", *rest)
@@ -39,22 +41,22 @@ class Where:
             return (*self.enter, program, *rest)
         if program == "xenoovs":
             words = (self.config if word == "FILE" and self.config else word for word in rest)
-            return (program, *words, *(self.options if rest[:1] != [_ASKS_NO_SWITCH] else ()))
+            return (program, *words, *(self.options if rest[:1] != [_OFFLINE] else ()))
         return (program, *rest)
 
-    def typed(self, command: Iterable[str]) -> str:
-        """One command as it is typed in a shell; for what no command can do here, a comment that says so."""
+    def shell(self, command: Iterable[str]) -> str:
+        """Return a command as shell text; a comment if no command can do it on this target."""
         program, *rest = command
         if program == "systemctl" and self.rundir is not None:
             return f"# {rest[0]} the ovs-vswitchd of {self.rundir} yourself: it is no service of this host"
         return join(self.argv((program, *rest)))
 
     def text(self, command: str) -> str:
-        """The same for a command of the host itself; a comment (`# ..`) stays as it is."""
-        return command if command.startswith("# ") else self.typed(split(command))
+        """Return a command for this host, given as shell text, for this target; a comment (`# ..`) stays as it is."""
+        return command if command.startswith("# ") else self.shell(split(command))
 
-    def told(self, message: str, commands: Iterable[str]) -> str:
-        """A message with the commands of the host itself that it tells in backquotes, as they have to be typed."""
+    def message(self, message: str, commands: Iterable[str]) -> str:
+        """Return a message with its commands, given in backquotes for this host, for this target."""
         for command in dict.fromkeys(commands):
             message = message.replace(f"`{command}`", self._quoted(command))
         return message
@@ -67,11 +69,10 @@ class Where:
 
     @property
     def restart(self) -> tuple[str, ...]:
-        """Commands that restart Open vSwitch, which forgets all flows, and give it ours again; for `text`."""
+        """Commands, for `text`, that restart Open vSwitch and install our flows again."""
         if "--lab" in self.options:
             return ("xenoovs doctor FILE --fix --restart-ovs",)
         return ("systemctl restart openvswitch-switch", "xenoovs apply FILE")
 
 
-HERE = Where()
-"""The Open vSwitch of this host."""
+THIS_HOST = CommandTarget()

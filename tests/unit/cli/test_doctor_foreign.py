@@ -9,7 +9,7 @@ import pytest
 from tests.compiled import compiled
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.cli.doctor_case import MAX_PACKETS, foreign_flows, sample_packets
-from xenoovs.datapath.host import NOT_ASKED, Unknown
+from xenoovs.datapath.host import NOT_READ, Unknown
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.text import parse_flow
 from xenoovs.verify.doctor.check import Cost, ForeignFlows
@@ -60,7 +60,7 @@ def test_a_flow_that_matches_what_ours_match_costs_nothing() -> None:
     ids=["below ours", "another table", "another port"],
 )
 def test_flows_that_our_packets_do_not_pass(line: str) -> None:
-    assert _foreign(NINE, line) == ForeignFlows((), 1, NOT_ASKED)
+    assert _foreign(NINE, line) == ForeignFlows((), 1, NOT_READ)
 
 
 def test_a_flow_that_cannot_be_simulated_is_named() -> None:
@@ -87,7 +87,7 @@ def test_a_field_that_differs_between_clients_widens_though_it_is_not_simulated(
 
 
 def test_no_flows_of_others() -> None:
-    assert _foreign(NINE) == ForeignFlows((), 0, NOT_ASKED)
+    assert _foreign(NINE) == ForeignFlows((), 0, NOT_READ)
 
 
 def test_packets_are_the_same_every_time_and_of_every_service() -> None:

@@ -33,21 +33,23 @@ STATISTICS = "HW Offload stats:\n     Total                 Enqueued offloads:  
 REFUSED = Unknown("ovs-vswitchd: retrieving offload statistics (Invalid argument)")
 NOT_SUPPORTED = Unknown("ovs-vswitchd: retrieving offload statistics (Operation not supported)")
 NOTHING = Unknown("it writes no log that can be read")
-WHOLE = OffloadHistory(is_whole=True)
+WHOLE = OffloadHistory(is_complete=True)
 
 
 def test_history_of_3_1() -> None:
     assert parse_history(START + BEGUN_3_1) == OffloadHistory(
-        has_begun=True,
+        has_started=True,
         tc_policy="skip_sw",
         providers={"p0": "linux_tc"},
         failures={"p1": "init: failed to get ifindex for p1: Operation not supported"},
-        is_whole=True,
+        is_complete=True,
     )
 
 
 def test_history_of_3_7() -> None:
-    assert parse_history(START + BEGUN_3_7) == OffloadHistory(has_begun=True, providers={"p0": "tc"}, is_whole=True)
+    assert parse_history(START + BEGUN_3_7) == OffloadHistory(
+        has_started=True, providers={"p0": "tc"}, is_complete=True
+    )
 
 
 def test_a_start_without_offload() -> None:
@@ -59,7 +61,7 @@ def test_what_was_before_the_last_start_does_not_count() -> None:
 
 
 def test_a_log_that_was_rotated_away_is_not_whole() -> None:
-    assert parse_history(BEGUN_3_7) == OffloadHistory(has_begun=True, providers={"p0": "tc"})
+    assert parse_history(BEGUN_3_7) == OffloadHistory(has_started=True, providers={"p0": "tc"})
 
 
 def test_the_first_message_of_another_thread_is_not_the_start() -> None:
@@ -86,7 +88,7 @@ def test_no_flow_limit() -> None:
         (COUNTED, NOT_SUPPORTED, NOTHING, True),
         (LIMITED, STATISTICS, NOTHING, True),
         (LIMITED, REFUSED, WHOLE, False),
-        (LIMITED, NOT_SUPPORTED, OffloadHistory(has_begun=True), True),
+        (LIMITED, NOT_SUPPORTED, OffloadHistory(has_started=True), True),
         (LIMITED, NOT_SUPPORTED, WHOLE, False),
     ],
     ids=["kernel on", "userspace on", "userspace off", "log on", "log off"],
@@ -146,7 +148,7 @@ _ENABLED = "2026-11-21T07:03:41.922Z|00045|netdev_offload|INFO|netdev: Flow API 
 
 
 @pytest.mark.parametrize(
-    ("log", "is_late"),
+    ("log", "had_ports_before"),
     [
         (_STARTED + _ENABLED + _ADDED, False),
         (_STARTED + _ADDED + _ENABLED, True),
@@ -155,11 +157,11 @@ _ENABLED = "2026-11-21T07:03:41.922Z|00045|netdev_offload|INFO|netdev: Flow API 
     ],
     ids=["before any port", "on a running daemon", "never", "restarted since"],
 )
-def test_whether_offload_began_after_the_ports_were_there(log: str, *, is_late: bool) -> None:
-    assert parse_history(log).is_late is is_late
+def test_whether_offload_began_after_the_ports_were_there(log: str, *, had_ports_before: bool) -> None:
+    assert parse_history(log).had_ports_before is had_ports_before
 
 
 @pytest.mark.parametrize("threads", ["", ", using 1 thread", ", using 4 threads"])
 def test_offload_that_began_with_several_threads(threads: str) -> None:
     """Open vSwitch 2.17 to 3.6 tell how many, where n-offload-threads is set; it was taken for no beginning."""
-    assert parse_history(_STARTED + _ENABLED.replace("Enabled", f"Enabled{threads}")).has_begun
+    assert parse_history(_STARTED + _ENABLED.replace("Enabled", f"Enabled{threads}")).has_started

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.datapath.host import Bridge, Controller, Interface
+from xenoovs.datapath.host import Controller, Interface, OvsBridge
 from xenoovs.errors import ParseError
 from xenoovs.switch.vsctl import parse_database
 
@@ -39,7 +39,7 @@ def test_the_whole_database() -> None:
     assert database.config == {"hw-offload": "true", "tc-policy": "skip_sw"}
     assert database.datapath_types == ("dummy", "netdev")
     assert database.bridges == (
-        Bridge(
+        OvsBridge(
             "ovsbr1",
             "dummy",
             "secure",

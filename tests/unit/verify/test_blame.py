@@ -1,4 +1,4 @@
-"""The flows of others are read once, where they matter, and put beside each suspect that they widened."""
+"""The flows of others are read once, where they matter, and put beside each candidate that they widened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
 from xenoovs.verify.expected import expected_services, index_blocks
 from xenoovs.verify.why.case import DriverAnswer, Evidence
-from xenoovs.verify.why.diagnose import Blame, Lineup, Question, diagnose, line_up
+from xenoovs.verify.why.diagnose import Attribution, MegaflowFilter, Selection, diagnose, select_candidates
 from xenoovs.verify.why.reason import Cause
 
 INDEX = index_blocks(expected_services(two_services()))
@@ -26,8 +26,8 @@ def _line(*, mask: str = "0.0.0.1", tos: str = "tos=0/0xfc,", layer: str = "dp:t
     return WIDE.format(mask=mask, tos=tos, layer=layer, ufid=ufid)
 
 
-def _lineup(*lines: str) -> Lineup:
-    return line_up(map(parse_megaflow, lines), find=INDEX.find, asked=Question().asks_about)
+def _lineup(*lines: str) -> Selection:
+    return select_candidates(map(parse_megaflow, lines), find_block=INDEX.find, is_selected=MegaflowFilter().selects)
 
 
 class _Reader:
@@ -39,54 +39,54 @@ class _Reader:
         return self.flows
 
 
-def _told(lineup: Lineup, reader: _Reader) -> Lineup:
-    return Blame(INDEX, "ovsbr1", lambda _: None, reader).told(lineup)
+def _told(selection: Selection, reader: _Reader) -> Selection:
+    return Attribution(INDEX, "ovsbr1", lambda _: None, reader).attribute(selection)
 
 
 def test_the_flow_that_looks_there_is_put_beside_each_suspect() -> None:
     reader = _Reader(TOS, parse_flow("priority=3000,udp,nw_dst=10.0.0.1 actions=drop"))
-    suspects = _told(_lineup(_line(), _line(ufid="b")), reader).suspects
-    assert [one.widened.flows for one in suspects if one.widened] == [(TOS,), (TOS,)]
-    assert [(one.widened.fields, one.widened.added) for one in suspects if one.widened] == [
+    candidates = _told(_lineup(_line(), _line(ufid="b")), reader).candidates
+    assert [one.unwildcarded.flows for one in candidates if one.unwildcarded] == [(TOS,), (TOS,)]
+    assert [(one.unwildcarded.fields, one.unwildcarded.added) for one in candidates if one.unwildcarded] == [
         ((("nw_tos", 0xFC),), frozenset(("nw_tos",)))
     ] * 2
     assert reader.calls == 1
 
 
 def test_further_bits_of_a_field_that_ours_look_at_are_no_new_key() -> None:
-    (suspect,) = _told(_lineup(_line(mask="128.0.0.1", tos="")), _Reader()).suspects
-    assert suspect.widened is not None
-    assert (suspect.widened.fields, suspect.widened.added) == ((("nw_src", 0x80000000),), frozenset())
+    (candidate,) = _told(_lineup(_line(mask="128.0.0.1", tos="")), _Reader()).candidates
+    assert candidate.unwildcarded is not None
+    assert (candidate.unwildcarded.fields, candidate.unwildcarded.added) == ((("nw_src", 0x80000000),), frozenset())
 
 
 @pytest.mark.parametrize("layer", ["dp:tc", "dp:ovs"])
 def test_no_flows_are_read_where_every_mask_is_ours(layer: str) -> None:
     reader = _Reader(TOS)
-    (suspect,) = _told(_lineup(_line(tos="", layer=layer)), reader).suspects
-    assert (suspect.widened, reader.calls) == (None, 0)
+    (candidate,) = _told(_lineup(_line(tos="", layer=layer)), reader).candidates
+    assert (candidate.unwildcarded, reader.calls) == (None, 0)
 
 
 def test_a_megaflow_of_no_block_is_not_blamed_on_anybody() -> None:
-    asked = Question(source=ip_address("10.0.0.1")).asks_about
-    lineup = line_up([megaflow(keys="skb_mark(0x5)")], find=lambda _: None, asked=asked)
-    (suspect,) = Blame(index_blocks(()), "ovsbr1", lambda _: None, _Reader(TOS)).told(lineup).suspects
-    assert suspect.widened is None
+    asked = MegaflowFilter(source=ip_address("10.0.0.1")).selects
+    selection = select_candidates([megaflow(keys="skb_mark(0x5)")], find_block=lambda _: None, is_selected=asked)
+    (candidate,) = Attribution(index_blocks(()), "ovsbr1", lambda _: None, _Reader(TOS)).attribute(selection).candidates
+    assert candidate.unwildcarded is None
 
 
 def test_beside_the_drivers_refusal_stands_the_flow_that_brought_the_key_in() -> None:
     """The driver's `unsupported match key` named neither key nor flow, and nothing that mends it."""
     refused = DriverAnswer(95, "Operation not supported", "eswitch: unsupported match key")
-    lineup = _told(_lineup(_line()), _Reader(TOS))
-    (found,) = diagnose(lineup, Evidence(host(), driver={UFID: refused}))
-    assert [reason.cause for reason in found.reasons] == [Cause.REFUSED_BY_DRIVER, Cause.WIDENED]
-    assert "ovs-ofctl --strict del-flows ovsbr1 table=0,priority=3000,udp,nw_tos=32" in found.reasons[1].mend
+    selection = _told(_lineup(_line()), _Reader(TOS))
+    (found,) = diagnose(selection, Evidence(host(), driver={UFID: refused}))
+    assert [reason.cause for reason in found.reasons] == [Cause.REFUSED_BY_DRIVER, Cause.UNWILDCARDED]
+    assert "ovs-ofctl --strict del-flows ovsbr1 table=0,priority=3000,udp,nw_tos=32" in found.reasons[1].fix
 
 
 def test_without_asking_the_driver_the_flow_comes_before_the_silent_refusal() -> None:
     (found,) = diagnose(_told(_lineup(_line()), _Reader(TOS)), Evidence(host()))
-    assert [reason.cause for reason in found.reasons] == [Cause.WIDENED, Cause.REFUSED_BY_DRIVER]
+    assert [reason.cause for reason in found.reasons] == [Cause.UNWILDCARDED, Cause.REFUSED_BY_DRIVER]
 
 
 def test_what_is_merely_possible_does_not_hide_that_it_was_not_offered() -> None:
     (found,) = diagnose(_told(_lineup(_line(layer="dp:ovs")), _Reader(TOS)), Evidence(host()))
-    assert [reason.cause for reason in found.reasons] == [Cause.NOT_TRIED_AGAIN, Cause.WIDENED]
+    assert [reason.cause for reason in found.reasons] == [Cause.NOT_RETRIED, Cause.UNWILDCARDED]

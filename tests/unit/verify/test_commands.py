@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.verify.commands import HERE, Where
+from xenoovs.verify.commands import THIS_HOST, CommandTarget
 
-LAB = Where(
+LAB = CommandTarget(
     db="unix:/run/lab/db.sock",
     rundir="/run/lab",
     options=("--lab", "one"),
     enter=("nsenter", "--net=/proc/7/ns/net"),
     config="my config.yaml",
 )
-PRIVATE = Where(db="unix:/x/db.sock", rundir="/x", options=("--db", "unix:/x/db.sock"))
-REMOTE = Where(db="tcp:192.0.2.1:6640", options=("--db", "tcp:192.0.2.1:6640"))
+PRIVATE = CommandTarget(db="unix:/x/db.sock", rundir="/x", options=("--db", "unix:/x/db.sock"))
+REMOTE = CommandTarget(db="tcp:192.0.2.1:6640", options=("--db", "tcp:192.0.2.1:6640"))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_in_a_lab(command: str, typed: str) -> None:
 
 @pytest.mark.parametrize("command", ["ovs-vsctl show", "ovs-appctl version", "tc qdisc", "xenoovs why FILE"])
 def test_on_the_host_itself_nothing_is_added(command: str) -> None:
-    assert HERE.text(command) == command
+    assert THIS_HOST.text(command) == command
 
 
 def test_a_remote_database_has_no_run_directory() -> None:
@@ -43,7 +43,7 @@ def test_a_remote_database_has_no_run_directory() -> None:
 
 
 def test_restart() -> None:
-    assert HERE.restart == ("systemctl restart openvswitch-switch", "xenoovs apply FILE")
+    assert THIS_HOST.restart == ("systemctl restart openvswitch-switch", "xenoovs apply FILE")
     assert tuple(map(LAB.text, LAB.restart)) == ("xenoovs doctor 'my config.yaml' --fix --restart-ovs --lab one",)
     assert tuple(map(PRIVATE.text, PRIVATE.restart)) == (
         "# restart the ovs-vswitchd of /x yourself: it is no service of this host",
@@ -52,11 +52,11 @@ def test_restart() -> None:
 
 
 def test_a_comment_stays_as_it_is() -> None:
-    assert Where(rundir="/r").text("# leave it, or its owner's `rule`:") == "# leave it, or its owner's `rule`:"
+    assert CommandTarget(rundir="/r").text("# leave it, or its owner's `rule`:") == "# leave it, or its owner's `rule`:"
 
 
 def test_a_command_that_asks_no_switch_is_not_led_to_one() -> None:
     """`xenoovs lint --db` is wrong usage."""
-    where = Where(options=("--lab", "demo"), config="my.yaml")
+    where = CommandTarget(options=("--lab", "demo"), config="my.yaml")
     assert where.text("xenoovs lint FILE --table-size ENTRIES") == "xenoovs lint my.yaml --table-size ENTRIES"
     assert where.text("xenoovs apply FILE") == "xenoovs apply my.yaml --lab demo"

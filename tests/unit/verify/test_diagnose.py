@@ -12,72 +12,72 @@ from tests.unit.verify.why_cases import OFF, UFID, host, megaflow
 from xenoovs.datapath.host import OffloadHistory
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_megaflow
-from xenoovs.verify.commands import Where
+from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.expected import expected_services, index_blocks
 from xenoovs.verify.why.case import DriverAnswer, Evidence
-from xenoovs.verify.why.diagnose import Lineup, Question, diagnose, group, line_up, to_json
+from xenoovs.verify.why.diagnose import MegaflowFilter, Selection, diagnose, group, select_candidates, to_json
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason, rank
 
 INDEX = index_blocks(expected_services(two_services()))
 
 
-def _lineup(*megaflows: Megaflow, question: Question | None = None) -> Lineup:
-    asked = (question or Question(source=ip_address("10.0.0.1"))).asks_about
-    return line_up(megaflows, find=INDEX.find, asked=asked)
+def _lineup(*megaflows: Megaflow, question: MegaflowFilter | None = None) -> Selection:
+    asked = (question or MegaflowFilter(source=ip_address("10.0.0.1"))).selects
+    return select_candidates(megaflows, find_block=INDEX.find, is_selected=asked)
 
 
 def test_what_is_in_hardware_is_counted_and_not_asked() -> None:
-    lineup = _lineup(megaflow("offloaded:yes, dp:tc"), megaflow("dp:tc"), megaflow("dp:ovs"))
-    assert [suspect.verdict for suspect in lineup.suspects] == [Verdict.TC_SW, Verdict.SW]
-    assert (lineup.in_hardware, lineup.unjudged) == (1, 0)
+    selection = _lineup(megaflow("offloaded:yes, dp:tc"), megaflow("dp:tc"), megaflow("dp:ovs"))
+    assert [candidate.verdict for candidate in selection.candidates] == [Verdict.TC_SW, Verdict.SW]
+    assert (selection.in_hardware, selection.unjudged) == (1, 0)
 
 
 def test_a_dump_without_m_is_not_judged() -> None:
     bare = parse_megaflow("recirc_id(0),in_port(p0),ipv4(src=10.0.0.1), packets:1, bytes:1, used:never, actions:p1")
-    assert (_lineup(bare).unjudged, _lineup(bare).suspects) == (1, ())
+    assert (_lineup(bare).unjudged, _lineup(bare).candidates) == (1, ())
 
 
 @pytest.mark.parametrize(
     ("question", "is_asked"),
     [
-        (Question(), True),
-        (Question(service="dns"), True),
-        (Question(service="web"), False),
-        (Question(source=ip_address("198.18.0.1")), True),
-        (Question(source=ip_address("198.18.0.2")), False),
-        (Question(source=ip_address("2001:db8::1")), False),
-        (Question(ufid=UFID), True),
-        (Question(ufid=UFID[:6].upper()), True),
-        (Question(ufid="0000"), False),
-        (Question(service="web", ufid=UFID), False),
+        (MegaflowFilter(), True),
+        (MegaflowFilter(service="dns"), True),
+        (MegaflowFilter(service="web"), False),
+        (MegaflowFilter(source=ip_address("198.18.0.1")), True),
+        (MegaflowFilter(source=ip_address("198.18.0.2")), False),
+        (MegaflowFilter(source=ip_address("2001:db8::1")), False),
+        (MegaflowFilter(ufid=UFID), True),
+        (MegaflowFilter(ufid=UFID[:6].upper()), True),
+        (MegaflowFilter(ufid="0000"), False),
+        (MegaflowFilter(service="web", ufid=UFID), False),
     ],
 )
-def test_questions_about_a_megaflow_of_a_block(question: Question, is_asked: bool) -> None:
-    assert bool(_lineup(megaflow(), question=question).suspects) is is_asked
+def test_questions_about_a_megaflow_of_a_block(question: MegaflowFilter, is_asked: bool) -> None:
+    assert bool(_lineup(megaflow(), question=question).candidates) is is_asked
 
 
-@pytest.mark.parametrize(("question", "is_asked"), [(Question(), False), (Question(ufid="0815"), True)])
-def test_megaflows_of_no_block_only_when_they_are_named(question: Question, is_asked: bool) -> None:
+@pytest.mark.parametrize(("question", "is_asked"), [(MegaflowFilter(), False), (MegaflowFilter(ufid="0815"), True)])
+def test_megaflows_of_no_block_only_when_they_are_named(question: MegaflowFilter, is_asked: bool) -> None:
     stranger = parse_megaflow(
         "ufid:08150000-0000-0000-0000-000000000000, recirc_id(0),in_port(p0),eth_type(0x0806), packets:1, bytes:60, "
         "used:never, dp:ovs, actions:p1"
     )
-    assert bool(_lineup(stranger, question=question).suspects) is is_asked
+    assert bool(_lineup(stranger, question=question).candidates) is is_asked
 
 
 def test_every_suspect_has_a_reason() -> None:
-    unread = host(history=OffloadHistory(has_begun=True, tc_policy=None, providers={}, is_whole=False))
-    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(unread, where=Where(config="my.yaml")))
+    unread = host(history=OffloadHistory(has_started=True, tc_policy=None, providers={}, is_complete=False))
+    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(unread, target=CommandTarget(config="my.yaml")))
     (reason,) = found.reasons
     assert reason.cause is Cause.UNKNOWN
-    assert reason.mend == ("xenoovs why my.yaml --reinstall",)
+    assert reason.fix == ("xenoovs why my.yaml --reinstall",)
 
 
 def test_what_nothing_keeps_out_now_was_installed_too_early() -> None:
-    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(host(), where=Where(config="my.yaml")))
+    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(host(), target=CommandTarget(config="my.yaml")))
     (reason,) = found.reasons
-    assert (reason.cause, reason.likelihood) == (Cause.NOT_TRIED_AGAIN, Likelihood.LIKELY)
-    assert reason.mend == ("xenoovs why my.yaml --reinstall",)
+    assert (reason.cause, reason.likelihood) == (Cause.NOT_RETRIED, Likelihood.LIKELY)
+    assert reason.fix == ("xenoovs why my.yaml --reinstall",)
 
 
 def test_what_the_datapath_itself_says_comes_first() -> None:
@@ -88,7 +88,7 @@ def test_what_the_datapath_itself_says_comes_first() -> None:
     )
     (found,) = diagnose(_lineup(told), Evidence(host(offload=OFF, config={})))
     assert [reason.cause for reason in found.reasons] == [
-        Cause.TOLD_BY_DATAPATH,
+        Cause.REPORTED_BY_DATAPATH,
         Cause.HW_OFFLOAD_OFF,
         Cause.UNSUPPORTED_ACTION,
     ]
@@ -104,18 +104,18 @@ def test_reasons_are_ranked_and_said_once() -> None:
     reasons = [
         Reason(Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE, "b", ("x",)),
         Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.CERTAIN, "a", ("y",), ("fix",)),
-        Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.TOLD, "a", ("z",)),
+        Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.CONFIRMED, "a", ("z",)),
     ]
     assert rank(reasons) == (
-        Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.TOLD, "a", ("z", "y"), ("fix",)),
+        Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.CONFIRMED, "a", ("z", "y"), ("fix",)),
         reasons[0],
     )
 
 
 def test_megaflows_with_equal_reasons_are_one_group() -> None:
     refused = DriverAnswer(95, "Operation not supported", "eswitch: unsupported match key")
-    lineup = _lineup(megaflow("dp:ovs"), megaflow("dp:tc"), megaflow("dp:ovs"))
-    found = diagnose(lineup, Evidence(host(), driver={UFID: refused}))
+    selection = _lineup(megaflow("dp:ovs"), megaflow("dp:tc"), megaflow("dp:ovs"))
+    found = diagnose(selection, Evidence(host(), driver={UFID: refused}))
     assert [(alike.verdict, len(alike.diagnoses)) for alike in group(found)] == [(Verdict.SW, 2), (Verdict.TC_SW, 1)]
 
 
@@ -124,7 +124,7 @@ def test_megaflows_of_no_block_are_not_counted_as_those_of_a_service() -> None:
     stranger = parse_megaflow(
         "in_port(p0),ipv4(src=0.0.0.0/0.0.0.0), packets:9, bytes:1, used:never, dp:ovs, actions:p1"
     )
-    question = Question(source=ip_address("198.18.0.1"))
+    question = MegaflowFilter(source=ip_address("198.18.0.1"))
     found = diagnose(_lineup(megaflow("dp:ovs"), stranger, question=question), Evidence(host()))
     assert [(alike.services, len(alike.diagnoses)) for alike in group(found)] == [(("dns",), 1), ((), 1)]
 

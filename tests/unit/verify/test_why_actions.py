@@ -44,7 +44,7 @@ def test_recirculation_depends() -> None:
 
 def test_output_to_the_bridge_itself_explains_a_rule_that_stays_in_traffic_control() -> None:
     reason = _first("dp:tc", "ovsbr1")
-    assert (reason.cause, reason.likelihood) == (Cause.EGRESS_ELSEWHERE, Likelihood.CERTAIN)
+    assert (reason.cause, reason.likelihood) == (Cause.EGRESS_NOT_ON_ESWITCH, Likelihood.CERTAIN)
 
 
 def test_what_can_be_offloaded_is_no_reason() -> None:
@@ -55,7 +55,7 @@ def test_what_can_be_offloaded_is_no_reason() -> None:
 def test_the_log_makes_a_reason_sure_and_is_its_evidence() -> None:
     evidence = Evidence(host(), refusals=parse_refusals(f"{TRUNCATED}\n{FAILED}\n"))
     reasons = list(action_reasons(case(megaflow("dp:ovs", "trunc(100),p1"), evidence=evidence)))
-    assert [reason.likelihood for reason in reasons] == [Likelihood.TOLD]
+    assert [reason.likelihood for reason in reasons] == [Likelihood.CONFIRMED]
     assert TRUNCATED in reasons[0].evidence
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.verify.why_cases import COOKIE, UFID, WHOLE, case, device, host, megaflow
 from xenoovs.datapath.host import Feature
 from xenoovs.datapath.tc import TcFilter
-from xenoovs.verify.commands import Where
+from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.why.case import DriverAnswer, Evidence, shape_of
 from xenoovs.verify.why.kernel import kernel_reasons, silent_refusal
 from xenoovs.verify.why.reason import Cause, Likelihood
@@ -22,10 +22,12 @@ def test_only_rules_of_traffic_control() -> None:
 
 
 def test_without_a_trial_the_rule_itself_is_the_evidence() -> None:
-    reason = silent_refusal(case(evidence=Evidence(host(), filters={COOKIE: RULE}, where=Where(config="my.yaml"))))
+    reason = silent_refusal(
+        case(evidence=Evidence(host(), filters={COOKIE: RULE}, target=CommandTarget(config="my.yaml")))
+    )
     assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE)
     assert reason.evidence == ("tc filter of p0, pref 2 handle 0x8: not_in_hw",)
-    assert reason.mend == ("xenoovs why FILE --probe-driver",)
+    assert reason.fix == ("xenoovs why FILE --probe-driver",)
 
 
 def test_others_of_this_shape_in_hardware_mean_a_full_table() -> None:
@@ -40,21 +42,21 @@ def test_others_of_this_shape_in_hardware_mean_a_full_table() -> None:
         (95, "eswitch: unsupported match key", Cause.REFUSED_BY_DRIVER),
         (95, "TC offload is disabled on net device", Cause.HW_TC_OFFLOAD_OFF),
         (28, "eswitch: rule table is full", Cause.TABLE_FULL),
-        (None, None, Cause.NOT_TRIED_AGAIN),
+        (None, None, Cause.NOT_RETRIED),
     ],
 )
 def test_the_drivers_own_words(error: int | None, words: str | None, cause: Cause) -> None:
     answer = DriverAnswer(error, "as strerror says", words)
     (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
-    assert (reason.cause, reason.likelihood) == (cause, Likelihood.TOLD)
-    assert words is None or reason.evidence == (f"the driver says: {words}",)
+    assert (reason.cause, reason.likelihood) == (cause, Likelihood.CONFIRMED)
+    assert words is None or reason.evidence == (f"the driver reports: {words}",)
 
 
 def test_a_device_that_cannot_take_rules_is_not_to_be_turned_on() -> None:
     answer = DriverAnswer(95, "Operation not supported", "TC offload is disabled on net device")
     veth = replace(device("p0", switch_id=None), hw_tc_offload=Feature(is_on=False, is_fixed=True))
     (reason,) = kernel_reasons(case(evidence=Evidence(host(devices=(veth,)), driver={UFID: answer})))
-    assert (reason.cause, reason.mend) == (Cause.NOT_ON_ESWITCH, ())
+    assert (reason.cause, reason.fix) == (Cause.NOT_ON_ESWITCH, ())
 
 
 def test_what_no_driver_was_asked_for_is_not_explained_by_a_trial_that_it_accepts() -> None:
@@ -84,7 +86,7 @@ def test_a_full_table_comes_with_what_makes_it_fit(answer: DriverAnswer | None) 
     driver = {} if answer is None else {UFID: answer}
     (reason,) = kernel_reasons(case(evidence=Evidence(host(), in_hardware=in_hardware, driver=driver)))
     assert reason.cause is Cause.TABLE_FULL
-    assert reason.mend[0] == "xenoovs lint FILE --table-size ENTRIES"
-    assert any("`tolerance`" in line and "`max_flows`" in line for line in reason.mend)
-    assert ("xenoovs apply FILE" in reason.mend, "devlink dev param show" in reason.mend) == (True, True)
-    assert reason.mend[-1] == "ovs-appctl revalidator/purge"
+    assert reason.fix[0] == "xenoovs lint FILE --table-size ENTRIES"
+    assert any("`tolerance`" in line and "`max_flows`" in line for line in reason.fix)
+    assert ("xenoovs apply FILE" in reason.fix, "devlink dev param show" in reason.fix) == (True, True)
+    assert reason.fix[-1] == "ovs-appctl revalidator/purge"

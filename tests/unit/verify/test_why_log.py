@@ -11,7 +11,7 @@ from xenoovs.compile.offloadable.table import SOURCES
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.verify.why.case import Evidence
 from xenoovs.verify.why.flows import action_reasons
-from xenoovs.verify.why.log import NOTES, parse_refusals
+from xenoovs.verify.why.log import LOG_PATTERNS, parse_refusals
 from xenoovs.verify.why.reason import Cause
 
 _numbers = count(1)
@@ -112,8 +112,8 @@ def test_a_text_about_packets_without_a_frame_fits_no_ethernet_megaflow() -> Non
 
 
 def test_each_kind_of_line_has_a_source_in_open_vswitch() -> None:
-    assert {SOURCES[note.source].partition("/")[0] for note in NOTES} == {"lib"}
-    assert all("()" in SOURCES[note.source] for note in NOTES)
+    assert {SOURCES[note.source].partition("/")[0] for note in LOG_PATTERNS} == {"lib"}
+    assert all("()" in SOURCES[note.source] for note in LOG_PATTERNS)
     (bare,) = parse_refusals(_failed())
     assert bare.source == "lib/dpif-netlink.c, parse_flow_put() (3.7: lib/dpif-offload-tc.c, tc_parse_flow_put())"
 
@@ -123,7 +123,7 @@ def test_a_reason_from_the_log_tells_where_the_line_comes_from() -> None:
         _line("Flow API provider mismatch between ingress (p0) and egress (p1) ports") + _failed()
     )
     found = case(megaflow("dp:ovs"), evidence=Evidence(host(), refusals=refusals))
-    (reason,) = (reason for reason in action_reasons(found) if reason.text.startswith("Open vSwitch says"))
+    (reason,) = (reason for reason in action_reasons(found) if reason.text.startswith("Open vSwitch logged"))
     assert reason.source is not None
     assert reason.source.endswith("netdev_tc_parse_nl_actions()")
 

@@ -30,7 +30,7 @@ def test_a_host_that_offloads_gives_no_reason(layer: str) -> None:
 def test_offload_is_off(config: dict[str, str], seen: str) -> None:
     reason = _only(list(setting_reasons(case(SOFTWARE, seen=host(offload=OFF, config=config)))))
     assert (reason.cause, reason.likelihood, reason.evidence) == (Cause.HW_OFFLOAD_OFF, Likelihood.CERTAIN, (seen,))
-    assert reason.mend == (
+    assert reason.fix == (
         "ovs-vsctl set Open_vSwitch . other_config:hw-offload=true",
         "systemctl restart openvswitch-switch",
         "xenoovs apply FILE",
@@ -41,7 +41,7 @@ def test_offload_is_set_but_the_daemon_was_not_restarted() -> None:
     reason = _only(list(setting_reasons(case(SOFTWARE, seen=host(offload=OFF)))))
     assert reason.cause is Cause.NOT_RESTARTED
     assert reason.evidence == ("other_config:hw-offload is 'true'", OFF.evidence)
-    assert reason.mend[0] == "systemctl restart openvswitch-switch"
+    assert reason.fix[0] == "systemctl restart openvswitch-switch"
 
 
 def test_a_daemon_that_still_offloads_is_not_blamed_for_what_the_database_says_now() -> None:
@@ -49,7 +49,7 @@ def test_a_daemon_that_still_offloads_is_not_blamed_for_what_the_database_says_n
 
 
 def test_the_policy_in_use_counts_not_the_one_that_is_set() -> None:
-    in_use = OffloadHistory(has_begun=True, tc_policy="skip_hw", providers=WHOLE.providers, is_whole=True)
+    in_use = OffloadHistory(has_started=True, tc_policy="skip_hw", providers=WHOLE.providers, is_complete=True)
     reason = _only(list(setting_reasons(case(seen=host(history=in_use)))))
     assert reason.cause is Cause.TC_POLICY_SKIP_HW
     assert reason.evidence == ("the log says: tc: Using policy 'skip_hw'",)
@@ -60,14 +60,14 @@ def test_the_policy_in_use_counts_not_the_one_that_is_set() -> None:
 
 def test_a_port_without_a_provider() -> None:
     failure = "failed adding ingress qdisc required for offloading on p0: No such device"
-    history = OffloadHistory(has_begun=True, providers={"p1": "linux_tc"}, failures={"p0": failure}, is_whole=True)
+    history = OffloadHistory(has_started=True, providers={"p1": "linux_tc"}, failures={"p0": failure}, is_complete=True)
     reason = _only(list(setting_reasons(case(SOFTWARE, seen=host(history=history)))))
     assert reason.cause is Cause.NO_PROVIDER
     assert reason.evidence[1] == failure
 
 
 def test_a_log_that_does_not_reach_back_proves_nothing_about_ports() -> None:
-    history = OffloadHistory(has_begun=True, providers={"p1": "linux_tc"}, is_whole=False)
+    history = OffloadHistory(has_started=True, providers={"p1": "linux_tc"}, is_complete=False)
     assert list(setting_reasons(case(SOFTWARE, seen=host(history=history)))) == []
 
 
@@ -75,7 +75,7 @@ def test_the_device_takes_no_rules() -> None:
     devices = (device("p0", hw_tc_offload=False), device("p1"))
     reason = _only(list(setting_reasons(case(seen=host(devices=devices)))))
     assert (reason.cause, reason.evidence) == (Cause.HW_TC_OFFLOAD_OFF, ("ethtool -k p0: hw-tc-offload: off",))
-    assert reason.mend == ("ethtool -K p0 hw-tc-offload on", "ovs-appctl revalidator/purge")
+    assert reason.fix == ("ethtool -K p0 hw-tc-offload on", "ovs-appctl revalidator/purge")
 
 
 def test_the_ingress_qdisc_is_missing() -> None:
@@ -100,7 +100,7 @@ def test_a_port_of_which_something_is_in_hardware_is_on_an_eswitch_whatever_sysf
 def test_packets_leave_by_a_port_of_no_or_another_eswitch(switch_id: str | None) -> None:
     devices = (device("p0"), device("p1", switch_id=switch_id))
     reason = _only(list(setting_reasons(case(seen=host(devices=devices)))))
-    assert reason.cause is Cause.EGRESS_ELSEWHERE
+    assert reason.cause is Cause.EGRESS_NOT_ON_ESWITCH
     assert f"of p1 {switch_id or 'empty'}" in reason.evidence[0]
 
 
@@ -109,7 +109,7 @@ def test_a_software_datapath_is_reason_enough(datapath: str, port_type: str) -> 
     seen = host(datapath=datapath, port_type=port_type, offload=OFF, config={})
     reason = _only(list(setting_reasons(case(SOFTWARE, seen=seen))))
     assert (reason.cause, reason.likelihood) == (Cause.SOFTWARE_DATAPATH, Likelihood.CERTAIN)
-    assert reason.mend == ()
+    assert reason.fix == ()
 
 
 @pytest.mark.parametrize("port_type", ["dpdk", "doca"])
@@ -118,7 +118,7 @@ def test_ports_of_dpdk_and_doca_can_offload(port_type: str) -> None:
 
 
 def test_with_skip_sw_a_refusal_of_the_driver_looks_like_one_of_open_vswitch() -> None:
-    strict = OffloadHistory(has_begun=True, tc_policy="skip_sw", providers=WHOLE.providers, is_whole=True)
+    strict = OffloadHistory(has_started=True, tc_policy="skip_sw", providers=WHOLE.providers, is_complete=True)
     reason = _only(list(setting_reasons(case(SOFTWARE, seen=host(history=strict)))))
     assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_DRIVER, Likelihood.LIKELY)
     assert list(setting_reasons(case(megaflow("dp:tc"), seen=host(history=strict)))) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from xenoovs.datapath.host import (
-    Bridge,
     Daemon,
     Database,
     Device,
@@ -14,10 +13,11 @@ from xenoovs.datapath.host import (
     Interface,
     OffloadHistory,
     OffloadState,
+    OvsBridge,
 )
 from xenoovs.datapath.megaflow import Megaflow, verdict_of
 from xenoovs.datapath.parse import parse_megaflow
-from xenoovs.verify.commands import Where
+from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.why.case import Case, Evidence
 
 UFID = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"
@@ -26,7 +26,9 @@ COOKIE = "b91ad343cc4f394eaf4a80bd325adc34"
 
 ON = OffloadState(is_on=True, evidence="`upcall/show` counts offloaded flows")
 OFF = OffloadState(is_on=False, evidence="nothing of it in the log since the start")
-WHOLE = OffloadHistory(has_begun=True, tc_policy="none", providers={"p0": "linux_tc", "p1": "linux_tc"}, is_whole=True)
+WHOLE = OffloadHistory(
+    has_started=True, tc_policy="none", providers={"p0": "linux_tc", "p1": "linux_tc"}, is_complete=True
+)
 
 
 def megaflow(
@@ -57,10 +59,10 @@ def host(
     ports = (Interface("ovsbr1", type="internal"), Interface("p0", type=port_type), Interface("p1", type=port_type))
     database = Database(
         config={"hw-offload": "true"} if config is None else config,
-        bridges=(Bridge("ovsbr1", datapath_type=datapath, interfaces=ports),),
+        bridges=(OvsBridge("ovsbr1", datapath_type=datapath, interfaces=ports),),
     )
     return HostFacts(
-        is_here=True,
+        is_local=True,
         database=database,
         daemon=Daemon(offload=offload, history=history, flow_limit=200000, version="3.1.0"),
         devices={known.name: known for known in devices},
@@ -72,5 +74,5 @@ def case(found: Megaflow | None = None, *, seen: HostFacts | None = None, eviden
     found = found or megaflow()
     verdict = verdict_of(found)
     assert verdict is not None
-    evidence = evidence or Evidence(seen or host(), where=Where(config="my.yaml"))
+    evidence = evidence or Evidence(seen or host(), target=CommandTarget(config="my.yaml"))
     return Case(found, verdict, None, replace(evidence, host=seen or evidence.host))

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from enum import Enum
 
 from xenoovs.datapath.host import (
-    NOT_ASKED,
+    NOT_READ,
     BackendFacts,
-    Bridge,
     Daemon,
     Database,
     Device,
+    Fact,
     HostFacts,
     Interface,
-    Seen,
+    OvsBridge,
     Unknown,
 )
-from xenoovs.verify.commands import HERE, Where
+from xenoovs.verify.commands import THIS_HOST, CommandTarget
 
 # What the checks look at: the facts of a host, and what a config wants of it.
 
@@ -44,7 +44,7 @@ class ForeignFlows:
 
     passed: tuple[str, ...] = ()
     others: int = 0
-    cost: Seen[Cost] = NOT_ASKED
+    cost: Fact[Cost] = NOT_READ
     varying: tuple[str, ...] = ()
 
 
@@ -56,7 +56,7 @@ class Wanted:
     ingress: tuple[str, ...]
     egress: tuple[str, ...]
     entries: int
-    foreign: Seen[ForeignFlows] = NOT_ASKED
+    foreign: Fact[ForeignFlows] = NOT_READ
     backends: tuple[WantedBackend, ...] = ()
 
     @property
@@ -76,7 +76,7 @@ class WantedBackend:
     egress: str
     services: tuple[str, ...]
     vips: tuple[str, ...]
-    facts: Seen[BackendFacts] = NOT_ASKED
+    facts: Fact[BackendFacts] = NOT_READ
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +97,10 @@ class Case:
     @property
     def is_stale(self) -> bool:
         """Whether the database tells of ports what an ovs-vswitchd wrote that cannot be reached any more."""
-        return self.host.is_here and self.database is not None and self.daemon is None
+        return self.host.is_local and self.database is not None and self.daemon is None
 
     @property
-    def bridges(self) -> tuple[Bridge, ...]:
+    def bridges(self) -> tuple[OvsBridge, ...]:
         """The bridge of the config if it exists; without a config all of them."""
         if self.database is None:
             return ()
@@ -129,7 +129,7 @@ class Case:
         return tuple(
             port
             for port in self.ports
-            if (home := self.database.home_of(port)) is not None
+            if (home := self.database.bridge_of(port)) is not None
             and home.datapath_type == "system"
             and (interface := home.interface(port)) is not None
             and interface.type == "system"
@@ -137,10 +137,10 @@ class Case:
 
     def interface(self, port: str) -> Interface | None:
         """The row of a port, on whichever bridge it is."""
-        home = None if self.database is None else self.database.home_of(port)
+        home = None if self.database is None else self.database.bridge_of(port)
         return None if home is None else home.interface(port)
 
-    def device(self, name: str) -> Seen[Device]:
+    def device(self, name: str) -> Fact[Device]:
         """The kernel's device behind a port."""
         devices = self.host.devices
         if isinstance(devices, Unknown):
@@ -177,17 +177,17 @@ class Fix:
     is_elsewhere: bool = False
 
     def __str__(self) -> str:
-        return self.text(HERE)
+        return self.text(THIS_HOST)
 
-    def command(self, where: Where) -> str:
+    def command(self, where: CommandTarget) -> str:
         """The commands alone, as one line of a shell that reaches `where`."""
-        there = HERE if self.is_elsewhere else where
-        return " && ".join(there.typed(command) for command in self.commands)
+        there = THIS_HOST if self.is_elsewhere else where
+        return " && ".join(there.shell(command) for command in self.commands)
 
-    def text(self, where: Where) -> str:
+    def text(self, where: CommandTarget) -> str:
         """All that is to be typed, as one line of a shell that reaches `where`."""
         file = ("FILE",) if where.config else ()
-        restart = [where.typed(("xenoovs", "doctor", *file, "--fix", "--restart-ovs"))] * self.needs_restart
+        restart = [where.shell(("xenoovs", "doctor", *file, "--fix", "--restart-ovs"))] * self.needs_restart
         return " && ".join([*filter(None, [self.command(where)]), *restart])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from xenoovs.datapath.host import BackendFacts, Unknown
-from xenoovs.verify.commands import Where
+from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.doctor import nic, openvswitch
 from xenoovs.verify.doctor.check import Case, Check, Fix, State, WantedBackend
 
@@ -186,7 +186,7 @@ def safe_fixes(checks: Iterable[Check]) -> tuple[Fix, ...]:
     return tuple(dict.fromkeys(check.fix for check in checks if check.is_safely_mended and check.fix is not None))
 
 
-def to_json(checks: Iterable[Check], where: Where) -> list[dict[str, object]]:
+def to_json(checks: Iterable[Check], where: CommandTarget) -> list[dict[str, object]]:
     """Rows as JSON; absent values are null. `where`: the Open vSwitch that commands have to reach."""
     return [
         {

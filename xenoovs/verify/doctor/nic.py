@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from xenoovs.datapath.host import Bridge, Device, Silent, Unknown
+from xenoovs.datapath.host import Device, OvsBridge, Unknown, Unresponsive
 from xenoovs.verify.doctor.check import PURGE, Case, Check, Fix, State, set_config, vsctl
 
 # Checks of the kernel: the parts of traffic control that Open vSwitch needs, and memory for DPDK and DOCA.
@@ -237,7 +237,7 @@ def check_on_bridge(case: Case) -> Iterator[Check]:
         return
     bridge, why = case.wanted.bridge, "packets cross between ports of one bridge only"
     for port in case.ports:
-        home = case.database.home_of(port)
+        home = case.database.bridge_of(port)
         if home is not None and home.name == bridge:
             yield Check("port on bridge", State.OK, f"on {bridge}", why, subject=port)
             continue
@@ -245,7 +245,7 @@ def check_on_bridge(case: Case) -> Iterator[Check]:
         yield Check("port on bridge", State.WRONG, seen, why, subject=port, fix=_move(port, home, bridge))
 
 
-def _move(port: str, home: Bridge | None, bridge: str) -> Fix:
+def _move(port: str, home: OvsBridge | None, bridge: str) -> Fix:
     found = home.interface(port) if home is not None else None
     kind = found.type if found is not None else "system"
     leave = ("del-port", home.name, port, "--") if home is not None else ()
@@ -288,7 +288,7 @@ def check_up(case: Case) -> Iterator[Check]:
 def check_provider(case: Case) -> Iterator[Check]:
     """Which part of Open vSwitch offers the flows of a port to hardware."""
     daemon, why = case.daemon, "flows of a port without an offload provider stay in software"
-    if isinstance(case.host.daemon, Silent):
+    if isinstance(case.host.daemon, Unresponsive):
         for port in case.ports:
             yield Check("offload provider", State.UNKNOWN, "ovs-vswitchd does not answer", why, subject=port)
     if daemon is None or isinstance(daemon.offload, Unknown) or not daemon.offload.is_on:
@@ -300,7 +300,7 @@ def check_provider(case: Case) -> Iterator[Check]:
         elif (provider := history.providers.get(port)) is not None:
             state, seen = _provider(case, port, _PROVIDERS.get(provider, provider))
             yield Check("offload provider", state, seen, why, subject=port)
-        elif history.is_whole:
+        elif history.is_complete:
             reason = history.failures.get(port, "none was assigned")
             yield Check("offload provider", State.WRONG, reason, why, subject=port)
         else:
@@ -310,7 +310,7 @@ def check_provider(case: Case) -> Iterator[Check]:
 
 def _provider(case: Case, port: str, provider: str) -> tuple[State, str]:
     """That of dummy ports only pretends, and traffic control is given flows of the kernel's datapath alone."""
-    home = None if case.database is None else case.database.home_of(port)
+    home = None if case.database is None else case.database.bridge_of(port)
     if provider == "dummy":
         return State.WRONG, "dummy: it pretends, for tests; there is no hardware behind it"
     if provider == "tc" and home is not None and home.datapath_type != "system":
@@ -363,7 +363,7 @@ def check_tc_rules(case: Case) -> Iterator[Check]:
         if isinstance(device, Unknown) or device.ingress is not True:
             continue
         look = Fix((("tc", "-s", "filter", "show", "dev", port, "ingress"),))
-        rules = Unknown("ovs-vswitchd does not answer") if isinstance(case.host.daemon, Silent) else device.rules
+        rules = Unknown("ovs-vswitchd does not answer") if isinstance(case.host.daemon, Unresponsive) else device.rules
         if isinstance(rules, Unknown):
             yield Check("TC rules", State.UNKNOWN, rules.reason, why, subject=port)
         elif rules.stale:

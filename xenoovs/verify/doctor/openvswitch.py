@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from xenoovs.datapath.host import Bridge, Daemon, Silent, Unknown
+from xenoovs.datapath.host import Daemon, OvsBridge, Unknown, Unresponsive
 from xenoovs.errors import counted, worded
 from xenoovs.verify.doctor.check import (
     PURGE,
@@ -40,17 +40,17 @@ _RESTART = Fix(needs_restart=True)
 def check_running(case: Case) -> Iterator[Check]:
     why = "nothing is forwarded by flows without it"
     host = case.host
-    silent = [one for one in (host.daemon, host.database) if isinstance(one, Silent)]
+    silent = [one for one in (host.daemon, host.database) if isinstance(one, Unresponsive)]
     start = Fix((("systemctl", "start", "openvswitch-switch"),))
     if silent:
         why = "what the kernel or the NIC has goes on, a userspace datapath stands still, and nothing new is forwarded"
-        mend = tuple(dict.fromkeys(command for one in silent for command in one.mend))
+        mend = tuple(dict.fromkeys(command for one in silent for command in one.fix))
         yield Check(RUNS, State.WRONG, "; ".join(one.reason for one in silent), why, fix=Fix(mend))
     elif isinstance(host.database, Unknown):
         yield Check(RUNS, State.WRONG, host.database.reason, why, fix=start)
     elif not isinstance(host.daemon, Unknown):
         yield Check(RUNS, State.OK, f"version {host.daemon.version or 'not told'}", why)
-    elif host.is_here:
+    elif host.is_local:
         yield Check(RUNS, State.WRONG, host.daemon.reason, why, fix=start)
     else:
         yield Check(RUNS, State.UNKNOWN, host.daemon.reason, why)
@@ -58,14 +58,14 @@ def check_running(case: Case) -> Iterator[Check]:
 
 def check_settings(case: Case) -> Iterator[Check]:
     """Only where the database hangs: of what it holds nothing can be told."""
-    if isinstance(case.host.database, Silent):
+    if isinstance(case.host.database, Unresponsive):
         why = "bridges, ports and settings are in it"
         yield Check("database", State.UNKNOWN, "not read, as ovsdb-server does not answer", why)
 
 
 def check_leftovers(case: Case) -> Iterator[Check]:
     """What is changed for a moment is noted, so that whoever finds the note of a killed run can undo it."""
-    if not case.host.is_here or case.database is None:
+    if not case.host.is_local or case.database is None:
         return
     why = "what is raised or added for a moment costs ovs-vswitchd time, or an entry of the NIC"
     fix = Fix((PUT_BACK,), is_safe=True)
@@ -95,7 +95,7 @@ def check_fork(case: Case) -> Iterator[Check]:
         return
     why = "OVS-DOCA offloads other flows, with other settings, than Open vSwitch of the same number"
     if not database.has_doca:
-        if isinstance(case.host.daemon, Silent):
+        if isinstance(case.host.daemon, Unresponsive):
             yield Check("flavour", State.UNKNOWN, "without DOCA; ovs-vswitchd does not tell which build it is", why)
             return
         version = case.daemon.version if case.daemon is not None else None
@@ -130,7 +130,7 @@ def check_offload_in_effect(case: Case) -> Iterator[Check]:
     """Whether the daemon that runs does what the database says: hw-offload is not read anew in every case."""
     database, daemon = case.database, case.daemon
     name, why = "hw-offload in effect", "a setting that came after the start of ovs-vswitchd may wait for a restart"
-    if isinstance(case.host.daemon, Silent):
+    if isinstance(case.host.daemon, Unresponsive):
         yield Check(name, State.UNKNOWN, _UNANSWERED, why)
     if database is None or daemon is None:
         return
@@ -149,7 +149,7 @@ def check_offload_in_effect(case: Case) -> Iterator[Check]:
 
 
 def _is_late(daemon: Daemon) -> bool:
-    return not isinstance(daemon.history, Unknown) and daemon.history.is_late
+    return not isinstance(daemon.history, Unknown) and daemon.history.had_ports_before
 
 
 def check_tc_policy(case: Case) -> Iterator[Check]:
@@ -264,7 +264,7 @@ def check_datapath_type(case: Case) -> Iterator[Check]:
         yield Check("datapath", state, seen, why, subject=bridge.name)
 
 
-def _datapath(bridge: Bridge, ports: frozenset[str]) -> tuple[State, str]:
+def _datapath(bridge: OvsBridge, ports: frozenset[str]) -> tuple[State, str]:
     kind = bridge.datapath_type
     if kind == "system":
         return State.OK, "system: the kernel's, offload by TC"

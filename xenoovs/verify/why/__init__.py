@@ -1,1 +1,1 @@
-"""Why a megaflow is not in hardware: one file for each witness, and the reasons that they give."""
+"""Why a megaflow is not in hardware: one module for each kind of evidence."""

@@ -1,4 +1,4 @@
-"""What ovs-vswitchd logs when it does not offload a megaflow: lines to reasons, and the megaflows that they fit.
+"""Refusals in the log of ovs-vswitchd, and the megaflows that they may be about.
 
 A line with the reason comes first; then, in the same thread, `failed to offload flow: ...` names the ingress port.
 """
@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from xenoovs.compile.offloadable.table import SOURCES
 from xenoovs.datapath.megaflow import Megaflow, parse_number
 from xenoovs.verify.why.reason import Cause
-
-# What a megaflow matches and does, asked in the words of lib/odp-util.c.
-
 
 OVS_ACTIONS = {
     2: "userspace",
@@ -35,22 +32,22 @@ OVS_ACTIONS = {
     21: "check_pkt_len",
     22: "add_mpls",
 }
-"""enum ovs_action_attr of uapi/linux/openvswitch.h -> its word in a dump, for those that Open vSwitch may refuse."""
+"""enum ovs_action_attr of uapi/linux/openvswitch.h -> name in a dump, for actions that Open vSwitch may refuse."""
 
 
-def kinds_of(megaflow: Megaflow) -> frozenset[str]:
-    """The kinds of actions: `set`, `hash`, `userspace` ...; a port counts as `output`."""
-    return frozenset(map(_kind, megaflow.actions))
+def action_names(megaflow: Megaflow) -> frozenset[str]:
+    """Return the names of the actions: `set`, `hash`, `userspace` ...; `output` for a port."""
+    return frozenset(map(_action_name, megaflow.actions))
 
 
 def set_fields(megaflow: Megaflow) -> frozenset[str]:
-    """What `set(...)` writes: `eth`, `ipv4`, `udp`, `tunnel` ..."""
+    """Return the keys that `set(...)` writes: `eth`, `ipv4`, `udp`, `tunnel` ..."""
     sets = (action.removeprefix("set(") for action in megaflow.actions if action.startswith("set("))
     return frozenset(action.partition("(")[0] for action in sets)
 
 
 def matches_key(megaflow: Megaflow, name: str) -> bool:
-    """Whether at least one bit of the key is matched."""
+    """Return whether at least one bit of the key is matched."""
     text = megaflow.key(name)
     if text is None:
         return False
@@ -62,59 +59,56 @@ def matches_key(megaflow: Megaflow, name: str) -> bool:
 
 
 def is_fragment(megaflow: Megaflow) -> bool:
-    """Whether it matches IP fragments."""
+    """Return whether the megaflow matches IP fragments."""
     return any("frag=first" in key.inner or "frag=later" in key.inner for key in megaflow.keys)
-
-
-def listed(words: Iterable[str]) -> str:
-    """Words in a stable order, for a sentence."""
-    return ", ".join(sorted(words))
 
 
 _PLAIN = frozenset(OVS_ACTIONS.values()) | {"set", "push_vlan", "pop_vlan", "drop", "tnl_push", "tnl_pop", "ct"}
 
 
-def _kind(action: str) -> str:
+def _action_name(action: str) -> str:
     name = action.partition("(")[0]
     return name if "(" in action or name in _PLAIN else "output"
 
 
-# The texts that ovs-vswitchd logs as reasons, where it writes them, and the megaflows that each can be about.
-#
-# Compared with the sources of 2.17, 3.1, 3.6 and 3.7. Files and functions are in the table of what can be offloaded.
+# Texts that ovs-vswitchd logs as reasons. They were compared with the sources of 2.17, 3.1, 3.6 and 3.7.
 
 
 _KEYS = {"pkt_mark": "skb_mark", "actset_output": "in_port", "conj_id": "recirc_id"}
-"""Names of `struct flow` that a dump calls otherwise."""
+"""Fields of `struct flow` -> their names in a dump, if they differ."""
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """A text and what it tells.
+class LogPattern:
+    """A text of the log and its meaning.
 
-    source:      where Open vSwitch writes it, a name in SOURCES of the offload table.
-    applies:     whether a megaflow is of the kind that it names; None: it names none.
-    is_fleeting: it is about a megaflow only where a failure follows at once, as other requests are refused too.
+    Attributes:
+        pattern: regular expression of the text.
+        cause: its cause.
+        source: where Open vSwitch writes it, a name in SOURCES of the offload table.
+        applies: returns whether a megaflow is of the kind that the text names; None: it names no kind.
+        needs_failure: it is about a megaflow only if a failure follows at once, as other requests are refused too.
     """
 
     pattern: re.Pattern[str]
     cause: Cause
     source: str
     applies: Callable[[Megaflow, re.Match[str]], bool] | None = None
-    is_fleeting: bool = False
+    needs_failure: bool = False
 
     def fits(self, megaflow: Megaflow, message: str) -> bool:
+        """Return whether the text may be about this megaflow."""
         found = self.pattern.search(message)
         return found is not None and (self.applies is None or self.applies(megaflow, found))
 
     def port_of(self, message: str) -> str | None:
-        """The ingress port, where the text itself names it."""
+        """Return the ingress port if the text names it."""
         found = self.pattern.search(message)
         return found.groupdict().get("port") if found is not None else None
 
 
 def _has_action(megaflow: Megaflow, found: re.Match[str]) -> bool:
-    return OVS_ACTIONS.get(int(found["number"])) in kinds_of(megaflow)
+    return OVS_ACTIONS.get(int(found["number"])) in action_names(megaflow)
 
 
 def _has_key(megaflow: Megaflow, found: re.Match[str]) -> bool:
@@ -138,7 +132,7 @@ def _is_ipv6_fragment(megaflow: Megaflow, _found: re.Match[str]) -> bool:
 
 
 def _recirculates(megaflow: Megaflow, _found: re.Match[str]) -> bool:
-    return megaflow.recirc_id != 0 or "recirc" in kinds_of(megaflow)
+    return megaflow.recirc_id != 0 or "recirc" in action_names(megaflow)
 
 
 def _goes_to(megaflow: Megaflow, found: re.Match[str]) -> bool:
@@ -156,43 +150,49 @@ def _is_no_frame(megaflow: Megaflow, _found: re.Match[str]) -> bool:
 _Applies = Callable[[Megaflow, re.Match[str]], bool]
 
 
-def _note(pattern: str, cause: Cause, source: str, applies: _Applies | None = None) -> Note:
-    return Note(re.compile(pattern, re.ASCII), cause, source, applies)
+def _pattern(pattern: str, cause: Cause, source: str, applies: _Applies | None = None) -> LogPattern:
+    return LogPattern(re.compile(pattern, re.ASCII), cause, source, applies)
 
 
-NOTES = (
-    _note(r"unsupported put action type: (?P<number>[0-9]+)", Cause.UNSUPPORTED_ACTION, "tc-actions", _has_action),
-    _note(r"offloading attribute (?P<key>[\w\[\]]+) isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _has_key),
-    _note(r"offloading of IPv6 fragments isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _is_ipv6_fragment),
-    _note(r"offloading multiple mpls_lses isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _has_lses),
-    _note(r"offloading of non-ethernet packets isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _is_no_frame),
-    _note(r"offloading isn't supported, unknown attribute", Cause.UNSUPPORTED_MATCH, "tc-key"),
-    _note(r"unsupported (?:sub attribute of )?set action type", Cause.UNSUPPORTED_ACTION, "tc-masked-set", _has_set),
-    _note(
+LOG_PATTERNS = (
+    _pattern(r"unsupported put action type: (?P<number>[0-9]+)", Cause.UNSUPPORTED_ACTION, "tc-actions", _has_action),
+    _pattern(r"offloading attribute (?P<key>[\w\[\]]+) isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _has_key),
+    _pattern(r"offloading of IPv6 fragments isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _is_ipv6_fragment),
+    _pattern(r"offloading multiple mpls_lses isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _has_lses),
+    _pattern(r"offloading of non-ethernet packets isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _is_no_frame),
+    _pattern(r"offloading isn't supported, unknown attribute", Cause.UNSUPPORTED_MATCH, "tc-key"),
+    _pattern(r"unsupported (?:sub attribute of )?set action type", Cause.UNSUPPORTED_ACTION, "tc-masked-set", _has_set),
+    _pattern(
         r"set action type [0-9]+ not supported on fragments",
         Cause.UNSUPPORTED_ACTION,
         "tc-masked-set",
         _sets_in_fragments,
     ),
-    _note(r"unsupported tunnel key attribute", Cause.UNSUPPORTED_ACTION, "tc-tunnel", _has_set),
-    _note(r"Can only support [0-9]+ actions", Cause.UNSUPPORTED_ACTION, "tc-actions", _is_long),
-    _note(r"recirc_id sharing not supported", Cause.RECIRCULATION, "tc-put", _recirculates),
-    _note(r"recirc_id [0-9]+ exceeds the chain id upper limit", Cause.RECIRCULATION, "tc-put", _recirculates),
-    _note(
+    _pattern(r"unsupported tunnel key attribute", Cause.UNSUPPORTED_ACTION, "tc-tunnel", _has_set),
+    _pattern(r"Can only support [0-9]+ actions", Cause.UNSUPPORTED_ACTION, "tc-actions", _is_long),
+    _pattern(r"recirc_id sharing not supported", Cause.RECIRCULATION, "tc-put", _recirculates),
+    _pattern(r"recirc_id [0-9]+ exceeds the chain id upper limit", Cause.RECIRCULATION, "tc-put", _recirculates),
+    _pattern(
         r"match for chain [0-9]+ failed due to non-existing goto chain", Cause.RECIRCULATION, "tc-put", _recirculates
     ),
-    _note(r"Can't find ifindex for output port (?P<egress>\S+),", Cause.EGRESS_ELSEWHERE, "tc-actions", _goes_to),
-    _note(r"Can't find offloaded netdev for output port", Cause.EGRESS_ELSEWHERE, "tc-actions"),
-    _note(r"Flow API provider mismatch between ingress", Cause.EGRESS_ELSEWHERE, "tc-actions"),
-    _note(r"couldn't get tc prio: No space left on device", Cause.TABLE_FULL, "tc-put"),
-    # Up to 3.1 no port is named: then it says nothing of any.
-    _note(r"failed adding ingress qdisc required for offloading on (?P<port>\S+):", Cause.NO_INGRESS_QDISC, "tc-init"),
-    _note(r"Kernel flower acknowledgment does not match request", Cause.REFUSED_BY_KERNEL, "tc-replace"),
-    _note(r"Output to port '(?P<egress>[^']+)' cannot be offloaded", Cause.EGRESS_ELSEWHERE, "dpdk-output", _goes_to),
-    _note(r"Unsupported action type [0-9]+", Cause.UNSUPPORTED_ACTION, "dpdk-actions"),
-    _note(r"Partial mask is not supported", Cause.UNSUPPORTED_ACTION, "dpdk-partial", _has_set),
+    _pattern(
+        r"Can't find ifindex for output port (?P<egress>\S+),", Cause.EGRESS_NOT_ON_ESWITCH, "tc-actions", _goes_to
+    ),
+    _pattern(r"Can't find offloaded netdev for output port", Cause.EGRESS_NOT_ON_ESWITCH, "tc-actions"),
+    _pattern(r"Flow API provider mismatch between ingress", Cause.EGRESS_NOT_ON_ESWITCH, "tc-actions"),
+    _pattern(r"couldn't get tc prio: No space left on device", Cause.TABLE_FULL, "tc-put"),
+    # Up to 3.1 the text names no port.
+    _pattern(
+        r"failed adding ingress qdisc required for offloading on (?P<port>\S+):", Cause.NO_INGRESS_QDISC, "tc-init"
+    ),
+    _pattern(r"Kernel flower acknowledgment does not match request", Cause.REFUSED_BY_KERNEL, "tc-replace"),
+    _pattern(
+        r"Output to port '(?P<egress>[^']+)' cannot be offloaded", Cause.EGRESS_NOT_ON_ESWITCH, "dpdk-output", _goes_to
+    ),
+    _pattern(r"Unsupported action type [0-9]+", Cause.UNSUPPORTED_ACTION, "dpdk-actions"),
+    _pattern(r"Partial mask is not supported", Cause.UNSUPPORTED_ACTION, "dpdk-partial", _has_set),
     # The extended acknowledgement of the kernel.
-    Note(re.compile(r"received NAK error=[0-9]+ - "), Cause.REFUSED_BY_DRIVER, "netlink-nak", is_fleeting=True),
+    LogPattern(re.compile(r"received NAK error=[0-9]+ - "), Cause.REFUSED_BY_DRIVER, "netlink-nak", needs_failure=True),
 )
 
 
@@ -204,47 +204,50 @@ _LINE = re.compile(
 """The default pattern of the log file (ovs-vswitchd(8), "Logging Options")."""
 
 _FIRST = "00001"
-"""Each thread numbers its lines; the main one, which has no name, from the start of the process (lib/vlog.c)."""
+"""Each thread numbers its lines; the main thread, which has no name, from the start of the process (lib/vlog.c)."""
 
 _FAILED = re.compile(r"failed to offload flow: (?P<error>.*): (?P<port>\S+)")
-_SILENT = ("Operation not supported",)
-"""What follows each refusal whose reason was logged just before; alone it says nothing more."""
+_NO_REASON = ("Operation not supported",)
+"""Errors of refusals whose reason was logged before; alone they give no reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What was logged of a megaflow that came in by `port` (None: unknown). `line`: one such line of the log.
+    """A refusal in the log.
 
-    note: the kind of text, which tells the megaflows that it can be about; None: of any on the port.
+    Attributes:
+        port: ingress port; None: unknown.
+        line: one such line of the log.
+        pattern: decides which megaflows it may be about; None: all of the port.
     """
 
     cause: Cause
     message: str
     port: str | None
     line: str
-    note: Note | None = None
+    pattern: LogPattern | None = None
 
     def fits(self, megaflow: Megaflow) -> bool:
-        """Whether the refusal can be about this megaflow."""
+        """Return whether the refusal may be about this megaflow."""
         if self.port is not None and self.port != megaflow.in_port:
             return False
-        return self.note is None or self.note.fits(megaflow, self.message)
+        return self.pattern is None or self.pattern.fits(megaflow, self.message)
 
     @property
     def source(self) -> str:
         """Where Open vSwitch writes such a line."""
-        return SOURCES["tc-failed" if self.note is None else self.note.source]
+        return SOURCES["tc-failed" if self.pattern is None else self.pattern.source]
 
     @property
     def is_specific(self) -> bool:
         """Whether every megaflow that it fits is refused for this reason."""
-        return self.note is not None and self.note.applies is not None
+        return self.pattern is not None and self.pattern.applies is not None
 
 
 def parse_refusals(text: str) -> tuple[Refusal, ...]:
-    """The refusals of a piece of log since the last start of ovs-vswitchd that it shows, each once, in their order.
+    """Return the refusals in a log since the last start of ovs-vswitchd, each once, in their order.
 
-    Lines of another form are passed over.
+    Lines of another form are skipped.
     """
     found: dict[tuple[str, str | None], Refusal] = {}
     pending: dict[str, list[Refusal]] = {}
@@ -253,7 +256,7 @@ def parse_refusals(text: str) -> tuple[Refusal, ...]:
         if parts is None:
             continue
         if parts["number"] == _FIRST and parts["thread"] is None:
-            # What another process refused says nothing of the megaflows of this one.
+            # Refusals of an earlier process do not concern the megaflows of this one.
             found.clear()
             pending.clear()
         before = pending.setdefault(parts["thread"] or "main", [])
@@ -261,21 +264,21 @@ def parse_refusals(text: str) -> tuple[Refusal, ...]:
             _keep(found, _of_port(before, failed, line))
             before.clear()
             continue
-        before[:] = [refusal for refusal in before if refusal.note is None or not refusal.note.is_fleeting]
-        if note := next((note for note in NOTES if note.pattern.search(parts["message"])), None):
-            before.append(Refusal(note.cause, parts["message"], None, line, note))
+        before[:] = [refusal for refusal in before if refusal.pattern is None or not refusal.pattern.needs_failure]
+        if found_pattern := next((each for each in LOG_PATTERNS if each.pattern.search(parts["message"])), None):
+            before.append(Refusal(found_pattern.cause, parts["message"], None, line, found_pattern))
     for rest in pending.values():
-        _keep(found, (refusal for refusal in rest if refusal.note is None or not refusal.note.is_fleeting))
+        _keep(found, (refusal for refusal in rest if refusal.pattern is None or not refusal.pattern.needs_failure))
     return tuple(found.values())
 
 
 def _of_port(before: list[Refusal], failed: re.Match[str], line: str) -> list[Refusal]:
-    """The reasons that were logged since the last failure of the thread, now with their port."""
+    """Return the reasons logged since the last failure of the thread, with their port."""
     if before:
         return [
-            Refusal(r.cause, r.message, r.note.port_of(r.message) or failed["port"], r.line, r.note)
+            Refusal(r.cause, r.message, r.pattern.port_of(r.message) or failed["port"], r.line, r.pattern)
             for r in before
-            if r.note
+            if r.pattern
         ]
     cause = _cause_of(failed["error"])
     return [Refusal(cause, failed[0], failed["port"], line)]
@@ -284,7 +287,7 @@ def _of_port(before: list[Refusal], failed: re.Match[str], line: str) -> list[Re
 def _cause_of(error: str) -> Cause:
     if error == "No space left on device":
         return Cause.TABLE_FULL
-    return Cause.REFUSED_BY_OVS if error in _SILENT else Cause.REFUSED_BY_KERNEL
+    return Cause.REFUSED_BY_OVS if error in _NO_REASON else Cause.REFUSED_BY_KERNEL
 
 
 def _keep(found: dict[tuple[str, str | None], Refusal], refusals: Iterable[Refusal]) -> None:

@@ -1,4 +1,4 @@
-"""Reasons as values: what keeps a megaflow out of the NIC, how sure that is, who says so, and what mends it."""
+"""Why a megaflow is not in hardware: causes, how certain they are, and the commands that fix them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 
+REVALIDATOR_PURGE = "ovs-appctl revalidator/purge"
+"""Makes Open vSwitch reinstall all megaflows: it never offers an installed one to the hardware a second time, and a
+megaflow that is narrower than needed stays while packets come (revalidate_ukey() of ofproto-dpif-upcall.c)."""
+
 
 class Cause(Enum):
-    """What it is, as a word for programs; the words stay from release to release."""
+    """Name of a cause for programs; the names are stable."""
 
-    TOLD_BY_DATAPATH = "told-by-datapath"
+    REPORTED_BY_DATAPATH = "reported-by-datapath"
     SOFTWARE_DATAPATH = "software-datapath"
     HW_OFFLOAD_OFF = "hw-offload-off"
     NOT_RESTARTED = "not-restarted"
@@ -19,30 +23,30 @@ class Cause(Enum):
     NO_INGRESS_QDISC = "no-ingress-qdisc"
     HW_TC_OFFLOAD_OFF = "hw-tc-offload-off"
     NOT_ON_ESWITCH = "port-not-on-eswitch"
-    EGRESS_ELSEWHERE = "egress-not-on-eswitch"
+    EGRESS_NOT_ON_ESWITCH = "egress-not-on-eswitch"
     SLOW_PATH = "slow-path"
     UNSUPPORTED_MATCH = "unsupported-match"
     UNSUPPORTED_ACTION = "unsupported-action"
-    WIDENED = "widened"
+    UNWILDCARDED = "unwildcarded"
     RECIRCULATION = "recirculation"
     REFUSED_BY_OVS = "refused-by-ovs"
     REFUSED_BY_KERNEL = "refused-by-kernel"
     REFUSED_BY_DRIVER = "refused-by-driver"
     TABLE_FULL = "table-full"
-    NOT_TRIED_AGAIN = "not-tried-again"
+    NOT_RETRIED = "not-retried"
     UNKNOWN = "unknown"
 
 
 class Likelihood(IntEnum):
-    """How sure a reason is, the surest first.
+    """How certain a reason is.
 
-    TOLD:     the datapath, Open vSwitch or the driver said it of this very megaflow.
-    CERTAIN:  a setting or property that keeps every such megaflow out.
-    LIKELY:   what was seen points there, and nothing seen speaks against it.
-    POSSIBLE: worth a look.
+    CONFIRMED: the datapath, Open vSwitch or the driver reported it for this very megaflow.
+    CERTAIN:   a setting or property that keeps every such megaflow out.
+    LIKELY:    the evidence points there, and none speaks against it.
+    POSSIBLE:  worth checking.
     """
 
-    TOLD = 0
+    CONFIRMED = 0
     CERTAIN = 1
     LIKELY = 2
     POSSIBLE = 3
@@ -52,27 +56,28 @@ class Likelihood(IntEnum):
 class Reason:
     """One reason.
 
-    text:     one sentence without a full stop.
-    evidence: what was seen: a setting, a line of the log, the driver's own words.
-    mend:     commands to type, in their order, of which `#` begins a comment; empty: nothing mends it where it is.
-    source:   where Open vSwitch decides so, or writes the line of the log that tells it.
+    Attributes:
+        text: one sentence without a full stop.
+        evidence: settings, lines of the log, messages of the driver.
+        fix: commands to type, in order; `#` begins a comment; empty: nothing fixes it on this host.
+        source: where Open vSwitch decides it or writes the line of the log.
     """
 
     cause: Cause
     likelihood: Likelihood
     text: str
     evidence: tuple[str, ...] = ()
-    mend: tuple[str, ...] = ()
+    fix: tuple[str, ...] = ()
     source: str | None = None
 
 
 def rank(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
-    """Most likely first; each once, with the evidence of all who gave it and the mending of the surest."""
+    """Return the reasons, most likely first. Equal ones are merged, with all evidence and the fix of the first."""
     merged: dict[tuple[Cause, str], Reason] = {}
     for reason in sorted(reasons, key=lambda reason: reason.likelihood):
         key = reason.cause, reason.text
         first = merged.setdefault(key, reason)
         if first is not reason:
             evidence = tuple(dict.fromkeys((*first.evidence, *reason.evidence)))
-            merged[key] = replace(first, evidence=evidence, mend=first.mend or reason.mend)
+            merged[key] = replace(first, evidence=evidence, fix=first.fix or reason.fix)
     return tuple(merged.values())

@@ -1,4 +1,4 @@
-"""Reasons that hold for every megaflow of a host, a bridge or a port: what is set and what the ports are.
+"""Reasons for every megaflow of a host, a bridge or a port: settings and kinds of ports.
 
 Options: ovs-vswitchd.conf.db(5), column other_config of table Open_vSwitch.
 """
@@ -11,30 +11,27 @@ from xenoovs.compile.offloadable.table import SOURCES
 from xenoovs.datapath.host import Feature
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.verify.why.case import Case
-from xenoovs.verify.why.reason import Cause, Likelihood, Reason
+from xenoovs.verify.why.reason import REVALIDATOR_PURGE, Cause, Likelihood, Reason
 
 _HW_OFFLOAD = "ovs-vsctl set Open_vSwitch . other_config:hw-offload=true"
 _NIC_TYPES = frozenset(("dpdk", "doca"))
-"""Interface types of the userspace datapath whose packets a NIC may forward (DPDK's rte_flow, NVIDIA's DOCA Flow)."""
+"""Interface types of the userspace datapath with offload (DPDK's rte_flow, NVIDIA's DOCA Flow)."""
 
 _MINIFLOW = "dp-extra-info"
-"""Behind the actions, of the userspace datapath alone (dpif_netdev_flow_dump_next of lib/dpif-netdev.c)."""
-
-_AGAIN = "ovs-appctl revalidator/purge"
-"""Open vSwitch does not offer a megaflow to the hardware a second time unless it installs it anew."""
+"""A remark that only the userspace datapath writes (dpif_netdev_flow_dump_next of lib/dpif-netdev.c)."""
 
 
 def setting_reasons(case: Case) -> Iterator[Reason]:
-    """Settings of Open vSwitch, then of the ingress port, then of the ports where packets leave."""
+    """Yield reasons in settings of Open vSwitch, of the ingress port, then of the output ports."""
     software = tuple(_datapath(case))
     if software:
-        # Whatever else is set, it offloads nothing.
+        # Such a datapath offloads nothing, whatever else is set.
         yield from software
         return
     off = tuple(_offload(case))
     yield from off
     if case.is_kernel and not off:
-        # Without offload ports have neither providers nor qdiscs, and that is no fault of theirs.
+        # Without offload, ports have neither providers nor qdiscs.
         yield from _policy(case)
         yield from _provider(case)
         yield from _device(case)
@@ -42,16 +39,16 @@ def setting_reasons(case: Case) -> Iterator[Reason]:
 
 
 def not_offered(case: Case) -> Reason | None:
-    """What is left where nothing keeps a megaflow out of the hardware, and still no rule of it was ever offered."""
+    """Return the reason for a megaflow that nothing keeps out of the hardware now."""
     history = case.evidence.history
     is_offered = case.verdict is not Verdict.SW or history is None or case.in_port not in history.providers
     if is_offered or case.evidence.offload is None or not case.evidence.offload.is_on:
         return None
     return Reason(
-        Cause.NOT_TRIED_AGAIN,
+        Cause.NOT_RETRIED,
         Likelihood.LIKELY,
-        "nothing keeps it out of the hardware now: it was installed when something did, as before hw-offload was "
-        "turned on, and Open vSwitch does not offer it a second time",
+        "nothing keeps it out of the hardware now: it was installed earlier, as before hw-offload was turned on, and "
+        "Open vSwitch does not offer it a second time",
         (case.evidence.offload.evidence, f"{case.in_port} has an offload provider"),
         ("xenoovs why FILE --reinstall",),
     )
@@ -63,8 +60,8 @@ def _datapath(case: Case) -> Iterator[Reason]:
         yield Reason(
             Cause.SOFTWARE_DATAPATH,
             Likelihood.LIKELY,
-            "the userspace datapath, in which a NIC forwards for ports of type dpdk or doca alone",
-            (f"the dump has {_MINIFLOW}, which the kernel's datapath does not write",),
+            "userspace datapath: a NIC forwards only for ports of type dpdk or doca",
+            (f"the dump has {_MINIFLOW}, which the kernel's datapath never writes",),
         )
     if bridge is None or port is None or bridge.datapath_type == "system" or port.type in _NIC_TYPES:
         return
@@ -72,7 +69,7 @@ def _datapath(case: Case) -> Iterator[Reason]:
         Cause.SOFTWARE_DATAPATH,
         Likelihood.CERTAIN,
         f"software datapath: no NIC forwards for a port of type {port.type} on a bridge of datapath "
-        f"{bridge.datapath_type}; it takes datapath system with the ports of a NIC, or ports of type dpdk or doca",
+        f"{bridge.datapath_type}; use datapath system with ports of a NIC, or ports of type dpdk or doca",
         (f"bridge {bridge.name}: datapath_type={bridge.datapath_type}", f"interface {port.name}: type={port.type}"),
     )
 
@@ -84,46 +81,46 @@ def _offload(case: Case) -> Iterator[Reason]:
     if database is None:
         if running is not None:
             text = "Open vSwitch did not offload at all"
-            mend = (_HW_OFFLOAD, *case.evidence.where.restart)
-            yield Reason(Cause.HW_OFFLOAD_OFF, Likelihood.CERTAIN, text, (running.evidence,), mend)
+            fix = (_HW_OFFLOAD, *case.evidence.target.restart)
+            yield Reason(Cause.HW_OFFLOAD_OFF, Likelihood.CERTAIN, text, (running.evidence,), fix)
         return
     value = database.config.get("hw-offload")
     if value != "true":
-        seen = "is not set" if value is None else f"is {value!r}"
+        setting = "is not set" if value is None else f"is {value!r}"
         yield Reason(
             Cause.HW_OFFLOAD_OFF,
             Likelihood.CERTAIN,
             "Open vSwitch does not offload at all",
-            (f"other_config:hw-offload {seen}",),
-            (_HW_OFFLOAD, *case.evidence.where.restart),
+            (f"other_config:hw-offload {setting}",),
+            (_HW_OFFLOAD, *case.evidence.target.restart),
         )
     elif running is not None:
         yield Reason(
             Cause.NOT_RESTARTED,
             Likelihood.CERTAIN,
-            "hw-offload is set, but the ovs-vswitchd that runs does not offload: it was not restarted since",
+            "hw-offload is set, but the running ovs-vswitchd does not offload: it was not restarted since",
             ("other_config:hw-offload is 'true'", running.evidence),
-            case.evidence.where.restart,
+            case.evidence.target.restart,
         )
 
 
 def _policy(case: Case) -> Iterator[Reason]:
     database, history = case.evidence.database, case.evidence.history
     in_use, policy = history.tc_policy if history is not None else None, case.evidence.tc_policy
-    wanted = database.config.get("tc-policy") if database is not None else None
-    told = f"the log says: tc: Using policy '{in_use}'" if in_use else f"other_config:tc-policy is {wanted!r}"
+    configured = database.config.get("tc-policy") if database is not None else None
+    evidence = f"the log says: tc: Using policy '{in_use}'" if in_use else f"other_config:tc-policy is {configured!r}"
     if policy == "skip_sw" and case.verdict is Verdict.SW:
-        text = "the driver refused it, and tc-policy=skip_sw keeps such rules out of traffic control"
-        ask = "xenoovs why FILE --reinstall"
-        yield Reason(Cause.REFUSED_BY_DRIVER, Likelihood.LIKELY, text, (told,), (ask,))
+        text = "the driver refused the rule, and tc-policy=skip_sw keeps refused rules out of traffic control"
+        fix = ("xenoovs why FILE --reinstall",)
+        yield Reason(Cause.REFUSED_BY_DRIVER, Likelihood.LIKELY, text, (evidence,), fix)
     if policy != "skip_hw":
         return
     yield Reason(
         Cause.TC_POLICY_SKIP_HW,
         Likelihood.CERTAIN,
         "tc-policy=skip_hw keeps every rule out of the hardware",
-        (told,),
-        ("ovs-vsctl remove Open_vSwitch . other_config tc-policy", *case.evidence.where.restart),
+        (evidence,),
+        ("ovs-vsctl remove Open_vSwitch . other_config tc-policy", *case.evidence.target.restart),
     )
 
 
@@ -131,16 +128,16 @@ def _provider(case: Case) -> Iterator[Reason]:
     history, port = case.evidence.history, case.in_port
     if history is None or port is None or case.verdict is not Verdict.SW:
         return
-    if not (history.is_whole and history.providers) or port in history.providers:
+    if not (history.is_complete and history.providers) or port in history.providers:
         return
-    others = f"the log has no line `{port}: Assigned flow API`, but such of {', '.join(sorted(history.providers))}"
+    others = f"the log has no line `{port}: Assigned flow API`, but has it for {', '.join(sorted(history.providers))}"
     failure = history.failures.get(port)
     yield Reason(
         Cause.NO_PROVIDER,
         Likelihood.CERTAIN,
-        f"Open vSwitch found nothing that offloads for port {port}",
+        f"Open vSwitch found no offload provider for port {port}",
         (others,) if failure is None else (others, failure),
-        (f"ovs-vsctl get Interface {port} type error", *case.evidence.where.restart),
+        (f"ovs-vsctl get Interface {port} type error", *case.evidence.target.restart),
         source=None if failure is None else SOURCES["tc-init"],
     )
 
@@ -155,23 +152,23 @@ def _device(case: Case) -> Iterator[Reason]:
         yield Reason(
             Cause.HW_TC_OFFLOAD_OFF,
             Likelihood.CERTAIN,
-            f"the device {device.name} takes no rules" + (": its driver cannot" if feature.is_fixed else ""),
+            f"the device {device.name} accepts no rules" + (": its driver cannot" if feature.is_fixed else ""),
             (f"ethtool -k {device.name}: hw-tc-offload: off{fixed}",),
-            () if feature.is_fixed else (f"ethtool -K {device.name} hw-tc-offload on", _AGAIN),
+            () if feature.is_fixed else (f"ethtool -K {device.name} hw-tc-offload on", REVALIDATOR_PURGE),
         )
     if device.ingress is False and case.verdict is Verdict.SW:
         yield Reason(
             Cause.NO_INGRESS_QDISC,
             Likelihood.CERTAIN,
-            f"{device.name} has no ingress qdisc, where Open vSwitch hangs its rules",
+            f"{device.name} has no ingress qdisc, to which Open vSwitch attaches its rules",
             (f"tc qdisc show dev {device.name}: no ingress or clsact",),
-            case.evidence.where.restart,
+            case.evidence.target.restart,
         )
     if device.switch_id is None and not _port_offloads(case):
         yield Reason(
             Cause.NOT_ON_ESWITCH,
             Likelihood.CERTAIN if case.verdict is Verdict.TC_SW else Likelihood.LIKELY,
-            f"{device.name} is no port of a NIC's switch",
+            f"{device.name} is no port of an eSwitch",
             (f"/sys/class/net/{device.name}/phys_switch_id is empty",),
             (f"devlink dev eswitch set pci/{device.pci} mode switchdev",) if device.pci else (),
         )
@@ -179,19 +176,19 @@ def _device(case: Case) -> Iterator[Reason]:
 
 def _egress(case: Case) -> Iterator[Reason]:
     ingress, bridge = case.evidence.device(case.in_port), case.bridge
-    # The table of what can be offloaded speaks of the bridge's own port.
+    # The offload table covers the bridge's own port.
     for name in (port for port in case.egress if bridge is None or port != bridge.name):
         device = case.evidence.device(name)
         if device is None or ingress is None or ingress.switch_id is None or device.switch_id == ingress.switch_id:
             continue
         yield Reason(
-            Cause.EGRESS_ELSEWHERE,
+            Cause.EGRESS_NOT_ON_ESWITCH,
             Likelihood.CERTAIN if device.switch_id is None else Likelihood.LIKELY,
-            f"packets leave by {name}, which is not on the NIC switch of {ingress.name}",
+            f"packets leave by {name}, which is not on the eSwitch of {ingress.name}",
             (f"phys_switch_id of {ingress.name} is {ingress.switch_id}, of {name} {device.switch_id or 'empty'}",),
         )
 
 
 def _port_offloads(case: Case) -> bool:
-    """Whether anything that came in by this port is in hardware."""
+    """Return whether any megaflow of this ingress port is in hardware."""
     return any(port == case.in_port for port, _, _ in case.evidence.in_hardware)

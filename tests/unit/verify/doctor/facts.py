@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from xenoovs.datapath.host import (
-    Bridge,
     Controller,
     Daemon,
     Database,
@@ -16,9 +15,10 @@ from xenoovs.datapath.host import (
     Feature,
     HostFacts,
     Interface,
-    Kernel,
+    KernelFacts,
     OffloadHistory,
     OffloadState,
+    OvsBridge,
     TcRules,
 )
 from xenoovs.verify.doctor.check import Case, Check, Cost, ForeignFlows, State, Wanted
@@ -47,20 +47,20 @@ def interface(name: str, ofport: int | None, **changes: Any) -> Interface:
     return replace(Interface(name, ofport=ofport, link_up=True, mtu=1500), **changes)
 
 
-BRIDGE = Bridge("ovsbr1", "system", "secure", (), (interface("p0", 1), interface("p1", 2), interface("pf0hpf", 3)))
+BRIDGE = OvsBridge("ovsbr1", "system", "secure", (), (interface("p0", 1), interface("p1", 2), interface("pf0hpf", 3)))
 DATABASE = Database({"hw-offload": "true"}, (BRIDGE,), datapath_types=("netdev", "system"))
 HISTORY = OffloadHistory(
-    has_begun=True, tc_policy="none", providers={"p0": "linux_tc", "p1": "linux_tc", "pf0hpf": "tc"}, is_whole=True
+    has_started=True, tc_policy="none", providers={"p0": "linux_tc", "p1": "linux_tc", "pf0hpf": "tc"}, is_complete=True
 )
 DAEMON = Daemon(OffloadState(is_on=True, evidence="it says so"), HISTORY, flow_limit=10_000, version="3.1.0")
 DEVICES = {"p0": device("p0", "p0"), "p1": device("p1", "p1"), "pf0hpf": device("pf0hpf", "c1pf0")}
 HOST = HostFacts(
-    is_here=True,
+    is_local=True,
     database=DATABASE,
     daemon=DAEMON,
     devices=DEVICES,
     eswitches=(Eswitch(PCI, "switchdev", "smfs", multiport=True),),
-    kernel=Kernel("6.1.0-49-arm64", dict.fromkeys(TC_MODULES, True), hugepages_bytes=0),
+    kernel=KernelFacts("6.1.0-49-arm64", dict.fromkeys(TC_MODULES, True), hugepages_bytes=0),
     neighbours=(),
 )
 WANTED = Wanted("ovsbr1", ("p0",), ("p1",), entries=9, foreign=ForeignFlows(others=1))

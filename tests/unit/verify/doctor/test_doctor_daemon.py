@@ -31,7 +31,7 @@ OFF = OffloadState(is_on=False, evidence="refused")
         (GOOD, State.OK, "version 3.1.0"),
         (with_host(database=Unknown("connection refused")), State.WRONG, "connection refused"),
         (with_host(daemon=Unknown("nobody listens")), State.WRONG, "nobody listens"),
-        (with_host(daemon=Unknown("on another host"), is_here=False), State.UNKNOWN, "on another host"),
+        (with_host(daemon=Unknown("on another host"), is_local=False), State.UNKNOWN, "on another host"),
     ],
 )
 def test_running(case: Case, state: State, seen: str) -> None:
@@ -193,7 +193,7 @@ def test_a_policy_left_over_from_the_start_needs_a_restart_alone() -> None:
 
 def test_offload_that_began_late_leaves_older_megaflows_unknown() -> None:
     """With OVS up to 3.6, hw-offload that was set on a running ovs-vswitchd was told to be all right."""
-    row = only(openvswitch.check_offload_in_effect, with_daemon(history=replace(HISTORY, is_late=True)))
+    row = only(openvswitch.check_offload_in_effect, with_daemon(history=replace(HISTORY, had_ports_before=True)))
     assert row.state is State.UNKNOWN
     assert str(row.fix) == "ovs-appctl revalidator/purge"
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.unit.verify.doctor.facts import DEVICES, GOOD, HOST, with_config, with_device, with_host
 from xenoovs.datapath.host import Feature, HostFacts, Unknown
-from xenoovs.verify.commands import HERE
+from xenoovs.verify.commands import THIS_HOST
 from xenoovs.verify.doctor.check import Case, State
 from xenoovs.verify.doctor.examine import examine, has_wrong, safe_fixes, to_json
 
@@ -31,7 +31,7 @@ def test_no_row_is_there_twice() -> None:
 
 
 def test_a_host_without_open_vswitch_has_one_row() -> None:
-    nothing = HostFacts(is_here=True, database=Unknown("refused"), daemon=Unknown("refused"), devices=Unknown("-"))
+    nothing = HostFacts(is_local=True, database=Unknown("refused"), daemon=Unknown("refused"), devices=Unknown("-"))
     rows = examine(Case(nothing))
     assert [(row.name, row.state) for row in rows] == [("Open vSwitch runs", State.WRONG)]
 
@@ -47,14 +47,14 @@ def test_only_safe_fixes_are_offered() -> None:
     host = with_host(
         devices={n: replace(d, hw_tc_offload=Feature(is_on=False), is_up=False) for n, d in DEVICES.items()}
     )
-    commands = [fix.command(HERE) for fix in safe_fixes(examine(host))]
+    commands = [fix.command(THIS_HOST) for fix in safe_fixes(examine(host))]
     assert commands == [f"ethtool -K {port} hw-tc-offload on && ovs-appctl revalidator/purge" for port in ("p0", "p1")]
 
 
 def test_each_lost_qdisc_is_followed_by_its_own_purge() -> None:
     """A purge before the second qdisc would leave its port's flows in software."""
     host = with_host(devices={name: replace(device, ingress=False) for name, device in DEVICES.items()})
-    assert [fix.command(HERE) for fix in safe_fixes(examine(host))] == [
+    assert [fix.command(THIS_HOST) for fix in safe_fixes(examine(host))] == [
         "tc qdisc add dev p0 ingress && ovs-appctl revalidator/purge",
         "tc qdisc add dev p1 ingress && ovs-appctl revalidator/purge",
     ]
@@ -62,12 +62,12 @@ def test_each_lost_qdisc_is_followed_by_its_own_purge() -> None:
 
 def test_a_fix_of_two_rows_is_done_once() -> None:
     case = with_config(max_idle="500", max_revalidator="500")
-    fixes = [fix.command(HERE) for fix in safe_fixes(examine(case))]
+    fixes = [fix.command(THIS_HOST) for fix in safe_fixes(examine(case))]
     assert len(fixes) == len(set(fixes)) == 2
 
 
 def test_json_has_every_row_with_its_command() -> None:
-    rows = to_json(examine(with_device("p0", hw_tc_offload=Feature(is_on=False))), HERE)
+    rows = to_json(examine(with_device("p0", hw_tc_offload=Feature(is_on=False))), THIS_HOST)
     (wrong,) = (row for row in rows if row["state"] == "wrong")
     assert wrong == {
         "check": "hw-tc-offload",

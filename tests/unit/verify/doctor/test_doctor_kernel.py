@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.verify.doctor.facts import BRIDGE, GOOD, HOST, interface, only, with_bridge, with_host
-from xenoovs.datapath.host import Database, Kernel, Unknown
+from xenoovs.datapath.host import Database, KernelFacts, Unknown
 from xenoovs.verify.doctor import nic
 from xenoovs.verify.doctor.check import Case, State
 from xenoovs.verify.doctor.nic import TC_MODULES
@@ -30,7 +30,7 @@ ALL = dict.fromkeys(TC_MODULES, True)
     ],
 )
 def test_modules(modules: Any, state: State, seen: str) -> None:
-    row = only(nic.check_modules, with_host(kernel=Kernel("6.1", modules, 0)))
+    row = only(nic.check_modules, with_host(kernel=KernelFacts("6.1", modules, 0)))
     assert (row.state, row.seen) == (state, seen)
 
 
@@ -41,7 +41,7 @@ def test_modules_are_not_for_the_userspace_datapath() -> None:
 def _doca(hugepages: Any, *, config: dict[str, str] | None = None, fork: bool = True) -> Case:
     bridge = replace(BRIDGE, datapath_type="netdev", interfaces=(interface("p0", 1, type="dpdk"),))
     database = Database(config or {}, (bridge,), doca_initialized=fork or None)
-    return replace(GOOD, host=replace(HOST, database=database, kernel=Kernel("6.1", ALL, hugepages)))
+    return replace(GOOD, host=replace(HOST, database=database, kernel=KernelFacts("6.1", ALL, hugepages)))
 
 
 @pytest.mark.parametrize(

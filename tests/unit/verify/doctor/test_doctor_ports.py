@@ -21,12 +21,12 @@ from tests.unit.verify.doctor.facts import (
     with_device,
     with_host,
 )
-from xenoovs.datapath.host import Bridge, Feature, OffloadState, TcRules, Unknown
+from xenoovs.datapath.host import Feature, OffloadState, OvsBridge, TcRules, Unknown
 from xenoovs.verify.doctor import nic
 from xenoovs.verify.doctor.check import Case, Check, State
 
 TWO_BRIDGES = with_database(
-    bridges=(replace(BRIDGE, interfaces=(interface("p0", 1),)), Bridge("ovsbr2", interfaces=(interface("p1", 1),)))
+    bridges=(replace(BRIDGE, interfaces=(interface("p0", 1),)), OvsBridge("ovsbr2", interfaces=(interface("p1", 1),)))
 )
 """As images of BlueField have them."""
 
@@ -49,7 +49,7 @@ def test_a_port_on_another_bridge_is_moved() -> None:
 
 
 def test_a_moved_port_keeps_its_type() -> None:
-    far = Bridge("ovsbr2", interfaces=(interface("p1", 1, type="dpdk"),))
+    far = OvsBridge("ovsbr2", interfaces=(interface("p1", 1, type="dpdk"),))
     row = only(nic.check_on_bridge, with_database(bridges=(replace(BRIDGE, interfaces=()), far)), "p1")
     assert str(row.fix) == "ovs-vsctl del-port ovsbr2 p1 -- add-port ovsbr1 p1 -- set Interface p1 type=dpdk"
 
@@ -107,7 +107,7 @@ def test_traffic_control_is_no_provider_of_a_userspace_bridge() -> None:
         (replace(HISTORY, providers={}, failures={"p0": "no ifindex"}), State.WRONG, "no ifindex"),
         (replace(HISTORY, providers={"p0": "dummy"}), State.WRONG, DUMMY),
         (
-            replace(HISTORY, providers={}, is_whole=False),
+            replace(HISTORY, providers={}, is_complete=False),
             State.UNKNOWN,
             "the log does not reach back to the start of ovs-vswitchd",
         ),
