@@ -5,14 +5,20 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import pytest
 import yaml
 
+from tests.unit.balancer import balancer, claim, service
 from xenoovs.cli.main import cli
 from xenoovs.config.load import parse_config
+from xenoovs.decision.decide import decide
+from xenoovs.decision.decision import Decision, DesiredState, shifts
+from xenoovs.display import percent
+from xenoovs.model.balancer import Churn
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")})
@@ -109,3 +115,17 @@ def test_configs_are_valid(page: str, block: str) -> None:
     if "backends" in part:
         part = {"services": [{**_SERVICE, **part}]}
     assert parse_config(yaml.safe_dump({**_COMPLETE, **part}), file=page)
+
+
+@pytest.mark.parametrize("churn", list(Churn), ids=lambda churn: churn.value)
+def test_the_page_shows_what_churn_costs(churn: Churn) -> None:
+    old = replace(service(claim(), 5, 4, 3, 3), churn=churn)
+    new = replace(service(claim(), 2, 4, 3, 3), churn=churn)
+    before = decide(Decision(), DesiredState(balancer(old)))
+    after = decide(before, DesiredState(balancer(new)))
+    (_, was), (_, now) = *before.services, *after.services
+    moved = sum(shift.share for shift in shifts(was, now))
+    page = (ROOT / "docs" / "how-to" / "which-do-i-want.md").read_text(encoding="utf-8")
+    assert f"in {len(was.active.rows)} blocks" in page
+    row = rf"\| `{churn.value}`.* \| {percent(moved)}.* \| {len(now.active.rows)} \|"
+    assert re.search(row, page)
