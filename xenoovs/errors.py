@@ -394,23 +394,12 @@ class FlowsNotBack(SwitchError):
 
 
 class FrameworkMissing(XenoovsError):
-    """Neither os-ken nor ryu can be imported."""
+    """Neither os-ken nor ryu can be imported, for which the application under their launchers is made."""
 
     def __init__(self) -> None:
         super().__init__(
-            "the controller needs os-ken, which is not installed: `pip install 'xenoovs[controller]'`; "
-            "all other commands work without it"
-        )
-
-
-class FrameworkUnusable(XenoovsError):
-    """A framework is installed and does not start on this Python. `name`: with its version."""
-
-    def __init__(self, *, name: str, reason: str) -> None:
-        self.name, self.reason = name, reason
-        super().__init__(
-            f"{name} does not work on this Python ({reason}); install os-ken 4.2.2 or newer: "
-            "`pip install --upgrade 'xenoovs[controller]'`"
+            "xenoovs.cli.controller_app runs under the launcher of os-ken or ryu, and neither is installed; "
+            "`xenoovs controller` needs none of them"
         )
 
 
@@ -423,13 +412,17 @@ class MalformedOpenFlow(SwitchError):
 
 
 class StandingBy(SwitchError):
-    """Another controller is the master of the bridge; this one changes nothing until that one is gone."""
+    """Another controller is the master of the bridge; this one changes nothing until that one is gone.
+
+    `master`: which one, as far as that is known.
+    """
 
     retryable = True
 
-    def __init__(self, *, bridge: str) -> None:
-        self.bridge = bridge
-        super().__init__(f"another controller is master of bridge {bridge}; this one stands by")
+    def __init__(self, *, bridge: str, master: str = "") -> None:
+        self.bridge, self.master = bridge, master
+        where = f" ({master})" if master else ""
+        super().__init__(f"another controller{where} is master of bridge {bridge}; this one stands by")
 
 
 class OtherBridge(SwitchError):
@@ -478,7 +471,7 @@ class CannotListen(XenoovsError):
 
     def __init__(self, *, address: str, reason: str) -> None:
         self.address, self.reason = address, reason
-        super().__init__(f"cannot listen at {address}: {reason}; name another with --listen ADDRESS:PORT")
+        super().__init__(f"cannot listen at {address}: {reason}; name another with --listen")
 
 
 class ChangesHeld(XenoovsError):

@@ -21,8 +21,8 @@ from xenoovs.cli.via import wake
 from xenoovs.compile.program import compile_config
 from xenoovs.config.load import parse_config
 from xenoovs.controller.listen import parse_address
-from xenoovs.controller.log import Voice
-from xenoovs.controller.server import Server, Settings
+from xenoovs.controller.log import EventLog
+from xenoovs.controller.server import ControllerSettings, Server
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
@@ -58,15 +58,15 @@ def _server(ovs: PrivateOvs) -> Server:
     ports = [word for port in _PORTS for word in ("--", "add-port", "ovsbr1", port)]
     types = [word for port in _PORTS for word in ("--", "set", "interface", port, "type=dummy")]
     ovs.vsctl("add-br", "ovsbr1", "--", "set", "bridge", "ovsbr1", "datapath-type=dummy", *ports, *types)
-    server = Server(Settings(parse_address("127.0.0.1:0")), voice=Voice(_say_nothing, _say_nothing))
-    place = server.want("ovsbr1").place
+    server = Server(ControllerSettings(parse_address("127.0.0.1:0")), log=EventLog(_say_nothing, _say_nothing))
+    place = server.expect("ovsbr1").expected
     attach(find_endpoint(db=ovs.db, env={}), "ovsbr1", target=server.target)
-    place.wait(patience_s=_PATIENCE_S)
+    place.wait(timeout_s=_PATIENCE_S)
     return server
 
 
 def _install(ovs: PrivateOvs, server: Server, directory: Path) -> Iterator[Row]:
-    switch = ControllerSwitch(server.board)
+    switch = ControllerSwitch(server.registry)
     flows = compile_config(parse_config(large_config(directory).read_bytes(), file="large.yaml")).flows
     add = Bundle(tuple(FlowMod(Command.ADD, flow) for flow in flows))
     file, target = directory / "flows.txt", f"unix:{ovs.directory}/ovsbr1.mgmt"
@@ -97,8 +97,8 @@ def _port_down(ovs: PrivateOvs, server: Server, directory: Path) -> Iterator[Row
     head, backends_of_it, _ = SMALL_CONFIG.partition("backends:\n")
     config.write_text(head + backends_of_it + "".join(backends))
     local = LiveSwitch(find_endpoint(db=ovs.db, env={}))
-    place = server.want("ovsbr1").place
-    engine = _Timed(ControllerSwitch(server.board, local), lambda: place.ports_down)
+    place = server.expect("ovsbr1").expected
+    engine = _Timed(ControllerSwitch(server.registry, local), lambda: place.ports_down)
     loop = asyncio.new_event_loop()
     agent = Agent(ConfigFile(config), engine, probe=Prober().probe, clock=MonotonicClock())
     place.on_change(lambda: wake(loop, agent.request_round))

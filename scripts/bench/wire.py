@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row
+from tests.openflow_replies import flows_reply
 from xenoovs.compile.program import compile_config
 from xenoovs.config.load import parse_config
 from xenoovs.openflow.flow import Command, Flow, FlowMod, ObservedFlow
 from xenoovs.openflow.wire.flow import encode_flow_mods
 from xenoovs.openflow.wire.frame import HEADER
-from xenoovs.openflow.wire.message import FlowStatsReply, decode, encode
+from xenoovs.openflow.wire.message import decode_flows
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ def rows() -> Iterator[Row]:
     if list(map(len, again)) != list(map(len, packed)):
         raise RuntimeError("os-ken makes other flow-mods of the same")
     dump = list(_dump(mod.flow for mod in mods))
-    found, decoding = _timed(lambda: [_flows(decode(message, names=_NAMES).message) for message in dump])
+    found, decoding = _timed(lambda: [tuple(decode_flows(message, _NAMES)) for message in dump])
     seen, their_decoding = _timed(lambda: [theirs.decode_stats(message) for message in dump])
     if list(map(len, found)) != list(map(len, seen)):
         raise RuntimeError("os-ken reads other flows in the same dump")
@@ -52,12 +53,7 @@ def _dump(flows: Iterable[Flow]) -> Iterator[bytes]:
     """As a switch lists them: messages of some 300 flows."""
     observed = [ObservedFlow(flow, 1000, 100_000, 10.0) for flow in flows]
     for start in range(0, len(observed), _FLOWS_A_MESSAGE):
-        reply = FlowStatsReply(tuple(observed[start : start + _FLOWS_A_MESSAGE]))
-        yield encode(reply, xid=1, ofports=_OFPORTS)
-
-
-def _flows(message: object) -> tuple[ObservedFlow, ...]:
-    return message.flows if isinstance(message, FlowStatsReply) else ()
+        yield flows_reply(observed[start : start + _FLOWS_A_MESSAGE], _OFPORTS)
 
 
 class _OsKen:

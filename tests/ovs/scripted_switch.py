@@ -16,8 +16,8 @@ from xenoovs.openflow.wire.frame import HEADER, Frames
 BARRIER_REQUEST, BARRIER_REPLY = 20, 21
 BUNDLE_CONTROL = 33
 ERROR, PACKET_IN, PORT_STATUS = 1, 10, 12
-MULTIPART_REQUEST, _MULTIPART_REPLY = 18, 19
-AGGREGATE, PORT_DESC = 2, 13
+MULTIPART_REQUEST, MULTIPART_REPLY = 18, 19
+FLOW, AGGREGATE, PORT_DESC = 1, 2, 13
 _DOWN, _LIVE = 1, 4
 
 Answer = Callable[[bytes], bytes | None]
@@ -100,7 +100,7 @@ def good_answer(request: bytes) -> bytes:
         case 18:
             part = part_of(request)
             body = {AGGREGATE: bytes(24), PORT_DESC: port(1, "p0") + port(2, "p1")}.get(part, b"")
-            return message(_MULTIPART_REPLY, struct.pack("!HH4x", part, 0) + body, xid=xid)
+            return message(MULTIPART_REPLY, struct.pack("!HH4x", part, 0) + body, xid=xid)
     return b""
 
 
@@ -145,12 +145,12 @@ def scripted_switch(
 ) -> Iterator[ScriptedSwitch]:
     """Wanted, if it is to be, and connected until the end of the `with`; its ports: p0 (1), p1 (2)."""
     if is_wanted:
-        server.want(name)
+        server.expect(name)
     features = struct.pack("!QIBB2xII", datapath_id, 0, 254, 0, 0x4F, 0)
     ports = port(0xFFFFFFFE, name) + port(1, "p0") + port(2, "p1")
     with peer(server) as sock:
         sock.settimeout(None)
-        sock.sendall(HELLO + message(6, features) + message(_MULTIPART_REPLY, struct.pack("!HH4x", 13, 0) + ports))
+        sock.sendall(HELLO + message(6, features) + message(MULTIPART_REPLY, struct.pack("!HH4x", 13, 0) + ports))
         made = ScriptedSwitch(sock, answer)
         thread = Thread(target=made.serve, daemon=True)
         thread.start()

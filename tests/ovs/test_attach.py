@@ -17,9 +17,9 @@ def test_a_controller_that_is_gone_is_asked_every_second(bridge: DummyBridge) ->
     endpoint = live_switch(bridge.ovs).endpoint
     with running_server(Record()) as server:
         target = server.local_target
-        place = server.want("ovsbr1").place
+        place = server.expect("ovsbr1").expected
         attach(endpoint, "ovsbr1", target=target)
-        eventually(lambda: place.line is not None, "the bridge is connected")
+        eventually(lambda: place.connection is not None, "the bridge is connected")
         quicken(endpoint, target=target)
     asked = f"<->{target}: connection failed"
     eventually(lambda: log.read_text().count(asked) >= 4, "the bridge asks again and again")

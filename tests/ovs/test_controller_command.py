@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,6 @@ from tests.command_line import SMALL_CONFIG, finish, start
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.ways import free_port
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.controller.session import FRAMEWORK
 
 pytestmark = pytest.mark.ovs
 
@@ -141,7 +141,7 @@ def test_a_bridge_that_would_forget_its_flows_is_told(wide: DummyBridge, config:
     wide.ovs.vsctl("set-fail-mode", wide.name, "standalone")
     with controller(config, wide) as process:
         assert process.stderr is not None
-        told = next(line for line in process.stderr if "forget" in line)
+        told = next(line for line in process.stderr if "drops its flows" in line)
     assert json.loads(told)["remedy"] == "ovs-vsctl set-fail-mode ovsbr1 secure"
 
 
@@ -153,13 +153,77 @@ def test_a_bridge_with_a_controller_of_others_is_left_alone(wide: DummyBridge, c
     assert wide.ovs.vsctl("get-controller", wide.name) == "tcp:127.0.0.1:1"
 
 
-def test_without_a_framework_it_says_how_to_get_one(wide: DummyBridge, config: Path) -> None:
+def test_it_needs_no_framework(wide: DummyBridge, config: Path) -> None:
     hidden = "import sys; sys.modules.update(os_ken=None, ryu=None); from xenoovs.cli.main import main; main()"
-    argv = [sys.executable, "-c", hidden, "controller", str(config), "--db", wide.ovs.db]
+    options = ("agent", str(config), "--via", "controller", "--attach", "--once", "--db", wide.ovs.db)
+    argv = [sys.executable, "-c", hidden, *options]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 1
-    assert "pip install 'xenoovs[controller]'" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.returncode == 0, done.stderr
+    assert _backends(wide) == {"02", "03"}
+
+
+def test_the_former_name_of_the_management_socket_names_the_new_one(wide: DummyBridge, config: Path) -> None:
+    said = finish(start("agent", config, "--via", "ofctl", "--db", wide.ovs.db))
+    assert said.status == 64
+    assert "'ofctl' is called 'mgmt' now" in said.err
+
+
+def _mode(path: Path) -> str:
+    return f"{path.stat().st_mode & 0o777:o}"
+
+
+def test_local_bridges_connect_by_a_socket_that_other_users_cannot_open(wide: DummyBridge, config: Path) -> None:
+    """Found when any local process could connect to the TCP port and stand in for the bridge."""
+    socket = wide.ovs.directory / "xenoovs.controller"
+    with _by_default(config, wide, "--attach") as process:
+        eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
+        assert wide.ovs.vsctl("get-controller", wide.name).strip() == "unix:xenoovs.controller"
+        assert (socket.is_socket(), _mode(socket)) == (True, "600")
+        tcp = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
+        assert f"pid={process.pid}," not in tcp
+        process.send_signal(signal.SIGTERM)
+        assert finish(process).status == 0
+    assert not socket.exists()
+
+
+def test_a_socket_that_a_kill_left_is_replaced_and_one_in_use_is_not(wide: DummyBridge, config: Path) -> None:
+    for _ in range(2):
+        with _by_default(config, wide, "--attach"):
+            eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
+            options = ("--redundant", "--control", config.with_name("other.sock"))
+            other = finish(start("controller", config, "--db", wide.ovs.db, *options))
+            assert other.status == 1
+            assert "Address already in use; name another with --listen" in other.err
+
+
+def test_the_former_default_address_is_replaced_unless_it_is_in_use(wide: DummyBridge, config: Path) -> None:
+    """A bridge that an earlier xenoovs attached is not another's; its flows stay while the target changes."""
+    former = "tcp:127.0.0.1:6653"
+    wide.ovs.vsctl("set-controller", wide.name, former, "--", "set-fail-mode", wide.name, "secure")
+    wide.add_flows("add cookie=0x5,priority=5000,arp actions=NORMAL\n")
+    with _by_default(config, wide, "--attach"):
+        eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
+        assert wide.ovs.vsctl("get-controller", wide.name).strip() == "unix:xenoovs.controller"
+    assert any("cookie=0x5" in flow for flow in wide.dump_flows())
+
+
+def test_a_socket_where_open_vswitch_does_not_connect_is_refused(
+    wide: DummyBridge, config: Path, tmp_path: Path
+) -> None:
+    said = finish(start("controller", config, "--db", wide.ovs.db, "--listen", f"punix:{tmp_path}/controller"))
+    assert said.status == 64
+    assert f"Open vSwitch connects only to sockets in its run directory, {wide.ovs.directory}" in said.err
+
+
+@contextmanager
+def _by_default(config: Path, bridge: DummyBridge, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that listens where it does by default, until the end of the `with`."""
+    process = start("controller", config, "--db", bridge.ovs.db, "--log", "json", *options)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 # ryu-manager of ryu 4.34 needs a name that eventlet has dropped; os-ken has had no launcher since 4.0.
@@ -179,8 +243,12 @@ def test_as_an_application_of_the_framework(wide: DummyBridge, config: Path) -> 
     port = str(free_port())
     env = {**os.environ, "XENOOVS_CONFIG": str(config), "OSKEN_HUB_TYPE": "native"}
     env["OVS_RUNDIR"] = str(wide.ovs.directory)
+    launcher = _LAUNCHERS["os-ken" if find_spec("os_ken") else "ryu"]
     with subprocess.Popen(
-        [sys.executable, "-c", _LAUNCHERS[FRAMEWORK.name.split()[0]], port], env=env, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", launcher, port],
+        env=env,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             wide.ovs.vsctl("set-controller", wide.name, f"tcp:127.0.0.1:{port}")

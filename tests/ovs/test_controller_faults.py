@@ -14,7 +14,7 @@ from tests.ovs.openflow_peer import HELLO, peer, read_to_end
 from tests.ovs.switch_deaths import kill_and_start_vswitchd
 from tests.ovs.ways import Record, Way, connect, running_server
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.controller.session import Patience
+from xenoovs.controller.session import Timeouts
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.errors import OpenFlowVersionDisabled, SwitchError, SwitchUnreachable
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
@@ -25,15 +25,15 @@ pytestmark = pytest.mark.ovs
 
 _FLOW = parse_flow("cookie=0x786f000000000001, priority=7,ip actions=output:p1")
 _ADD = Bundle((FlowMod(Command.ADD, _FLOW),))
-_QUICK = Patience(handshake_s=0.3)
-_WATCHFUL = Patience(echo_s=1.0, silence_s=3.0)
+_QUICK = Timeouts(handshake_s=0.3)
+_WATCHFUL = Timeouts(echo_s=1.0, silence_s=3.0)
 """Longer than a busy machine lets an Open vSwitch wait that is well."""
 
 
 @pytest.mark.parametrize("said", [b"", HELLO, HELLO[:3]], ids=["nothing", "hello alone", "half a hello"])
 def test_a_peer_that_falls_silent_is_told_and_let_go(said: bytes) -> None:
     record = Record()
-    with running_server(record, patience=_QUICK) as server, peer(server) as sock:
+    with running_server(record, timeouts=_QUICK) as server, peer(server) as sock:
         sock.sendall(said)
         read_to_end(sock)
         eventually(lambda: record.of("a connection is closed") != [], "the end of a silent connection")
@@ -44,14 +44,14 @@ def test_a_peer_that_falls_silent_is_told_and_let_go(said: bytes) -> None:
 
 def test_a_switch_that_hangs_is_told_and_comes_back(own_ovs: DummyOvs) -> None:
     record, pid = Record(), own_ovs.ovs.pids()[0]
-    with running_server(record, patience=_WATCHFUL) as server, own_ovs.bridge():
+    with running_server(record, timeouts=_WATCHFUL) as server, own_ovs.bridge():
         switch = Way(server).switch(own_ovs)
         switch.apply("ovsbr1", _ADD)
         os.kill(pid, signal.SIGSTOP)
         try:
             eventually(lambda: record.of("bridge disconnected") != [], "the silence is noticed")
             with pytest.raises(SwitchUnreachable):
-                ControllerSwitch(server.board).dump_flows("ovsbr1")
+                ControllerSwitch(server.registry).dump_flows("ovsbr1")
         finally:
             os.kill(pid, signal.SIGCONT)
         assert [seen.flow for seen in switch.dump_flows("ovsbr1")] == [_FLOW]
@@ -83,10 +83,10 @@ def test_no_version_in_common(bridge: DummyBridge) -> None:
 def test_bridges_that_nobody_asked_for_are_refused_once(bridge: DummyBridge) -> None:
     record = Record()
     with running_server(record) as server:
-        server.want("another")
+        server.expect("another")
         connect(bridge.ovs, bridge.name, server)
         eventually(lambda: record.of("bridge refused") != [], "the bridge is refused")
-        assert server.board.lines == ()
+        assert server.registry.connections == ()
     (refused,) = record.of("bridge refused")
     assert (refused["bridge"], refused["reason"]) == ("ovsbr1", "this controller is for another")
 
@@ -96,10 +96,10 @@ def test_another_datapath_of_the_right_name_is_refused(bridge: DummyBridge) -> N
     for wanted, is_let_in in ((mine, True), (mine ^ 1, False)):
         record = Record()
         with running_server(record) as server:
-            server.want(bridge.name, wanted)
+            server.expect(bridge.name, wanted)
             connect(bridge.ovs, bridge.name, server)
             eventually(lambda: bool(record.of("bridge connected") or record.of("bridge refused")), "a decision")  # noqa: B023
-            assert [line.bridge for line in server.board.lines] == ["ovsbr1"] * is_let_in
+            assert [line.bridge for line in server.registry.connections] == ["ovsbr1"] * is_let_in
         bridge.ovs.vsctl("del-controller", bridge.name)
 
 
@@ -109,14 +109,14 @@ def test_two_bridges_of_one_name(dummy_ovs: DummyOvs, own_ovs: DummyOvs) -> None
         Way(server).switch(own_ovs).apply("ovsbr1", _ADD)
         connect(dummy_ovs.ovs, "ovsbr1", server)
         eventually(lambda: record.of("bridge refused") != [], "the second is refused")
-        assert len(server.board.lines) == 1
+        assert len(server.registry.connections) == 1
     assert "another bridge of this name is connected" in str(record.of("bridge refused")[0]["reason"])
 
 
 def test_what_a_controller_cannot_tell_is_said(bridge: DummyBridge) -> None:
     with running_server(Record()) as server:
         Way(server).switch(bridge.ovs).dump_flows(bridge.name)
-        elsewhere = ControllerSwitch(server.board)
+        elsewhere = ControllerSwitch(server.registry)
         assert elsewhere.describe(bridge.name).ofports == {"ovsbr1": 65534, "p0": 1, "p1": 2}
         for ask in (elsewhere.dump_megaflows, lambda: elsewhere.trace(bridge.name, "ip")):
             with pytest.raises(SwitchError, match="ask on the host of the switch"):
@@ -125,16 +125,16 @@ def test_what_a_controller_cannot_tell_is_said(bridge: DummyBridge) -> None:
             elsewhere.dump_flows("nosuch")
 
 
-def test_a_bridge_that_was_here_is_lost_and_not_told_to_come(bridge: DummyBridge) -> None:
+def test_the_error_for_a_lost_bridge_names_no_command(bridge: DummyBridge) -> None:
     """Found when a controller told to run `set-controller` for a bridge whose Open vSwitch had been stopped."""
     with running_server(Record()) as server:
         switch = Way(server).switch(bridge.ovs)
         switch.dump_flows(bridge.name)
         bridge.ovs.vsctl("del-controller", bridge.name)
-        place = server.want(bridge.name).place
-        eventually(lambda: place.line is None, "the connection ends")
-        with pytest.raises(SwitchUnreachable, match=r"it was connected, and is lost since 20\d\d-.*T.*\(") as caught:
-            ControllerSwitch(server.board).dump_flows(bridge.name)
+        place = server.expect(bridge.name).expected
+        eventually(lambda: place.connection is None, "the connection ends")
+        with pytest.raises(SwitchUnreachable, match=r"its connection was lost at 20\d\d-.*T.*\(") as caught:
+            ControllerSwitch(server.registry).dump_flows(bridge.name)
     assert "set-controller" not in str(caught.value)
 
 
@@ -144,11 +144,11 @@ def test_the_command_that_is_told_beside_others_adds_this_one(bridge: DummyBridg
     if others:
         bridge.ovs.vsctl("set-controller", bridge.name, *others)
     with running_server(Record(), is_redundant=True) as server:
-        place = server.want(bridge.name).place
-        program, *words = shlex.split(place.invitation.command(bridge.name))
+        place = server.expect(bridge.name).expected
+        program, *words = shlex.split(place.hint.command(bridge.name))
         assert program == "ovs-vsctl"
         bridge.ovs.vsctl(*words)
-        eventually(lambda: place.line is not None, "the bridge comes")
+        eventually(lambda: place.connection is not None, "the bridge comes")
         assert set(bridge.ovs.vsctl("get-controller", bridge.name).split()) == {*others, server.target}
 
 
@@ -157,8 +157,8 @@ def test_an_error_of_the_switch_is_told_with_what_it_is_about(bridge: DummyBridg
     with running_server(record) as server:
         Way(server).switch(bridge.ovs).dump_flows(bridge.name)
         internal = parse_flow("cookie=0x786f000000000001, table=254, priority=1 actions=drop")
-        line = server.board.line(bridge.name)
-        line.carrier.send(encode_flow_mod(FlowMod(Command.ADD, internal), xid=7, ofports=line.numbers))
+        line = server.registry.connection(bridge.name)
+        line.session.send(encode_flow_mod(FlowMod(Command.ADD, internal), xid=7, ofports=line.numbers))
         eventually(lambda: record.of("the switch reports an error") != [], "the error is told")
     told = {"bridge": "ovsbr1", "error": "OFPBRC_EPERM", "about": "FLOW_MOD", "xid": 7}
     assert record.of("the switch reports an error") == [told]
@@ -181,7 +181,7 @@ def test_either_side_dies_again_and_again(own_ovs: DummyOvs) -> None:
                 if address.endswith(":0"):
                     address = server.target.removeprefix("tcp:")
                     connect(own_ovs.ovs, "ovsbr1", server)
-                switch = ControllerSwitch(server.board, patience_s=PATIENCE_S)
+                switch = ControllerSwitch(server.registry, timeout_s=PATIENCE_S)
                 assert len(switch.dump_flows("ovsbr1")) == flows
                 for _ in range(deaths_of_the_switch):
                     switch.apply("ovsbr1", _ADD)

@@ -83,7 +83,7 @@ def test_whatever_comes_the_controller_lives_on(bridge: DummyBridge, capfd: pyte
             # Each has chances of its own: where a talk is cut short is not the same on every machine.
             _talk(server, random.Random(number))
         assert len(switch.dump_flows(bridge.name)) == 1
-        assert [line.bridge for line in server.board.lines] == [bridge.name]
+        assert [line.bridge for line in server.registry.connections] == [bridge.name]
     reasons = {str(facts["reason"]).partition(":")[0] for facts in record.of("a connection is closed")}
     assert "malformed OpenFlow" in reasons
     assert "Traceback" not in capfd.readouterr().err
@@ -112,11 +112,11 @@ def test_what_has_no_length_does_not_keep_a_thread_for_ever(said: tuple[bytes, .
 def test_a_bridge_that_answers_a_dump_with_noise_is_let_go(capfd: pytest.CaptureFixture[str]) -> None:
     record = Record()
     with running_server(record) as server, peer(server) as sock, ThreadPoolExecutor() as pool:
-        server.want("ovsbr1")
+        server.expect("ovsbr1")
         for said in _TALK:
             sock.sendall(said)
-        server.board.line("ovsbr1", patience_s=PATIENCE_S)
-        dumped = pool.submit(ControllerSwitch(server.board).dump_flows, "ovsbr1")
+        server.registry.connection("ovsbr1", timeout_s=PATIENCE_S)
+        dumped = pool.submit(ControllerSwitch(server.registry).dump_flows, "ovsbr1")
         heard = b""
         while b"\x00\x00\x10\x00\x00\x01" not in heard:
             heard += sock.recv(4096)

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
+from tests.ovs.openflow_peer import HELLO, peer, read_to_end
 from tests.ovs.scripted_switch import (
     BARRIER_REQUEST,
     BUNDLE_CONTROL,
+    FLOW,
+    MULTIPART_REPLY,
+    MULTIPART_REQUEST,
+    PORT_DESC,
     ScriptedSwitch,
     error,
     good_answer,
+    message,
     packet_in,
+    part_of,
+    port,
     port_status,
     scripted_switch,
+    xid_of,
 )
 from tests.ovs.ways import Record, running_server
 from tests.patience import PATIENCE_S, eventually
 from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import solicitation
-from xenoovs.controller.bridge import NEWS
-from xenoovs.controller.neighbour_discovery import BURST, Responder
+from xenoovs.controller.bridge import PORT_EVENTS
+from xenoovs.controller.neighbour_discovery import BURST, NeighbourProxy
 from xenoovs.controller.server import Server
 from xenoovs.controller.switch import ControllerSwitch
-from xenoovs.errors import BundleRejected, SwitchUnreachable
+from xenoovs.errors import BundleRejected, MalformedOpenFlow, SwitchUnreachable
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow
-from xenoovs.openflow.wire.message import Received, decode
+from xenoovs.openflow.wire.message import PacketIn, decode_packet_in
 
 pytestmark = pytest.mark.ovs
 
@@ -42,7 +52,7 @@ def _is_commit(request: bytes) -> bool:
 
 def _switch(server: Server) -> ControllerSwitch:
     """Waits for the scripted one."""
-    return ControllerSwitch(server.board, patience_s=PATIENCE_S)
+    return ControllerSwitch(server.registry, timeout_s=PATIENCE_S)
 
 
 def test_a_good_one_takes_a_bundle() -> None:
@@ -91,7 +101,7 @@ def test_a_step_of_a_bundle_is_refused(is_refused: object, told: str) -> None:
         with pytest.raises(BundleRejected) as caught:
             _switch(server).apply("ovsbr1", _ADD)
         assert (caught.value.error, caught.value.message) == ("OFPBRC_EPERM", told)
-        assert [line.bridge for line in server.board.lines] == ["ovsbr1"]
+        assert [line.bridge for line in server.registry.connections] == ["ovsbr1"]
 
 
 def test_answers_that_nobody_asked_for_are_passed_over() -> None:
@@ -117,10 +127,10 @@ def test_a_storm_of_port_changes_is_followed_and_not_all_told() -> None:
         scripted.send(b"".join([*changes, port_status(1, "p0", is_up=False)]))
         # The answer comes behind the storm, on the same connection.
         switch.apply("ovsbr1", _ADD)
-        assert server.want("ovsbr1").place.ports_down == {"p0"}
+        assert server.expect("ovsbr1").expected.ports_down == {"p0"}
     told = [facts for event, facts in record.events if event.startswith("port ")]
-    assert NEWS <= len(told) < storm / 10
-    assert record.of("ports change faster than is told; they are followed all the same") != []
+    assert PORT_EVENTS <= len(told) < storm / 10
+    assert record.of("too many port changes to log each; all are processed") != []
 
 
 def test_a_change_waits_for_no_packet_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,52 +138,86 @@ def test_a_change_waits_for_no_packet_beyond_the_limit(monkeypatch: pytest.Monke
 
     No token comes while the clock of the bucket stands, so the number is exact on any machine.
     """
-    flood, looked_at = 20_000, list[bytes]()
+    flood, processed = 20_000, list[bytes]()
 
-    def counted(frame: bytes, *, names: Mapping[int, str]) -> Received:
-        looked_at.append(frame)
-        return decode(frame, names=names)
+    def counted(frame: bytes, names: Mapping[int, str]) -> PacketIn:
+        processed.append(frame)
+        return decode_packet_in(frame, names)
 
-    monkeypatch.setattr("xenoovs.controller.neighbour_discovery.decode", counted)
+    monkeypatch.setattr("xenoovs.controller.neighbour_discovery.decode_packet_in", counted)
     with running_server(Record()) as server, scripted_switch(server) as scripted:
-        switch, place = _switch(server), server.want("ovsbr1").place
+        switch, place = _switch(server), server.expect("ovsbr1").expected
         switch.apply("ovsbr1", _ADD)
-        frozen = Responder(lambda: place.lines, voice=Record().voice, now_s=lambda: 1.0)
-        place.on_packet(frozen.hear)
+        frozen = NeighbourProxy(lambda: place.connections, log=Record().log, now_s=lambda: 1.0)
+        place.on_packet(frozen.receive)
         frozen.follow(balancer(service(claim())))
         scripted.send(packet_in(solicitation()) * flood)
         switch.apply("ovsbr1", _ADD)
         frozen.close()
-    assert (len(looked_at), frozen.dropped) == (BURST, flood - BURST)
+    assert (len(processed), frozen.dropped) == (BURST, flood - BURST)
 
 
 def test_a_flood_at_one_bridge_takes_no_answer_from_another() -> None:
     """Each has a bucket of its own."""
     with running_server(Record()) as server, ExitStack() as both:
-        places = [server.want(name).place for name in ("ovsbr1", "ovsbr2")]
+        places = [server.expect(name).expected for name in ("ovsbr1", "ovsbr2")]
         flooded, other = (
             both.enter_context(scripted_switch(server, datapath_id=number, name=place.bridge))
             for number, place in enumerate(places, 1)
         )
         for place in places:
-            place.connected(patience_s=PATIENCE_S)
+            place.connected(timeout_s=PATIENCE_S)
         flooded.send(packet_in(solicitation()) * 5_000)
         other.send(packet_in(solicitation()) * 3)
-        mine = server.want("ovsbr2").responder
+        mine = server.expect("ovsbr2").proxy
         mine.follow(balancer(service(claim())))
-        ControllerSwitch(server.board).apply("ovsbr2", _ADD)
-        ControllerSwitch(server.board).apply("ovsbr1", _ADD)
+        ControllerSwitch(server.registry).apply("ovsbr2", _ADD)
+        ControllerSwitch(server.registry).apply("ovsbr1", _ADD)
         assert mine.dropped == 0
-        assert server.want("ovsbr1").responder.dropped > 0
+        assert server.expect("ovsbr1").proxy.dropped > 0
+
+
+def test_an_answer_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found when a bridge that sets OFPMPF_REPLY_MORE in every part was collected until memory ran out."""
+    monkeypatch.setattr("xenoovs.switch.openflow._LARGEST_ANSWER_BYTES", 1 << 20)
+    switches: list[ScriptedSwitch] = []
+
+    def answer(request: bytes) -> bytes | None:
+        if request[1] != MULTIPART_REQUEST or part_of(request) != FLOW:
+            return None
+        part = message(MULTIPART_REPLY, FLOW.to_bytes(2, "big") + b"\0\1" + bytes(4), xid=xid_of(request))
+        while True:
+            switches[0].send(part * 1000)
+
+    record = Record()
+    with running_server(record) as server, scripted_switch(server, answer=answer) as scripted:
+        switches.append(scripted)
+        with pytest.raises(MalformedOpenFlow, match="expected the last part of an answer within 1 MiB and 60 s"):
+            _switch(server).dump_flows("ovsbr1")
+        eventually(lambda: record.of("bridge disconnected") != [], "the connection is given up")
+
+
+def test_ports_without_an_end_are_given_up() -> None:
+    """Found beside the above: the description of ports is an answer of many parts too."""
+    record = Record()
+    with running_server(record) as server, peer(server) as sock:
+        sock.sendall(HELLO + message(6, struct.pack("!QIBB2xII", 7, 0, 254, 0, 0x4F, 0)))
+        with suppress(OSError):
+            for first in range(1, 1 << 20, 1000):
+                ports = b"".join(port(number, "p") for number in range(first, first + 1000))
+                sock.sendall(message(MULTIPART_REPLY, struct.pack("!HH4x", PORT_DESC, 1) + ports))
+        read_to_end(sock)
+        eventually(lambda: record.of("a connection is closed") != [], "the connection is given up")
+    assert "expected at most 65280 ports" in str(record.of("a connection is closed")[0]["reason"])
 
 
 def test_the_first_reason_for_an_end_is_told() -> None:
     """Found when a test failed about once in a hundred: a controller that stopped put its own reason over it."""
     record = Record()
     with running_server(record) as server, scripted_switch(server):
-        carrier = server.board.line("ovsbr1", patience_s=PATIENCE_S).carrier
+        session = server.registry.connection("ovsbr1", timeout_s=PATIENCE_S).session
         for reason in ("it is malformed", "something else"):
-            carrier.abandon(reason)
+            session.abandon(reason)
     assert [facts["reason"] for facts in record.of("bridge disconnected")] == ["it is malformed"]
 
 
@@ -186,7 +230,7 @@ def test_a_storm_of_reconnects_ends_with_the_last_one() -> None:
         switch = _switch(server)
         eventually(lambda: len(record.of("bridge connected")) >= 1, "one is let in")
         eventually(lambda: _takes(switch, last), "the last one is in use")
-        assert len(server.board.lines) == 1
+        assert len(server.registry.connections) == 1
 
 
 def _takes(switch: ControllerSwitch, scripted: ScriptedSwitch) -> bool:

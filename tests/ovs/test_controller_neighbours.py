@@ -13,7 +13,7 @@ from tests.ovs.ways import Record, Way, connect, running_server
 from tests.patience import eventually
 from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitation
-from xenoovs.controller.neighbour_discovery import BURST, Responder, answer_flows
+from xenoovs.controller.neighbour_discovery import BURST, NeighbourProxy, answer_flows
 from xenoovs.controller.server import Server
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.model.address import Mac
@@ -41,7 +41,7 @@ def server(record: Record, bridge: DummyBridge) -> Iterator[Server]:
     with running_server(record) as running:
         switch = Way(running).switch(bridge.ovs)
         switch.apply(bridge.name, Bundle((FlowMod(Command.ADD, _PASSED_ON),)))
-        running.want(bridge.name).responder.follow(_BALANCER)
+        running.expect(bridge.name).proxy.follow(_BALANCER)
         eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
         yield running
 
@@ -63,7 +63,7 @@ def test_a_solicitation_is_answered_and_not_passed_on(server: Server, bridge: Du
     assert answer[:12] == HOST_MAC + VIP_MAC
     assert answer[62:78] == IPv6Address(_VIP).packed
     assert bridge.sent("p1") == []
-    assert server.want(bridge.name).responder.answered == 1
+    assert server.expect(bridge.name).proxy.answered == 1
 
 
 def test_other_addresses_are_passed_on(server: Server, bridge: DummyBridge) -> None:
@@ -71,11 +71,11 @@ def test_other_addresses_are_passed_on(server: Server, bridge: DummyBridge) -> N
     _receive(bridge, *frames)
     eventually(lambda: bridge.sent("p1") == frames, "both are passed on")
     assert bridge.sent("p0") == []
-    assert server.want(bridge.name).responder.answered == 0
+    assert server.expect(bridge.name).proxy.answered == 0
 
 
 def test_a_new_config_moves_the_flows(server: Server, bridge: DummyBridge) -> None:
-    server.want(bridge.name).responder.follow(_MOVED)
+    server.expect(bridge.name).proxy.follow(_MOVED)
     wanted = sorted(render_flow(flow) for flow in answer_flows(_MOVED))
     eventually(lambda: _flows(bridge) == wanted, "the flows of the other address")
 
@@ -83,7 +83,7 @@ def test_a_new_config_moves_the_flows(server: Server, bridge: DummyBridge) -> No
 def test_without_a_controller_discovery_goes_where_it_went(bridge: DummyBridge, record: Record) -> None:
     with running_server(record) as running:
         Way(running).switch(bridge.ovs).apply(bridge.name, Bundle((FlowMod(Command.ADD, _PASSED_ON),)))
-        running.want(bridge.name).responder.follow(_BALANCER)
+        running.expect(bridge.name).proxy.follow(_BALANCER)
         eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
     eventually(lambda: _flows(bridge) == [], "the flows are gone with the controller")
     _receive(bridge, solicitation())
@@ -93,27 +93,27 @@ def test_without_a_controller_discovery_goes_where_it_went(bridge: DummyBridge, 
 def test_the_next_master_answers(bridge: DummyBridge, record: Record) -> None:
     """Each question is answered once, by the master of the moment."""
     with running_server(Record(), is_redundant=True) as heir, running_server(record, is_redundant=True) as first:
-        heir.want(bridge.name)
-        first.want(bridge.name)
+        heir.expect(bridge.name)
+        first.expect(bridge.name)
         connect(bridge.ovs, bridge.name, first)
         _follow_as_master(first, bridge)
         connect(bridge.ovs, bridge.name, heir)
-        place = heir.want(bridge.name).place
-        eventually(lambda: place.line is not None and place.line.is_standby, "the second stands by")
-        heir.want(bridge.name).responder.follow(_BALANCER)
+        place = heir.expect(bridge.name).expected
+        eventually(lambda: place.connection is not None and place.connection.is_standby, "the second stands by")
+        heir.expect(bridge.name).proxy.follow(_BALANCER)
         _receive(bridge, solicitation())
         eventually(lambda: len(bridge.sent("p0")) == 1, "the first answers")
         first.close()
         _follow_as_master(heir, bridge)
         _receive(bridge, solicitation())
         eventually(lambda: len(bridge.sent("p0")) == 2, "the second answers")
-        assert (first.want(bridge.name).responder.answered, heir.want(bridge.name).responder.answered) == (1, 1)
+        assert (first.expect(bridge.name).proxy.answered, heir.expect(bridge.name).proxy.answered) == (1, 1)
 
 
 def _follow_as_master(server: Server, bridge: DummyBridge) -> None:
-    place = server.want(bridge.name).place
-    eventually(lambda: place.line is not None and not place.line.is_standby, "it is master")
-    server.want(bridge.name).responder.follow(_BALANCER)
+    place = server.expect(bridge.name).expected
+    eventually(lambda: place.connection is not None and not place.connection.is_standby, "it is master")
+    server.expect(bridge.name).proxy.follow(_BALANCER)
     eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
 
 
@@ -124,9 +124,9 @@ def test_the_switch_keeps_most_of_a_flood_to_itself(server: Server, bridge: Dumm
     sent = 3_000
     _receive(bridge, *[solicitation()] * sent)
     # The answer comes behind whatever of the flood was let through.
-    ControllerSwitch(server.board).dump_flows(bridge.name)
-    responder = server.want(bridge.name).responder
-    assert 25 <= responder.answered + responder.dropped < sent
+    ControllerSwitch(server.registry).dump_flows(bridge.name)
+    proxy = server.expect(bridge.name).proxy
+    assert 25 <= proxy.answered + proxy.dropped < sent
 
 
 def test_a_flood_is_bounded_and_drowns_nothing(bridge: DummyBridge, record: Record) -> None:
@@ -137,9 +137,9 @@ def test_a_flood_is_bounded_and_drowns_nothing(bridge: DummyBridge, record: Reco
     with running_server(record) as server:
         switch = Way(server).switch(bridge.ovs)
         switch.apply(bridge.name, Bundle((FlowMod(Command.ADD, _PASSED_ON),)))
-        responder = Responder(lambda: server.board.lines, voice=record.voice, now_s=lambda: 1.0)
-        server.want(bridge.name).place.on_packet(responder.hear)
-        responder.follow(_BALANCER)
+        proxy = NeighbourProxy(lambda: server.registry.connections, log=record.log, now_s=lambda: 1.0)
+        server.expect(bridge.name).expected.on_packet(proxy.receive)
+        proxy.follow(_BALANCER)
         eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
         try:
             for step in range(30):
@@ -147,11 +147,11 @@ def test_a_flood_is_bounded_and_drowns_nothing(bridge: DummyBridge, record: Reco
                 flow = parse_flow(f"cookie=0x786f000000000001, table=1, priority={step} actions=drop")
                 switch.apply(bridge.name, Bundle((FlowMod(Command.ADD, flow),)))
             bridge.ovs.appctl("netdev-dummy/set-admin-state", "p1", "down")
-            eventually(lambda: server.want(bridge.name).place.ports_down == {"p1"}, "the port without link")
+            eventually(lambda: server.expect(bridge.name).expected.ports_down == {"p1"}, "the port without link")
         finally:
-            responder.close()
-    assert responder.answered == BURST == len(bridge.sent("p0"))
-    assert responder.dropped > BURST
+            proxy.close()
+    assert proxy.answered == BURST == len(bridge.sent("p0"))
+    assert proxy.dropped > BURST
     assert len(record.of("packets come faster than they are answered")) == 1
     assert len([flow for flow in bridge.dump_flows() if "table=1," in flow]) == 30
     assert bridge.sent("p1") == []

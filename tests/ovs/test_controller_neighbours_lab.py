@@ -15,7 +15,7 @@ from tests.patience import PATIENCE_S, eventually
 from tests.unit.controller.test_solicitation import solicitation
 from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.controller.listen import parse_address
-from xenoovs.controller.server import Server, Settings
+from xenoovs.controller.server import ControllerSettings, Server
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.lab.lab import Lab
 from xenoovs.model.address import Family
@@ -42,14 +42,14 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture
 def server(lab: Lab) -> Iterator[Server]:
     """A controller in the network namespace of the lab's switch."""
-    settings = Settings(parse_address("127.0.0.1:0"))
-    started = in_namespace(lab.topology.switch_namespace, lambda: Server(settings, voice=Record().voice))
+    settings = ControllerSettings(parse_address("127.0.0.1:0"))
+    started = in_namespace(lab.topology.switch_namespace, lambda: Server(settings, log=Record().log))
     with started as running:
-        running.want(lab.topology.bridge)
+        running.expect(lab.topology.bridge)
         connect(lab.ovs, lab.topology.bridge, running)
-        switch = ControllerSwitch(running.board, patience_s=PATIENCE_S)
+        switch = ControllerSwitch(running.registry, timeout_s=PATIENCE_S)
         switch.apply(lab.topology.bridge, _program(_BALANCER))
-        running.want(lab.topology.bridge).responder.follow(_BALANCER)
+        running.expect(lab.topology.bridge).proxy.follow(_BALANCER)
         eventually(lambda: "nd_target" in _dump(lab), "the flows that bring solicitations")
         _forget(lab)
         yield running
@@ -95,7 +95,7 @@ def _finds(lab: Lab) -> bool:
 
 def test_a_host_finds_the_vip(lab: Lab, server: Server) -> None:
     eventually(lambda: _finds(lab), "the kernel takes the answer")
-    assert server.want(lab.topology.bridge).responder.answered >= 1
+    assert server.expect(lab.topology.bridge).proxy.answered >= 1
 
 
 def test_a_host_finds_the_vip_amid_a_flood(lab: Lab, server: Server) -> None:
@@ -109,5 +109,5 @@ def test_a_host_finds_the_vip_amid_a_flood(lab: Lab, server: Server) -> None:
 
     in_namespace(lab.topology.clients.namespace, flood)
     eventually(lambda: _finds(lab), "the kernel takes the answer")
-    assert server.want(lab.topology.bridge).responder.answered < _FLOOD
-    assert [line.bridge for line in server.board.lines] == [lab.topology.bridge]
+    assert server.expect(lab.topology.bridge).proxy.answered < _FLOOD
+    assert [line.bridge for line in server.registry.connections] == [lab.topology.bridge]

@@ -11,16 +11,16 @@ from tests.command_line import start
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.scripted_switch import AGGREGATE, MULTIPART_REQUEST, message, part_of, scripted_switch, xid_of
 from tests.ovs.ways import Record, connect, live_switch, running_server
-from tests.ovs.wire_peer import wire_peer
 from tests.patience import eventually
 from xenoovs.controller import mastership
-from xenoovs.controller.connection import Line
+from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.server import Server
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.errors import StandingBy
 from xenoovs.openflow.flow import FOREIGN, Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow
-from xenoovs.openflow.wire.controller import Role, RoleReply, RoleRequest
+from xenoovs.openflow.wire.message import Role, decode_role, encode_role_request
+from xenoovs.switch.openflow import ask, connected
 
 pytestmark = pytest.mark.ovs
 
@@ -31,29 +31,29 @@ _OLD, _NEW = (
 _ROLE_REQUEST, _ROLE_REPLY = 24, 25
 
 
-def _line(server: Server) -> Line:
-    line = server.want("ovsbr1").place.line
-    assert line is not None
-    return line
+def _connection(server: Server) -> BridgeConnection:
+    connection = server.expect("ovsbr1").expected.connection
+    assert connection is not None
+    return connection
 
 
 def _become_master(server: Server, what: str) -> ControllerSwitch:
-    place = server.want("ovsbr1").place
-    eventually(lambda: place.line is not None and not place.line.is_standby, what)
-    return ControllerSwitch(server.board)
+    expected = server.expect("ovsbr1").expected
+    eventually(lambda: expected.is_master, what)
+    return ControllerSwitch(server.registry)
 
 
 def test_the_one_that_stands_by_changes_nothing_and_takes_over_at_once(bridge: DummyBridge) -> None:
     first, second = Record(), Record()
     with running_server(second, is_redundant=True) as heir:
-        heir.want("ovsbr1")
+        heir.expect("ovsbr1")
         with running_server(first, is_redundant=True) as server:
             connect(bridge.ovs, "ovsbr1", server)
             master = _become_master(server, "the first is master")
             master.apply("ovsbr1", _OLD)
             connect(bridge.ovs, "ovsbr1", heir)
             eventually(lambda: second.of("another controller is master; standing by") != [], "the second stands by")
-            standby = ControllerSwitch(heir.board)
+            standby = ControllerSwitch(heir.registry)
             for change in (lambda: standby.apply("ovsbr1", _NEW), lambda: standby.dump_flow_text("ovsbr1")):
                 with pytest.raises(StandingBy):
                     change()
@@ -67,25 +67,25 @@ def test_a_master_that_hangs_loses_its_place_and_cannot_change_anything(
 ) -> None:
     first, second = Record(), Record()
     with running_server(first, is_redundant=True) as server, running_server(second, is_redundant=True) as heir:
-        server.want("ovsbr1")
-        heir.want("ovsbr1")
+        server.expect("ovsbr1")
+        heir.expect("ovsbr1")
         connect(bridge.ovs, "ovsbr1", server)
         hung = _become_master(server, "the first is master")
         connect(bridge.ovs, "ovsbr1", heir)
         eventually(lambda: second.of("another controller is master; standing by") != [], "the second stands by")
-        step = mastership.Keeper._step
+        step = mastership.Mastership._step
 
-        def step_of_all_but_the_first(self: mastership.Keeper, line: Line) -> None:
-            if line is not _line(server):
-                step(self, line)
+        def step_of_all_but_the_first(self: mastership.Mastership, connection: BridgeConnection) -> None:
+            if connection is not _connection(server):
+                step(self, connection)
 
-        monkeypatch.setattr(mastership.Keeper, "_step", step_of_all_but_the_first)
+        monkeypatch.setattr(mastership.Mastership, "_step", step_of_all_but_the_first)
         _become_master(heir, "the lease has run out").apply("ovsbr1", _NEW)
         eventually(lambda: first.of("another controller has become master") != [], "the first is told")
         with pytest.raises(StandingBy):
             hung.apply("ovsbr1", _OLD)
         # Also if it did not believe it: the switch knows.
-        _line(server).is_standby = False
+        _connection(server).is_standby = False
         with pytest.raises(StandingBy):
             hung.apply("ovsbr1", _OLD)
     (seen,) = live_switch(bridge.ovs).dump_flows("ovsbr1")
@@ -111,11 +111,11 @@ def test_a_role_that_is_answered_with_noise_ends_the_connection_and_nothing_else
 
 def test_a_lease_is_no_flow_of_the_program_and_none_of_others(bridge: DummyBridge) -> None:
     with running_server(Record(), is_redundant=True) as server:
-        server.want("ovsbr1")
+        server.expect("ovsbr1")
         connect(bridge.ovs, "ovsbr1", server)
         _become_master(server, "it is master")
         eventually(lambda: len(bridge.dump_flows()) == 1, "the lease is there")
-        for switch in (live_switch(bridge.ovs), ControllerSwitch(server.board)):
+        for switch in (live_switch(bridge.ovs), ControllerSwitch(server.registry)):
             assert switch.dump_flows("ovsbr1") == ()
             assert (switch.count_flows("ovsbr1", only=FOREIGN), switch.dump_flows("ovsbr1", only=FOREIGN)) == (0, ())
         assert bridge.megaflows() == []
@@ -175,22 +175,26 @@ _LAST = (1 << 64) - 1
 
 
 def test_generation_ids_go_on_beyond_the_last_one(bridge: DummyBridge) -> None:
-    with wire_peer(bridge) as earlier:
-        earlier.ask(RoleRequest(Role.MASTER, _LAST - 1))
+    _request_role(bridge, Role.MASTER, _LAST - 1)
     with running_server(Record(), is_redundant=True) as heir:
-        heir.want("ovsbr1")
+        heir.expect("ovsbr1")
         with running_server(Record(), is_redundant=True) as server:
             connect(bridge.ovs, "ovsbr1", server)
             _become_master(server, "the first is master, by the last generation").apply("ovsbr1", _OLD)
             assert _generation(bridge) == _LAST
             connect(bridge.ovs, "ovsbr1", heir)
-            eventually(lambda: heir.want("ovsbr1").place.line is not None, "the second has come")
+            eventually(lambda: heir.expect("ovsbr1").expected.connection is not None, "the second has come")
         _become_master(heir, "the second is master").apply("ovsbr1", _NEW)
         assert _generation(bridge) == 0
     assert len(live_switch(bridge.ovs).dump_flows("ovsbr1")) == 2
 
 
 def _generation(bridge: DummyBridge) -> int:
-    with wire_peer(bridge) as asking:
-        (reply,) = (each for each in asking.ask(RoleRequest(Role.NOCHANGE)) if isinstance(each, RoleReply))
-    return reply.generation_id
+    return _request_role(bridge, Role.NOCHANGE, 0)
+
+
+def _request_role(bridge: DummyBridge, role: Role, generation: int) -> int:
+    """The generation afterwards."""
+    with connected(live_switch(bridge.ovs).endpoint, bridge.name) as connection:
+        reply = ask(connection, lambda xid: encode_role_request(role, generation, xid), "ROLE_REQUEST")
+    return decode_role(reply)[1]

@@ -15,25 +15,25 @@ from tests.ovs.openflow_peer import HELLO, peer, read_to_end
 from tests.ovs.scripted_switch import scripted_switch
 from tests.ovs.ways import Record, Way, connect, running_server
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.controller.listen import STRANGERS
-from xenoovs.controller.registry import COMPLAINTS
-from xenoovs.controller.session import Patience
+from xenoovs.controller.listen import MAX_PENDING
+from xenoovs.controller.log import WARNINGS
+from xenoovs.controller.session import Timeouts
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow
 
 pytestmark = pytest.mark.ovs
 
 _ADD = Bundle((FlowMod(Command.ADD, parse_flow("cookie=0x786f000000000001, priority=7 actions=output:p1")),))
-_FOREVER = Patience(handshake_s=3600.0)
+_FOREVER = Timeouts(handshake_s=3600.0)
 """So that strangers do not go by themselves."""
-_HUSHED = "strangers come faster than is told; they are turned away all the same"
+_LIMITED = "too many refused connections to log each"
 
 
 @pytest.mark.parametrize("said", [b"", HELLO], ids=["silent", "polite"])
 def test_strangers_keep_no_bridge_out(bridge: DummyBridge, said: bytes) -> None:
     """Found when 64 connections that said nothing were all that the controller would have."""
-    with running_server(Record(), patience=_FOREVER) as server, ExitStack() as strangers:
-        for _ in range(3 * STRANGERS):
+    with running_server(Record(), timeouts=_FOREVER) as server, ExitStack() as strangers:
+        for _ in range(3 * MAX_PENDING):
             strangers.enter_context(peer(server)).sendall(said)
         switch = Way(server).switch(bridge.ovs)
         switch.apply(bridge.name, _ADD)
@@ -42,14 +42,14 @@ def test_strangers_keep_no_bridge_out(bridge: DummyBridge, said: bytes) -> None:
 
 def test_strangers_drive_no_bridge_out(bridge: DummyBridge) -> None:
     record = Record()
-    with running_server(record, patience=_FOREVER) as server:
+    with running_server(record, timeouts=_FOREVER) as server:
         switch = Way(server).switch(bridge.ovs)
         switch.apply(bridge.name, _ADD)
         with ExitStack() as strangers:
-            for _ in range(3 * STRANGERS):
+            for _ in range(3 * MAX_PENDING):
                 strangers.enter_context(peer(server))
             assert len(switch.dump_flows(bridge.name)) == 1
-            eventually(lambda: _threads() <= STRANGERS + 1, "those that had to go have gone")
+            eventually(lambda: _threads() <= MAX_PENDING + 1, "those that had to go have gone")
     assert record.of("bridge disconnected")[0]["reason"] == "the controller stops"
 
 
@@ -67,18 +67,18 @@ def test_strangers_that_do_not_even_begin_tls_keep_no_bridge_out(own_ovs: DummyO
         running_server(record, certificates=certificates(authority, tmp_path, "controller")) as server,
         ExitStack() as strangers,
     ):
-        for _ in range(2 * STRANGERS):
+        for _ in range(2 * MAX_PENDING):
             strangers.enter_context(peer(server))
-        server.want("ovsbr1")
+        server.expect("ovsbr1")
         connect(own_ovs.ovs, "ovsbr1", server)
-        assert server.board.line("ovsbr1", patience_s=PATIENCE_S).bridge == "ovsbr1"
+        assert server.registry.connection("ovsbr1", timeout_s=PATIENCE_S).bridge == "ovsbr1"
 
 
 def test_a_stranger_that_has_to_go_is_told_by_the_end_of_its_connection() -> None:
-    with running_server(Record(), patience=_FOREVER) as server, ExitStack() as others, peer(server) as oldest:
+    with running_server(Record(), timeouts=_FOREVER) as server, ExitStack() as others, peer(server) as oldest:
         read = threading.Thread(target=read_to_end, args=(oldest,))
         read.start()
-        for _ in range(STRANGERS):
+        for _ in range(MAX_PENDING):
             others.enter_context(peer(server))
         read.join(PATIENCE_S)
         assert not read.is_alive()
@@ -88,13 +88,13 @@ def test_malformed_strangers_fill_no_log() -> None:
     """Each from a port of its own and malformed in a way of its own."""
     record = Record()
     with running_server(record) as server:
-        for number in range(3 * COMPLAINTS):
+        for number in range(3 * WARNINGS):
             with peer(server) as sock:
                 sock.sendall(HELLO + bytes((0x40 + number, 0, 0, 8)) + bytes(4))
                 read_to_end(sock)
-        eventually(lambda: record.of(_HUSHED) != [], "the last word")
+        eventually(lambda: record.of(_LIMITED) != [], "the last word")
     told = record.of("a connection is closed")
-    assert len(told) == COMPLAINTS
+    assert len(told) == WARNINGS
     assert all("malformed OpenFlow" in str(facts["reason"]) for facts in told)
 
 
@@ -102,8 +102,8 @@ def test_bridges_that_nobody_wants_fill_no_log() -> None:
     """Found when one peer got a line for each name that it gave itself."""
     record = Record()
     with running_server(record) as server:
-        for number in range(3 * COMPLAINTS):
+        for number in range(3 * WARNINGS):
             with scripted_switch(server, datapath_id=number + 1, name=f"br{number}", is_wanted=False):
                 pass
-        eventually(lambda: record.of(_HUSHED) != [], "the last word")
-    assert len(record.of("bridge refused")) == COMPLAINTS
+        eventually(lambda: record.of(_LIMITED) != [], "the last word")
+    assert len(record.of("bridge refused")) == WARNINGS

@@ -67,7 +67,7 @@ def test_a_switch_of_another_authority_is_refused(
     with own_ovs.bridge():
         Way(server).switch(own_ovs)
         eventually(lambda: record.of("a connection is refused: no TLS with a certificate we trust") != [], "refusal")
-    assert server.board.lines == ()
+    assert server.registry.connections == ()
 
 
 def test_a_switch_whose_certificate_has_run_out_is_refused(
@@ -79,7 +79,7 @@ def test_a_switch_whose_certificate_has_run_out_is_refused(
         eventually(lambda: record.of("a connection is refused: no TLS with a certificate we trust") != [], "refusal")
     (refused, *_) = record.of("a connection is refused: no TLS with a certificate we trust")
     assert refused["reason"] == "CERTIFICATE_VERIFY_FAILED"
-    assert server.board.lines == ()
+    assert server.registry.connections == ()
 
 
 def test_a_controller_of_another_authority_is_let_go_by_the_switch(own_ovs: DummyOvs, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_controller_of_another_authority_is_let_go_by_the_switch(own_ovs: Dumm
     with own_ovs.bridge(), running_server(record, certificates=mixed) as running:
         Way(running).switch(own_ovs)
         eventually(lambda: len(record.events) > 1, "the failure is told")
-        assert running.board.lines == ()
+        assert running.registry.connections == ()
 
 
 def test_a_peer_without_tls_or_without_certificate(record: Record, server: Server, authority: trustme.CA) -> None:
@@ -111,13 +111,17 @@ def test_a_peer_without_tls_or_without_certificate(record: Record, server: Serve
     assert reasons[1] == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 
 
+_TLS = ["--tls-key", "k", "--tls-cert", "c", "--tls-ca", "a"]
+
+
 @pytest.mark.parametrize(
     ("options", "status", "told"),
     [
         (["--listen", "0.0.0.0:0"], 64, "give --tls-key, --tls-cert and --tls-ca"),
         (["--listen", "[::]:0"], 64, "give --tls-key, --tls-cert and --tls-ca"),
         (["--listen", "127.0.0.1:0", "--tls-ca", "a"], 64, "TLS needs all of"),
-        (["--tls-key", "k", "--tls-cert", "c", "--tls-ca", "a"], 1, "c with the key k for TLS: No such file"),
+        (["--listen", "127.0.0.1:0", *_TLS], 1, "c with the key k for TLS: No such file"),
+        (_TLS, 64, "--tls-ca is for --listen ADDRESS:PORT"),
     ],
 )
 def test_beyond_this_host_tls_is_required(

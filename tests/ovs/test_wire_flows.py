@@ -1,8 +1,9 @@
-"""Flows sent as our bytes are what Open vSwitch then dumps, byte for byte; what it lists decodes to the same flows."""
+"""Flows that xenoovs encodes are what Open vSwitch then dumps, byte for byte; what it lists decodes to the same."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,13 +11,16 @@ from hypothesis import strategies as st
 
 from tests.golden.cases import CASES, file_of
 from tests.ovs.dummy import DummyBridge, DummyOvs
-from tests.ovs.wire_peer import WirePeer, wire_peer
+from tests.ovs.ways import live_switch
 from tests.property.flows import PORTS, flows
-from xenoovs.openflow.flow import Bundle, Command, Flow, FlowMod, ObservedFlow
+from xenoovs.openflow.flow import Bundle, Command, CookieMask, Flow, FlowMod, ObservedFlow
 from xenoovs.openflow.text import parse_dump, parse_flow, render_flow
-from xenoovs.openflow.wire.message import BundleControl, BundleStep, FlowStatsReply, FlowStatsRequest
+from xenoovs.openflow.wire.message import has_more
+from xenoovs.switch.openflow import Connection, connected, decode_flows, request_flows, send_bundle
 
 pytestmark = pytest.mark.ovs
+
+_ALL = (CookieMask(0, 0),)
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +41,8 @@ def dpu(many_ports: DummyBridge) -> DummyBridge:
 def test_a_case_is_installed_and_dumped(dpu: DummyBridge, case: str) -> None:
     lines = file_of(case, "program.txt").read_text().splitlines()
     wanted = [parse_flow(line) for line in lines]
-    with wire_peer(dpu) as peer:
-        assert is_done(peer, adds(wanted))
+    with connection(dpu) as peer:
+        send(peer, adds(wanted))
         assert sorted(dpu.dump_flows()) == sorted(lines)
         assert {seen.flow for seen in listed(peer)} == set(wanted)
 
@@ -47,20 +51,20 @@ def test_a_case_is_installed_and_dumped(dpu: DummyBridge, case: str) -> None:
 @given(wanted=st.lists(flows(), min_size=1, max_size=30, unique_by=lambda flow: flow.key))
 def test_any_flow_is_installed_and_dumped(many_ports: DummyBridge, wanted: list[Flow]) -> None:
     many_ports.ofctl("del-flows")
-    with wire_peer(many_ports) as peer:
-        assert is_done(peer, adds(wanted))
+    with connection(many_ports) as peer:
+        send(peer, adds(wanted))
         assert sorted(many_ports.dump_flows()) == sorted(map(render_flow, wanted))
         by_text = parse_dump(many_ports.ofctl("dump-flows"))
         assert key_order(seen.flow for seen in listed(peer)) == key_order(seen.flow for seen in by_text)
-        assert is_done(peer, Bundle(tuple(FlowMod(Command.DELETE, flow) for flow in wanted)))
+        send(peer, Bundle(tuple(FlowMod(Command.DELETE, flow) for flow in wanted)))
         assert many_ports.dump_flows() == []
 
 
 def test_a_change_keeps_cookie_and_counters(dpu: DummyBridge) -> None:
     before, after = parse_flow("cookie=0x7, priority=5,ip actions=drop"), parse_flow("priority=5,ip actions=output:p1")
-    with wire_peer(dpu) as peer:
-        assert is_done(peer, adds([before]))
-        assert is_done(peer, Bundle((FlowMod(Command.MODIFY, after),)))
+    with connection(dpu) as peer:
+        send(peer, adds([before]))
+        send(peer, Bundle((FlowMod(Command.MODIFY, after),)))
     assert dpu.dump_flows() == ["cookie=0x7, priority=5,ip actions=output:p1"]
 
 
@@ -71,8 +75,8 @@ def test_learning_and_tcp_flags_are_values_both_ways(dpu: DummyBridge) -> None:
         "load:0x20000000001->NXM_OF_ETH_DST[],output:NXM_NX_REG1[])"
     )
     flow = parse_flow(line)
-    with wire_peer(dpu) as peer:
-        assert is_done(peer, adds([flow]))
+    with connection(dpu) as peer:
+        send(peer, adds([flow]))
         assert dpu.dump_flows() == [line]
         assert [seen.flow for seen in listed(peer)] == [flow]
     assert (flow.match.foreign, [type(action).__name__ for action in flow.actions]) == ((), ["Learn"])
@@ -80,17 +84,17 @@ def test_learning_and_tcp_flags_are_values_both_ways(dpu: DummyBridge) -> None:
 
 def test_ports_that_are_gone_stand_by_their_numbers(dpu: DummyBridge) -> None:
     dpu.add_flows("priority=5,in_port=99 actions=output:98\n")
-    with wire_peer(dpu) as peer:
+    with connection(dpu) as peer:
         (seen,) = listed(peer)
         assert seen.flow == parse_flow(dpu.dump_flows()[0])
-        assert is_done(peer, Bundle((FlowMod(Command.DELETE, seen.flow),)))
+        send(peer, Bundle((FlowMod(Command.DELETE, seen.flow),)))
     assert dpu.dump_flows() == []
 
 
 def test_options_are_carried(dpu: DummyBridge) -> None:
     line = "cookie=0x7, idle_timeout=60, hard_timeout=90, send_flow_rem importance=7, priority=5,ip actions=drop"
-    with wire_peer(dpu) as peer:
-        assert is_done(peer, adds([parse_flow(line)]))
+    with connection(dpu) as peer:
+        send(peer, adds([parse_flow(line)]))
         assert dpu.dump_flows(version="OpenFlow14") == [line]
         assert [render_flow(seen.flow) for seen in listed(peer)] == [line]
 
@@ -106,10 +110,10 @@ def test_options_are_carried(dpu: DummyBridge) -> None:
 )
 def test_common_conditions_of_others_are_told_in_words(dpu: DummyBridge, conditions: str) -> None:
     dpu.add_flows(f"priority=5,{conditions} actions=drop\n")
-    with wire_peer(dpu) as peer:
+    with connection(dpu) as peer:
         (by_wire,) = listed(peer)
         assert by_wire.flow == parse_flow(dpu.dump_flows()[0])
-        assert is_done(peer, Bundle((FlowMod(Command.DELETE, by_wire.flow),)))
+        send(peer, Bundle((FlowMod(Command.DELETE, by_wire.flow),)))
     assert dpu.dump_flows() == []
 
 
@@ -133,37 +137,38 @@ def test_common_conditions_of_others_are_told_in_words(dpu: DummyBridge, conditi
 def test_what_is_not_known_goes_back_as_it_came(dpu: DummyBridge, flow: str) -> None:
     dpu.add_flows(f"priority=5,{flow}\n")
     before = dpu.dump_flows(version="OpenFlow14")
-    with wire_peer(dpu) as peer:
+    with connection(dpu) as peer:
         (seen,) = listed(peer)
         dpu.ofctl("del-flows")
-        assert is_done(peer, adds([seen.flow]))
+        send(peer, adds([seen.flow]))
     assert dpu.dump_flows(version="OpenFlow14") == before
 
 
 def test_a_long_list_takes_several_messages(dpu: DummyBridge) -> None:
     wanted = [parse_flow(f"table=1, priority=1,ip,nw_src=10.0.{n >> 8}.{n & 255} actions=drop") for n in range(3000)]
-    with wire_peer(dpu) as peer:
-        assert is_done(peer, adds(wanted))
-        replies = [reply for reply in peer.ask(FlowStatsRequest()) if isinstance(reply, FlowStatsReply)]
+    with connection(dpu) as peer:
+        send(peer, adds(wanted))
+        replies = request_flows(peer, _ALL)
+        found = decode_flows(replies, peer.names)
     assert len(replies) > 1
-    assert [reply.more for reply in replies] == [True] * (len(replies) - 1) + [False]
-    assert {seen.flow for reply in replies for seen in reply.flows} == set(wanted)
+    assert [has_more(reply) for reply in replies] == [True] * (len(replies) - 1) + [False]
+    assert {seen.flow for seen in found} == set(wanted)
 
 
 def adds(wanted: list[Flow]) -> Bundle:
     return Bundle(tuple(FlowMod(Command.ADD, flow) for flow in wanted))
 
 
-def is_done(peer: WirePeer, bundle: Bundle) -> bool:
-    steps = [received.message for received in peer.send_bundle(bundle)]
-    return [step.step for step in steps if isinstance(step, BundleControl)] == [
-        BundleStep.OPEN_REPLY,
-        BundleStep.COMMIT_REPLY,
-    ] and len(steps) == 2
+def connection(bridge: DummyBridge) -> AbstractContextManager[Connection]:
+    return connected(live_switch(bridge.ovs).endpoint, bridge.name)
 
 
-def listed(peer: WirePeer) -> list[ObservedFlow]:
-    return [seen for reply in peer.ask(FlowStatsRequest()) if isinstance(reply, FlowStatsReply) for seen in reply.flows]
+def send(peer: Connection, bundle: Bundle) -> None:
+    send_bundle(peer, bundle, ofports=peer.numbers)
+
+
+def listed(peer: Connection) -> tuple[ObservedFlow, ...]:
+    return decode_flows(request_flows(peer, _ALL), peer.names)
 
 
 def key_order(seen: Iterator[Flow]) -> list[str]:

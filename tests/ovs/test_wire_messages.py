@@ -1,56 +1,36 @@
-"""Every other message, said to a real Open vSwitch and heard from it."""
+"""Messages to a real Open vSwitch and its answers, besides flows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from tests.ovs.dummy import DummyBridge, udp_packet
-from tests.ovs.wire_peer import WirePeer, wire_peer
-from xenoovs.openflow.flow import LOCAL, Bundle, Command, Field, Flow, FlowKey, FlowMod, Foreign, Match, Output
+from tests.ovs.ways import live_switch
+from xenoovs.errors import BundleRejected, SwitchError
+from xenoovs.openflow.flow import LOCAL, Bundle, Command, CookieMask, Flow, FlowKey, FlowMod, Foreign, Match, Output
 from xenoovs.openflow.text import parse_flow
-from xenoovs.openflow.wire.controller import (
-    AsyncReply,
-    AsyncRequest,
-    Event,
-    PacketIn,
-    PacketOut,
-    PacketReason,
-    Role,
-    RoleReply,
-    RoleRequest,
-    SetAsync,
-    mask_of,
-)
-from xenoovs.openflow.wire.flow import Aggregate, FlowFilter, FlowRemoved, RemovedReason
-from xenoovs.openflow.wire.frame import LOCAL_NUMBER, EchoReply, EchoRequest, Error
+from xenoovs.openflow.wire.frame import BARRIER_REPLY, BARRIER_REQUEST, ERROR, LOCAL_NUMBER, decode_error, message
 from xenoovs.openflow.wire.message import (
-    AggregateReply,
-    AggregateRequest,
-    BundleControl,
-    BundleStep,
-    DescReply,
-    DescRequest,
-    FlowStatsReply,
-    FlowStatsRequest,
-    Message,
-    PortReason,
-    PortStatsReply,
-    PortStatsRequest,
-    PortStatus,
-    TableStatsReply,
-    TableStatsRequest,
-    Unknown,
+    PacketOut,
+    Role,
+    decode_role,
+    encode_bundle,
+    encode_discard,
+    encode_packet_out,
+    encode_role_request,
 )
-from xenoovs.openflow.wire.switch import (
-    NO_BUFFER,
-    WHOLE_PACKET,
-    ConfigReply,
-    ConfigRequest,
-    FeaturesReply,
-    FeaturesRequest,
-    SetConfig,
+from xenoovs.switch.openflow import (
+    Connection,
+    ask,
+    connected,
+    count_flows,
+    decode_flows,
+    request_datapath_id,
+    request_flows,
+    request_ports,
+    send_bundle,
 )
 
 pytestmark = pytest.mark.ovs
@@ -59,123 +39,60 @@ _FRAME = bytes.fromhex("ffffffffffff 020000000001 88b5") + b"xenoovs".ljust(46, 
 
 
 @pytest.fixture
-def peer(bridge: DummyBridge) -> Iterator[WirePeer]:
-    with wire_peer(bridge) as connected:
-        yield connected
+def peer(bridge: DummyBridge) -> Iterator[Connection]:
+    with connected(live_switch(bridge.ovs).endpoint, bridge.name) as connection:
+        yield connection
 
 
-def test_the_switch_tells_what_it_is(bridge: DummyBridge, peer: WirePeer) -> None:
-    (features,), (description,) = peer.ask(FeaturesRequest()), peer.ask(DescRequest())
-    assert isinstance(features, FeaturesReply)
-    told = bridge.ovs.vsctl("get", "bridge", bridge.name, "datapath_id").strip().strip('"')
-    assert f"{features.datapath_id:016x}" == told
-    assert features.tables == 254
-    assert isinstance(description, DescReply)
-    assert description.description.hardware == "Open vSwitch"
+def _wait_for_barrier(peer: Connection) -> list[bytes]:
+    """All messages up to the answer to a barrier sent now."""
+    peer.send(message(BARRIER_REQUEST, xid=peer.take_xids(1)))
+    frames = []
+    while (frame := peer.receive())[1] != BARRIER_REPLY:
+        frames.append(frame)
+    return frames
 
 
-def test_ports_have_their_names_numbers_and_states(peer: WirePeer) -> None:
-    assert {port.name: port.number for port in peer.ports} == {"p0": 1, "p1": 2, "ovsbr1": LOCAL_NUMBER}
-    assert all(port.is_up for port in peer.ports)
-    assert peer.ofports == {"p0": 1, "p1": 2}
+def _request_role(peer: Connection, role: Role, generation: int) -> tuple[Role, int]:
+    return decode_role(ask(peer, lambda xid: encode_role_request(role, generation, xid), "ROLE_REQUEST"))
 
 
-def test_an_echo_comes_back(peer: WirePeer) -> None:
-    assert peer.ask(EchoRequest(b"xo")) == [EchoReply(b"xo")]
+def test_the_switch_has_its_datapath_id(bridge: DummyBridge, peer: Connection) -> None:
+    in_database = bridge.ovs.vsctl("get", "bridge", bridge.name, "datapath_id").strip().strip('"')
+    assert f"{request_datapath_id(peer):016x}" == in_database
 
 
-def test_a_configuration_is_kept(peer: WirePeer) -> None:
-    assert peer.ask(SetConfig(0, 128)) == []
-    assert peer.ask(ConfigRequest()) == [ConfigReply(0, 128)]
+def test_ports_have_their_names_numbers_and_states(bridge: DummyBridge, peer: Connection) -> None:
+    assert {port.name: port.number for port in request_ports(peer)} == {"p0": 1, "p1": 2, "ovsbr1": LOCAL_NUMBER}
+    assert all(port.is_up for port in request_ports(peer))
+    assert peer.numbers == {"p0": 1, "p1": 2}
 
 
-def test_a_role_is_granted_and_an_old_generation_refused(peer: WirePeer) -> None:
-    assert peer.ask(RoleRequest(Role.MASTER, 5)) == [RoleReply(Role.MASTER, 5)]
-    assert peer.ask(RoleRequest(Role.NOCHANGE)) == [RoleReply(Role.MASTER, 5)]
-    (error,) = peer.ask(RoleRequest(Role.SLAVE, 4))
-    assert isinstance(error, Error)
-    assert error.name == "OFPRRFC_STALE"
+def test_a_role_is_granted_and_an_old_generation_refused(peer: Connection) -> None:
+    assert _request_role(peer, Role.MASTER, 5) == (Role.MASTER, 5)
+    assert _request_role(peer, Role.NOCHANGE, 0) == (Role.MASTER, 5)
+    with pytest.raises(SwitchError, match="refused ROLE_REQUEST: OFPRRFC_STALE"):
+        _request_role(peer, Role.SLAVE, 4)
 
 
-def test_events_are_chosen(peer: WirePeer) -> None:
-    mask = mask_of(Event.PORT_STATUS_MASTER, (reason.value for reason in (PortReason.ADD, PortReason.DELETE)))
-    assert peer.ask(SetAsync((mask,))) == []
-    (reply,) = peer.ask(AsyncRequest())
-    assert isinstance(reply, AsyncReply)
-    assert [told for told in reply.masks if told.event is Event.PORT_STATUS_MASTER] == [mask]
-
-
-def test_sums_and_tables_and_ports_count(bridge: DummyBridge, peer: WirePeer) -> None:
+def test_flows_are_counted_and_listed_with_their_counters(bridge: DummyBridge, peer: Connection) -> None:
     bridge.add_flows("cookie=0x5, table=0, in_port=p0 actions=output:p1\ntable=3, actions=drop\n")
     bridge.send("p0", [udp_packet("10.0.0.1")], length=100)
-    assert _sums(peer, FlowFilter(table=0, cookie=5, cookie_mask=0xFF)) == Aggregate(packets=1, bytes=100, flows=1)
-    assert _sums(peer, FlowFilter(out_port="p0")).flows == 0
-    assert _sums(peer, FlowFilter(match=Match(in_port="p0"))).flows == 1
-    (tables,) = peer.ask(TableStatsRequest())
-    assert isinstance(tables, TableStatsReply)
-    assert [table.table for table in tables.tables if table.flows] == [0, 3]
-    (ports,) = peer.ask(PortStatsRequest("p1"))
-    assert isinstance(ports, PortStatsReply)
-    assert [(port.port, port.tx_packets, port.tx_bytes) for port in ports.ports] == [(2, 1, 100)]
-    (every,) = peer.ask(PortStatsRequest())
-    assert isinstance(every, PortStatsReply)
-    assert {port.port for port in every.ports} == {1, 2, LOCAL_NUMBER}
-
-
-def test_flows_are_listed_with_their_counters(bridge: DummyBridge, peer: WirePeer) -> None:
-    bridge.add_flows("in_port=p0 actions=output:p1\n")
-    bridge.send("p0", [udp_packet("10.0.0.1")], length=100)
-    (reply,) = peer.ask(FlowStatsRequest())
-    assert isinstance(reply, FlowStatsReply)
-    (seen,) = reply.flows
-    assert (seen.flow, seen.packets, seen.bytes) == (parse_flow("in_port=p0 actions=output:p1"), 1, 100)
+    masks = (CookieMask(5, 0xFF), CookieMask(6, 0xFF), CookieMask(0, 0))
+    assert count_flows(peer, masks) == (1, 0, 2)
+    (seen,) = decode_flows(request_flows(peer, masks[:1]), peer.names)
+    wanted = parse_flow("cookie=0x5, table=0, in_port=p0 actions=output:p1")
+    assert (seen.flow, seen.packets, seen.bytes) == (wanted, 1, 100)
     assert 0 < seen.duration_s < 60
+    (in_table,) = decode_flows(request_flows(peer, masks[2:], table=3), peer.names)
+    assert in_table.flow.table == 3
 
 
-def test_a_packet_goes_out(bridge: DummyBridge, peer: WirePeer) -> None:
-    assert peer.ask(PacketOut((Output("p1"),), _FRAME)) == []
+def test_a_packet_goes_out(bridge: DummyBridge, peer: Connection) -> None:
+    peer.send(encode_packet_out(PacketOut((Output("p1"),), _FRAME), peer.numbers, xid=peer.take_xids(1)))
+    assert _wait_for_barrier(peer) == []
     assert bridge.sent("p1") == [_FRAME]
     assert bridge.sent("p0") == []
-
-
-def test_a_packet_comes_in(bridge: DummyBridge, peer: WirePeer) -> None:
-    bridge.add_flows("cookie=0x9, table=0, in_port=p0 actions=load:7->NXM_NX_REG0[],CONTROLLER:65535\n")
-    peer.ask(SetConfig(0, WHOLE_PACKET))
-    bridge.send("p0", [udp_packet("10.0.0.1")], length=100)
-    packet = _wait(peer, lambda message: isinstance(message, PacketIn))
-    assert isinstance(packet, PacketIn)
-    assert (packet.reason, packet.table, packet.cookie) == (PacketReason.APPLY_ACTION.value, 0, 9)
-    assert packet.match.in_port == "p0"
-    assert [(one.field, one.value) for one in packet.match.masked] == [(Field.REG0, 7)]
-    assert (len(packet.data), packet.total_length, packet.buffer_id) == (100, 100, NO_BUFFER)
-    assert packet.data[:12] == bytes.fromhex("c470bda056ac 020000000001")
-
-
-def test_a_port_that_goes_down_is_told(bridge: DummyBridge, peer: WirePeer) -> None:
-    peer.ask(SetConfig(0, WHOLE_PACKET))
-    bridge.ovs.appctl("netdev-dummy/set-admin-state", "p1", "down")
-    status = _wait(peer, lambda message: isinstance(message, PortStatus) and not message.port.is_up)
-    assert isinstance(status, PortStatus)
-    assert (status.reason, status.port.name) == (PortReason.MODIFY, "p1")
-
-
-def test_a_port_that_is_removed_is_told(bridge: DummyBridge, peer: WirePeer) -> None:
-    peer.ask(SetConfig(0, WHOLE_PACKET))
-    bridge.ovs.vsctl("del-port", bridge.name, "p1")
-    status = _wait(peer, lambda message: isinstance(message, PortStatus))
-    assert isinstance(status, PortStatus)
-    assert (status.reason, status.port.name) == (PortReason.DELETE, "p1")
-
-
-def test_a_flow_that_is_removed_is_told(bridge: DummyBridge, peer: WirePeer) -> None:
-    flow = parse_flow("cookie=0x5, table=1, send_flow_rem priority=7,udp,in_port=p0,tp_dst=53 actions=drop")
-    peer.ask(SetConfig(0, WHOLE_PACKET))
-    peer.send_bundle(Bundle((FlowMod(Command.ADD, flow),)))
-    bridge.ofctl("del-flows", "table=1")
-    removed = _wait(peer, lambda message: isinstance(message, FlowRemoved))
-    assert isinstance(removed, FlowRemoved)
-    assert (removed.key, removed.cookie, removed.packets) == (flow.key, 5, 0)
-    assert removed.reason == RemovedReason.DELETE.value
 
 
 @pytest.mark.parametrize(
@@ -187,58 +104,45 @@ def test_a_flow_that_is_removed_is_told(bridge: DummyBridge, peer: WirePeer) -> 
     ],
 )
 def test_a_refused_flow_is_named_and_nothing_is_changed(
-    bridge: DummyBridge, peer: WirePeer, line: str, name: str | None
+    bridge: DummyBridge, peer: Connection, line: str, name: str | None
 ) -> None:
-    good = parse_flow("priority=1,ip actions=drop")
-    answers = peer.send_bundle(Bundle((FlowMod(Command.ADD, good), FlowMod(Command.ADD, parse_flow(line)))))
-    first = answers[0].xid
-    refused = [received for received in answers if isinstance(received.message, Error)]
-    names = {one.message.name for one in refused if isinstance(one.message, Error) and one.xid == first + 2}
-    assert names == ({name} if name else set())
+    mods = tuple(FlowMod(Command.ADD, parse_flow(each)) for each in ("priority=1,ip actions=drop", line))
+    if name is None:
+        send_bundle(peer, Bundle(mods), ofports=peer.numbers)
+    else:
+        with pytest.raises(BundleRejected) as caught:
+            send_bundle(peer, Bundle(mods), ofports=peer.numbers)
+        assert caught.value.error == name
     assert len(bridge.dump_flows()) == (0 if name else 2)
 
 
-def test_a_field_without_its_prerequisite_is_refused(peer: WirePeer) -> None:
-    condition = Match(foreign=("oxm:80001c020035",))
-    (error,) = peer.ask(FlowMod(Command.ADD, Flow(FlowKey(0, 1, condition), 0, ())))
-    assert isinstance(error, Error)
-    assert error.name == "OFPBMC_BAD_PREREQ"
-    assert error.refused[1] == 14
+def test_a_field_without_its_prerequisite_is_refused(peer: Connection) -> None:
+    flow = Flow(FlowKey(0, 1, Match(foreign=("oxm:80001c020035",))), 0, ())
+    with pytest.raises(BundleRejected) as caught:
+        send_bundle(peer, Bundle((FlowMod(Command.ADD, flow),)), ofports=peer.numbers)
+    assert caught.value.error == "OFPBMC_BAD_PREREQ"
 
 
-def test_what_the_switch_does_not_know_it_names(peer: WirePeer) -> None:
-    (error,) = peer.ask(Unknown(99, b""))
-    assert isinstance(error, Error)
-    assert error.name == "OFPBRC_BAD_TYPE"
+def test_an_unknown_message_is_refused_by_name(peer: Connection) -> None:
+    peer.send(message(99, xid=peer.take_xids(1)))
+    (frame,) = _wait_for_barrier(peer)
+    assert (frame[1], decode_error(frame).name) == (ERROR, "OFPBRC_BAD_TYPE")
 
 
-def test_a_bundle_can_be_dropped(bridge: DummyBridge, peer: WirePeer) -> None:
-    (opened,) = peer.ask(BundleControl(7, BundleStep.OPEN_REQUEST))
-    assert opened == BundleControl(7, BundleStep.OPEN_REPLY, flags=0)
-    (dropped,) = peer.ask(BundleControl(7, BundleStep.DISCARD_REQUEST))
-    assert isinstance(dropped, BundleControl)
-    assert dropped.step is BundleStep.DISCARD_REPLY
-    (error,) = peer.ask(BundleControl(7, BundleStep.COMMIT_REQUEST))
-    assert isinstance(error, Error)
-    assert error.name == "OFPBFC_BAD_ID"
+def test_a_bundle_can_be_dropped(bridge: DummyBridge, peer: Connection) -> None:
+    bundle = Bundle((FlowMod(Command.ADD, parse_flow("priority=1,ip actions=drop")),))
+    first = peer.take_xids(4)
+    *parts, commit = encode_bundle(bundle, bundle_id=first, first_xid=first, ofports=peer.numbers)
+    peer.send(b"".join((*parts, encode_discard(first, first + 3), commit)))
+    *_, refused = _wait_for_barrier(peer)
+    assert decode_error(refused).name == "OFPBFC_BAD_ID"
+    assert bridge.dump_flows() == []
 
 
-def test_a_flow_may_send_to_the_bridge_and_to_groups(bridge: DummyBridge, peer: WirePeer) -> None:
+def test_a_flow_may_send_to_the_bridge_and_to_groups(bridge: DummyBridge, peer: Connection) -> None:
     bridge.ofctl("add-group", "group_id=5,type=all,bucket=output:p1")
     flow = parse_flow("priority=1,in_port=LOCAL actions=LOCAL,group:5")
     assert flow.actions == (Output(LOCAL), Foreign("group:5"))
-    peer.send_bundle(Bundle((FlowMod(Command.ADD, flow),)))
+    send_bundle(peer, Bundle((FlowMod(Command.ADD, flow),)), ofports=peer.numbers)
     assert bridge.dump_flows(version="OpenFlow14") == ["priority=1,in_port=LOCAL actions=LOCAL,group:5"]
     bridge.ofctl("del-groups")
-
-
-def _sums(peer: WirePeer, wanted: FlowFilter) -> Aggregate:
-    (reply,) = peer.ask(AggregateRequest(wanted))
-    assert isinstance(reply, AggregateReply)
-    return reply.sums
-
-
-def _wait(peer: WirePeer, is_wanted: Callable[[Message], bool]) -> Message:
-    while not is_wanted(message := peer.receive().message):
-        pass
-    return message

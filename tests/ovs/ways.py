@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from tests.ovs.dummy import DummyOvs
 from tests.patience import PATIENCE_S as PATIENCE_S
 from xenoovs.controller.listen import Certificates, parse_address
-from xenoovs.controller.log import Voice
-from xenoovs.controller.server import Server, Settings
-from xenoovs.controller.session import Patience
+from xenoovs.controller.log import EventLog
+from xenoovs.controller.server import ControllerSettings, Server
+from xenoovs.controller.session import Timeouts
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.switch.api import Switch
@@ -24,17 +24,17 @@ _PACE = ("inactivity_probe=5000", "max_backoff=1000", "connection_mode=out-of-ba
 
 
 class Record:
-    """What a controller said: events with their facts, oldest first."""
+    """What a controller logged: events with their facts, oldest first."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
-        self.voice = Voice(self._hear, self._hear)
+        self.log = EventLog(self._record, self._record)
 
     def of(self, event: str) -> list[dict[str, object]]:
         """The facts of all events of this name."""
         return [facts for name, facts in self.events if name == event]
 
-    def _hear(self, event: str, **facts: object) -> None:
+    def _record(self, event: str, **facts: object) -> None:
         self.events.append((event, facts))
 
 
@@ -44,12 +44,12 @@ def running_server(
     *,
     at: str = "127.0.0.1:0",
     certificates: Certificates | None = None,
-    patience: Patience | None = None,
+    timeouts: Timeouts | None = None,
     is_redundant: bool = False,
 ) -> Iterator[Server]:
     """A controller in this process for the time of a `with`."""
-    settings = Settings(parse_address(at), certificates, patience or Patience(), is_redundant)
-    with Server(settings, voice=record.voice) as server:
+    settings = ControllerSettings(parse_address(at), certificates, timeouts or Timeouts(), is_redundant)
+    with Server(settings, log=record.log) as server:
         yield server
 
 
@@ -85,6 +85,6 @@ class Way:
         if self.server is None:
             return local
         for bridge in private.vsctl("list-br").split():
-            self.server.want(bridge)
+            self.server.expect(bridge)
             connect(private, bridge, self.server)
-        return ControllerSwitch(self.server.board, local, PATIENCE_S)
+        return ControllerSwitch(self.server.registry, local, PATIENCE_S)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from xenoovs.cli.controller_options import control_of, via_options
 from xenoovs.cli.options import configs_argument, connect, control_option, duration, switch_options
-from xenoovs.cli.via import control_of, via_options
 
 if TYPE_CHECKING:
     from xenoovs.model.balancer import Balancer
@@ -147,16 +147,15 @@ def _check_programs(balancer: Balancer, options: Options) -> None:
             )
 
 
-# `xenoovs controller`: bridges connect to us, and are kept right. The agent, by the other way to the switch.
+# `xenoovs controller`: the agent, with bridges that connect to it.
 
 
-_HELP = """Be the OpenFlow controller of the bridge of the config FILE, and keep it as the FILE says; with several
-FILEs, of as many bridges, each on its own.
+_HELP = """Run as OpenFlow controller and reconcile the bridge with the config FILE; with several FILEs,
+one bridge each.
 
 The same as `xenoovs agent --via controller`: health checks where the config has some, the same flows, in atomic
-bundles, read back. The bridge connects and is spoken to by OpenFlow 1.4; all other bridges are refused. Ports that lose
-their link count at once: backends behind them are out like those that do not answer. SIGTERM ends it; the flows stay
-where the bridge has fail_mode=secure (--attach sets it).
+bundles, read back. The bridge connects by OpenFlow 1.4; all other bridges are refused. Backends behind a port without
+link are ejected at once. SIGTERM ends it; the flows stay where the bridge has fail_mode=secure (--attach sets it).
 """
 
 

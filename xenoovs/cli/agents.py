@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from xenoovs.agent.snapshot import PortView
     from xenoovs.agent.tasks import TaskFactory
     from xenoovs.cli.agent import Options
-    from xenoovs.cli.via import Control, Reach
+    from xenoovs.cli.controller_options import Control
+    from xenoovs.cli.via import Reach
     from xenoovs.model.balancer import Uplinks
     from xenoovs.switch.api import PortState
     from xenoovs.switch.live import LiveSwitch

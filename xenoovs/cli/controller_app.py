@@ -1,8 +1,8 @@
-"""The controller as an application of ryu or os-ken, under their launchers: `ryu-manager xenoovs.cli.controller_app`.
+"""The controller as an application of os-ken or ryu, under their launchers: `ryu-manager xenoovs.cli.controller_app`.
 
-The launcher listens, by its own options (--ofp-listen-host, --ofp-tcp-listen-port, --ctl-privkey ...). The environment
-names the configs: XENOOVS_CONFIG=/etc/xenoovs/config.yaml, or several with `:` between them. It wants to be the only
-application that talks to its bridges.
+The launcher listens, by its own options (--ofp-listen-host, --ofp-tcp-listen-port, --ctl-privkey ...), and hands over
+each connection. The environment names the configs: XENOOVS_CONFIG=/etc/xenoovs/config.yaml, or several with `:` between
+them. No other application may use the same bridges.
 """
 
 from __future__ import annotations
@@ -10,7 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import selectors
+import socket
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
 from threading import Thread
+from typing import Any
 
 from xenoovs.agent.bridges import run_together
 from xenoovs.agent.daemon import Agent
@@ -19,44 +25,65 @@ from xenoovs.cli.agent import Options, agent_command
 from xenoovs.cli.agents import kept_of, local_places, make_agents, opening, serve_together
 from xenoovs.cli.options import connect
 from xenoovs.cli.via import Reached, Resolve, is_here, reach_by
-from xenoovs.controller.log import Voice
-from xenoovs.controller.registry import Board
-from xenoovs.controller.server import make_post
-from xenoovs.controller.session import FRAMEWORK, Session
+from xenoovs.controller.log import EventLog
+from xenoovs.controller.registry import Registry
+from xenoovs.controller.server import serve_bridge
+from xenoovs.controller.session import Session
 from xenoovs.controller.switch import ControllerSwitch
-from xenoovs.errors import ConfigUnreadable, ListenError
+from xenoovs.errors import ConfigUnreadable, FrameworkMissing, ListenError
 from xenoovs.model.balancer import Uplinks
 
 _END_S = 5.0
-_WITHOUT = "--attach --redundant --api --web and the places for strangers, which `xenoovs controller` has"
+_SOCKET_TIMEOUT_S = 5.0
+_WITHOUT = "--attach --redundant --api --web and the limit of pending connections, which `xenoovs controller` has"
 
-_REQUIRED_APP = [FRAMEWORK.ofp_handler.__name__]
-"""What the launcher loads too: the application that says hello (the name is the framework's)."""
+_DISTRIBUTIONS = {"os_ken": "os-ken", "ryu": "ryu"}
 
 
-class XenoovsController(FRAMEWORK.application):  # type: ignore[misc,name-defined]
-    """Keeps its bridges right, from a thread of its own; the launcher's threads only hand over what switches say."""
+def _find_framework() -> str:
+    """Return the package whose launcher runs this, or else one that is installed. Raises FrameworkMissing."""
+    running = (package for package in _DISTRIBUTIONS if f"{package}.base.app_manager" in sys.modules)
+    installed = (package for package in _DISTRIBUTIONS if find_spec(package))
+    package = next(running, None) or next(installed, None)
+    if package is None:
+        raise FrameworkMissing
+    os.environ.setdefault("OSKEN_HUB_TYPE", "native")
+    return package
+
+
+_PACKAGE = _find_framework()
+_app_manager: Any = import_module(f"{_PACKAGE}.base.app_manager")
+_Application: Any = getattr(_app_manager, "OSKenApp", None) or _app_manager.RyuApp
+_controller: Any = import_module(f"{_PACKAGE}.controller.controller")
+
+_REQUIRED_APP = [f"{_PACKAGE}.controller.ofp_handler"]
+"""What the launcher loads too: the application that listens (the name is the framework's)."""
+
+
+class XenoovsController(_Application):  # type: ignore[misc]
+    """Runs the agents in a thread of its own; the launcher's threads read the connections."""
 
     def __init__(self, *arguments: object, **contexts: object) -> None:
         super().__init__(*arguments, **contexts)
         start_logging(LogForm.TEXT)
         self._options, self._local = _options(), connect(None, None)
         self._kept = kept_of(self._options.configs, self._local, is_told=True)
-        self._voice = Voice(info, warn)
-        self._board = Board(voice=self._voice)
+        self._log = EventLog(info, warn)
+        self._registry = Registry(log=self._log)
         for one in self._kept:
-            self._board.want(one.uplinks.bridge, one.uplinks.datapath_id)
+            self._registry.expect(one.uplinks.bridge, one.uplinks.datapath_id)
         self._agents: tuple[Agent, ...] = ()
-        # ryu replaces select(2) and with it what asyncio would take.
+        # ryu replaces select(2) and with it what asyncio would use.
         self._events = asyncio.SelectorEventLoop(selectors.SelectSelector())
-        self._thread = Thread(target=self._keep, name="xenoovs-agent", daemon=True)
+        self._thread = Thread(target=self._run, name="xenoovs-agent", daemon=True)
         # What the launcher's server calls for each connection.
-        FRAMEWORK.controller.datapath_connection_factory = self._serve
+        _controller.datapath_connection_factory = self._serve
 
     def start(self) -> None:
         """Called by the launcher when all applications are there."""
         super().start()
-        info("waiting for bridges where the launcher listens", framework=FRAMEWORK.name, without=_WITHOUT)
+        framework = f"{_DISTRIBUTIONS[_PACKAGE]} {version(_DISTRIBUTIONS[_PACKAGE])}"
+        info("waiting for bridges where the launcher listens", framework=framework, without=_WITHOUT)
         self._thread.start()
 
     def stop(self) -> None:
@@ -66,17 +93,18 @@ class XenoovsController(FRAMEWORK.application):  # type: ignore[misc,name-define
         self._thread.join(_END_S)
         super().stop()
 
-    def _serve(self, socket: object, address: object) -> None:
-        Session(socket, address, self._board.ears).serve()
+    def _serve(self, sock: Any, address: tuple[str, int]) -> None:
+        sock.settimeout(_SOCKET_TIMEOUT_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        host, port = address[:2]
+        Session(sock, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", self._registry).serve()
 
-    def _keep(self) -> None:
+    def _run(self) -> None:
         try:
             places = local_places(self._local, self._options)
         except ListenError as problem:
             places = None
-            warn(
-                "there is no socket for `status`, `drain` and others, and overrides do not outlive this", reason=problem
-            )
+            warn("no control socket: `status`, `drain` and others do not work, overrides are not saved", reason=problem)
         with opening(self._options, places, self._kept, is_shared=False) as opened:
 
             async def run() -> None:
@@ -87,10 +115,10 @@ class XenoovsController(FRAMEWORK.application):  # type: ignore[misc,name-define
             self._events.run_until_complete(run())
 
     def _reach(self, uplinks: Uplinks, resolve: Resolve) -> Reached:
-        place = self._board.want(uplinks.bridge, uplinks.datapath_id)
+        expected = self._registry.expect(uplinks.bridge, uplinks.datapath_id)
         here = self._local if is_here(self._local, uplinks, is_named=False) else None
-        switch = ControllerSwitch(self._board, here, only=place)
-        return reach_by(make_post(place, voice=self._voice), switch, resolve)
+        switch = ControllerSwitch(self._registry, here, only=expected)
+        return reach_by(serve_bridge(expected, log=self._log), switch, resolve)
 
 
 def _options() -> Options:

@@ -1,4 +1,4 @@
-"""The connection to one bridge: requests with their answers, and the flows of the bridge."""
+"""The connection to one bridge: requests and their answers, flows, and bundles."""
 
 from __future__ import annotations
 
@@ -7,66 +7,53 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Lock, RLock
-from typing import Protocol
 
+from xenoovs.controller.session import Session
 from xenoovs.errors import MalformedOpenFlow, NotEncodable, StandingBy, SwitchUnreachable, WireError
 from xenoovs.openflow.flow import Bundle, Cookies, ObservedFlow, Output
 from xenoovs.openflow.text import render_name
 from xenoovs.openflow.wire.frame import HEADER, port_number
-from xenoovs.openflow.wire.message import Port, names_of, numbers_of
+from xenoovs.openflow.wire.message import ALL_TABLES, names_of, numbers_of
 from xenoovs.switch import openflow
 from xenoovs.switch.api import BridgeState
 from xenoovs.switch.openflow import ANSWER_TIMEOUT_S
 from xenoovs.switch.stderr import rejected
 
-# The connection to one bridge: questions with their answers, one question at a time.
-
-
 _FIRST_XID = 0x1000
 _LAST_XID = 0x7FFFFFFF
 
 
-class Carrier(Protocol):
-    """What a session is to a line."""
+class ConnectionExchange:
+    """Implements `Exchange` of switch/openflow. Messages with its transaction ids come here and nowhere else."""
 
-    @property
-    def peer(self) -> str: ...
-
-    def send(self, buf: bytes) -> bool: ...
-
-    def abandon(self, reason: str) -> None: ...
-
-
-class Exchange:
-    """Implements `Exchange` of switch/openflow. Messages whose transaction ids it took come here and nowhere else."""
-
-    def __init__(self, line: Line, first_xid: int) -> None:
-        self._line, self._first, self._next = line, first_xid, first_xid
+    def __init__(self, connection: BridgeConnection, first_xid: int) -> None:
+        self._connection, self._first, self._next = connection, first_xid, first_xid
         self._answers: SimpleQueue[bytes | None] = SimpleQueue()
 
     @property
     def bridge(self) -> str:
-        return self._line.bridge
+        return self._connection.bridge
 
     def take_xids(self, number: int) -> int:
         self._next += number
         return self._next - number
 
     def send(self, data: bytes) -> None:
-        if not self._line.carrier.send(data):
-            raise self._line.lost()
+        if not self._connection.session.send(data):
+            raise self._connection.lost()
 
     def receive(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
         try:
             answer = self._answers.get(timeout=timeout_s)
         except Empty:
-            raise self._line.unreachable(f"no answer within {timeout_s:g} s; is ovs-vswitchd busy or hung?") from None
+            reason = f"no answer within {timeout_s:g} s; is ovs-vswitchd busy or hung?"
+            raise self._connection.unreachable(reason) from None
         if answer is None:
-            raise self._line.lost()
+            raise self._connection.lost()
         return answer
 
     def offer(self, frame: bytes | None) -> bool:
-        """Whether the message belongs here; None: the connection is lost."""
+        """Return whether the message belongs here; None: the connection is lost."""
         if frame is not None and not self._first <= HEADER.unpack_from(frame)[3] < self._next:
             return False
         self._answers.put(frame)
@@ -81,19 +68,20 @@ class HostView:
     states: tuple[BridgeState, ...]
 
 
-class Line:
+class BridgeConnection:
     """One connected bridge.
 
-    label:      what tells it from all others, for messages (`Place.label`).
-    generation: another after the bridge had lost its flows; None until that is known.
-    is_standby: another controller is master.
-    is_here:    it is of this host; None: nobody has looked.
-    host_view:  the host's bridges, as `ControllerSwitch` saw them last.
+    Attributes:
+        label: Its unique name, for messages (`ExpectedBridge.label`).
+        generation: Changes when the bridge has lost its flows; None until that is known.
+        is_standby: Another controller is master.
+        is_here: Whether it is of this host; None: not checked yet.
+        host_view: The host's bridges, as `ControllerSwitch` last read them.
     """
 
-    def __init__(self, carrier: Carrier, *, bridge: str, label: str, datapath_id: int, ports: tuple[Port, ...]) -> None:
-        self.carrier, self.bridge, self.label = carrier, bridge, label
-        self.datapath_id, self.ports = datapath_id, ports
+    def __init__(self, session: Session, *, bridge: str, label: str) -> None:
+        self.session, self.bridge, self.label = session, bridge, label
+        self.datapath_id, self.ports = session.datapath_id, session.ports
         self.generation: int | None = None
         self.is_standby = False
         self.is_here: bool | None = None
@@ -101,14 +89,14 @@ class Line:
         self._turn = RLock()
         self._state = Lock()
         self._next_xid = _FIRST_XID
-        self._exchange: Exchange | None = None
+        self._exchange: ConnectionExchange | None = None
         self._end: str | None = None
 
     @contextmanager
-    def exchange(self) -> Iterator[Exchange]:
-        """Ask something; others wait. Raises SwitchUnreachable."""
+    def exchange(self) -> Iterator[ConnectionExchange]:
+        """Send requests; others wait. Raises SwitchUnreachable."""
         with self._turn:
-            exchange = Exchange(self, self._next_xid)
+            exchange = ConnectionExchange(self, self._next_xid)
             with self._state:
                 if self._end is not None:
                     raise self.lost()
@@ -128,11 +116,11 @@ class Line:
         try:
             yield
         except WireError as error:
-            self.carrier.abandon(f"malformed OpenFlow: {error}")
+            self.session.abandon(f"malformed OpenFlow: {error}")
             raise MalformedOpenFlow(f"bridge {self.bridge}: {error}") from None
 
-    def hear(self, frame: bytes) -> bool:
-        """A message came. Whether somebody waited for it."""
+    def receive(self, frame: bytes) -> bool:
+        """Return whether an exchange was waiting for this message."""
         with self._state:
             return self._exchange is not None and self._exchange.offer(frame)
 
@@ -144,11 +132,11 @@ class Line:
                 self._exchange.offer(None)
 
     def lost(self) -> SwitchUnreachable:
-        """The error for a connection that is lost. The tables may have changed meanwhile, or not: as a whole."""
-        return self.unreachable(f"the connection is lost ({self._end or 'it takes nothing any more'}); it comes back")
+        """Return the error for a lost connection. The tables may have changed meanwhile, or not: as a whole."""
+        return self.unreachable(f"the connection is lost ({self._end or 'the switch reads nothing'}); it comes back")
 
     def unreachable(self, reason: str) -> SwitchUnreachable:
-        return SwitchUnreachable(target=f"bridge {self.label} ({self.carrier.peer})", reason=reason)
+        return SwitchUnreachable(target=f"bridge {self.label} ({self.session.peer})", reason=reason)
 
     @property
     def names(self) -> dict[int, str]:
@@ -161,41 +149,35 @@ class Line:
         return numbers_of(self.ports)
 
 
-# Dumps and counts of the flows of a bridge that is connected to the controller.
-
-
-def dump(line: Line, only: Cookies) -> tuple[ObservedFlow, ...]:
+def dump(connection: BridgeConnection, only: Cookies, *, table: int = ALL_TABLES) -> tuple[ObservedFlow, ...]:
     """Return the flows with these cookies and their counters. Raises SwitchUnreachable, MalformedOpenFlow."""
-    with line.well_formed():
-        with line.exchange() as exchange:
-            frames = openflow.request_flows(exchange, only)
+    with connection.well_formed():
+        with connection.exchange() as exchange:
+            frames = openflow.request_flows(exchange, only, table=table)
         # Decoding thousands of flows takes long; other threads may use the connection meanwhile.
-        return openflow.decode_flows(frames, line.names)
+        return openflow.decode_flows(frames, connection.names)
 
 
-def count(line: Line, only: Cookies) -> int:
+def count(connection: BridgeConnection, only: Cookies) -> int:
     """Return how many flows have these cookies, likewise."""
-    with line.well_formed(), line.exchange() as exchange:
+    with connection.well_formed(), connection.exchange() as exchange:
         return sum(openflow.count_flows(exchange, only))
 
 
-# Bundles for a bridge that is connected to the controller.
-
-
-def send_bundle(line: Line, bundle: Bundle) -> None:
+def send_bundle(connection: BridgeConnection, bundle: Bundle) -> None:
     """Apply all flow-mods or none. Raises BundleRejected, StandingBy, SwitchUnreachable, MalformedOpenFlow.
 
     After SwitchUnreachable the change may or may not have happened, as a whole: read the tables again.
     """
-    numbers = line.numbers
+    numbers = connection.numbers
     try:
-        with line.well_formed(), line.exchange() as exchange:
+        with connection.well_formed(), connection.exchange() as exchange:
             openflow.send_bundle(exchange, bundle, ofports=numbers)
     except StandingBy:
-        line.is_standby = True
+        connection.is_standby = True
         raise
     except NotEncodable as unknown:
-        raise rejected(line.bridge, None, _explain(bundle, numbers) or str(unknown)) from None
+        raise rejected(connection.bridge, None, _explain(bundle, numbers) or str(unknown)) from None
 
 
 def _explain(bundle: Bundle, numbers: Mapping[str, int]) -> str | None:

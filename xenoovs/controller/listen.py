@@ -1,7 +1,8 @@
-"""Where switches connect: an address, certificates, sockets, and a limit for connections that are not known yet."""
+"""Where switches connect: addresses, certificates, sockets, and a limit for connections that are not admitted yet."""
 
 from __future__ import annotations
 
+import os
 import re
 import select
 import socket
@@ -16,64 +17,58 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from xenoovs.controller.log import Voice
+from xenoovs.controller.log import EventLog
 from xenoovs.errors import CannotListen, CertificateUnusable
 
-# Who has come and is not known yet. Strangers have few places among themselves, and none of those who are known.
+MAX_PENDING = 64
+"""Connections, at one time, that have not identified themselves as expected bridges."""
 
 
-STRANGERS = 64
-"""Connections, at one time, of which nobody knows yet whether they are bridges that are wanted."""
+class PendingConnections:
+    """Limits connections that have not identified themselves yet; admitted bridges are never evicted.
 
-
-class Doorway:
-    """Where there is no room for one more stranger, one has to leave: of the address with most of them the oldest.
-
-    So nobody is kept waiting: a bridge says who it is within milliseconds, and then it is no stranger. Strangers that
-    come one after the other drive out each other.
+    Beyond the limit the oldest one of the address with most of them is closed. So no bridge has to wait: it identifies
+    itself within milliseconds.
     """
 
-    def __init__(self, *, strangers: int = STRANGERS) -> None:
-        self._most = strangers
+    def __init__(self, *, limit: int = MAX_PENDING) -> None:
+        self._limit = limit
         self._lock = Lock()
-        self._strangers: dict[socket.socket, str] = {}
+        self._hosts: dict[socket.socket, str] = {}
 
-    def enter(self, sock: socket.socket, host: str) -> None:
-        """A connection from that address."""
+    def add(self, sock: socket.socket, host: str) -> None:
+        """Count a connection from that address, and close another one beyond the limit."""
         with self._lock:
-            leaving = self._next_to_leave() if len(self._strangers) >= self._most else None
-            if leaving is not None:
-                del self._strangers[leaving]
-            self._strangers[sock] = host
-        if leaving is not None:
+            evicted = self._next_to_evict() if len(self._hosts) >= self._limit else None
+            if evicted is not None:
+                del self._hosts[evicted]
+            self._hosts[sock] = host
+        if evicted is not None:
             with suppress(OSError):
                 # Not that of TLS, which would change the state of a handshake under way in another thread.
-                socket.socket.shutdown(leaving, socket.SHUT_RDWR)
+                socket.socket.shutdown(evicted, socket.SHUT_RDWR)
 
-    def known(self, sock: socket.socket) -> None:
-        """It is a stranger no more, or it has gone."""
+    def release(self, sock: socket.socket) -> None:
+        """Stop counting a connection: it is admitted, or closed."""
         with self._lock:
-            self._strangers.pop(sock, None)
+            self._hosts.pop(sock, None)
 
-    def _next_to_leave(self) -> socket.socket | None:
-        """Oldest first: a dictionary keeps the order in which they came."""
-        numbers = Counter(self._strangers.values())
+    def _next_to_evict(self) -> socket.socket | None:
+        # Oldest first: a dictionary keeps the order of insertion.
+        numbers = Counter(self._hosts.values())
         most = max(numbers.values(), default=0)
-        return next((sock for sock, host in self._strangers.items() if numbers[host] == most), None)
-
-
-# The socket of one switch, plain or TLS, as a session uses it: one thread reads while others write.
+        return next((sock for sock, host in self._hosts.items() if numbers[host] == most), None)
 
 
 _READ_TICK_S = 0.5
-"""How long `recv` waits before it says that nothing came."""
+"""How long `recv` waits before it raises TimeoutError."""
 _SEND_TIMEOUT_S = 20.0
-"""A switch that takes nothing for so long is dead. A busy one may chew on a large bundle for some seconds."""
+"""A switch that reads nothing for so long is dead. A busy one may process a large bundle for some seconds."""
 _PIECE = 1 << 16
 
 
-class Pipe:
-    """Has of a socket what the session of the framework calls.
+class Stream:
+    """The socket of one switch, plain or TLS: one thread reads while others write. Implements `Transport`.
 
     OpenSSL must not be entered twice at once for one connection (ssl(7ssl), thread safety); waiting happens outside.
     """
@@ -83,7 +78,7 @@ class Pipe:
         sock.settimeout(0)
 
     def recv(self, size: int) -> bytes:
-        """What is there; empty at the end. Raises TimeoutError when nothing came for a moment, OSError."""
+        """Return what has arrived; empty at the end. Raises TimeoutError when nothing came for a moment, OSError."""
         deadline = monotonic() + _READ_TICK_S
         while True:
             try:
@@ -95,7 +90,7 @@ class Pipe:
                 self._wait(select.POLLOUT, deadline)
 
     def sendall(self, data: bytes) -> None:
-        """All of it. Raises TimeoutError, OSError; part of it may have left then."""
+        """Send all of it. Raises TimeoutError, OSError; part of it may have left then."""
         view, deadline = memoryview(data), monotonic() + _SEND_TIMEOUT_S
         while view:
             try:
@@ -108,13 +103,6 @@ class Pipe:
                 self._wait(select.POLLIN, deadline)
                 continue
             view, deadline = view[sent:], monotonic() + _SEND_TIMEOUT_S
-
-    def setsockopt(self, level: int, option: int, value: int) -> None:
-        if self._socket.family != socket.AF_UNIX:
-            self._socket.setsockopt(level, option, value)
-
-    def settimeout(self, seconds: float | None) -> None:
-        """The framework's own time limits do not hold here."""
 
     def shutdown(self, how: int) -> None:
         with self._lock:
@@ -135,16 +123,21 @@ class Pipe:
 
 
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})", re.ASCII)
-_QUEUE = 128
+_UNIX = re.compile(r"p?unix:(/.+)")
+_BACKLOG = 128
 """Connections that the kernel accepts ahead of us."""
 _TLS_TIMEOUT_S = 5.0
 _ACCEPT_TICK_S = 0.2
+_EXHAUSTED_PAUSE_S = 0.5
+"""Between two tries to accept while the process or the system has no file descriptor or no memory left."""
+_MAX_PATH_BYTES = 107
+"""sun_path of unix(7), without its final zero."""
 _LOOPBACK = {4: "127.0.0.1", 6: "::1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen. Port 0: any that is free."""
+class TcpAddress:
+    """A TCP port. Port 0: any that is free."""
 
     host: str
     port: int
@@ -153,17 +146,104 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
-    def is_loopback(self) -> bool:
+    def is_local(self) -> bool:
+        """Whether only processes of this host can connect."""
         return ip_address(self.host).is_loopback
+
+    def target(self, *, is_tls: bool) -> str:
+        """Return what `ovs-vsctl set-controller` takes."""
+        return f"{'ssl' if is_tls else 'tcp'}:{self}"
+
+    @property
+    def for_this_host(self) -> TcpAddress:
+        """The same for a bridge of this host."""
+        host = ip_address(self.host)
+        return TcpAddress(_LOOPBACK[host.version], self.port) if host.is_unspecified else self
+
+    def listen(self) -> socket.socket:
+        """Raises OSError."""
+        sock = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Inherited by the connections: bundles end in messages that must not wait for an acknowledgement.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.bind((self.host, self.port))
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+
+@dataclass(frozen=True, slots=True)
+class UnixAddress:
+    """A socket in the run directory of Open vSwitch, to which only its user and root can connect.
+
+    Open vSwitch refuses sockets elsewhere (bridge_configure_remotes() of vswitchd/bridge.c), and finds a name without a
+    directory there.
+    """
+
+    path: Path
+
+    def __str__(self) -> str:
+        return f"punix:{self.path}"
+
+    @property
+    def is_local(self) -> bool:
+        return True
+
+    def target(self, *, is_tls: bool) -> str:
+        """Return what `ovs-vsctl set-controller` takes."""
+        return f"unix:{self.path.name}"
+
+    @property
+    def for_this_host(self) -> UnixAddress:
+        return self
+
+    def listen(self) -> socket.socket:
+        """Replace a socket that a killed process left behind. Raises OSError."""
+        if len(os.fsencode(self.path)) > _MAX_PATH_BYTES:
+            raise OSError(0, f"the path is longer than the {_MAX_PATH_BYTES} bytes that a socket's name may have")
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            if self.path.is_socket() and not _is_in_use(self.path):
+                self.path.unlink()
+            # Before bind(2), so that it never has another mode: a new socket file takes that of its descriptor.
+            os.fchmod(sock.fileno(), 0o600)
+            sock.bind(str(self.path))
+            owner = self.path.parent.stat()
+            if os.geteuid() == 0 and owner.st_uid != 0:
+                # Open vSwitch does not run as root here (--ovs-user of ovs-ctl(8)).
+                os.chown(self.path, owner.st_uid, owner.st_gid)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+
+Address = TcpAddress | UnixAddress
 
 
 def parse_address(text: str) -> Address:
-    """`127.0.0.1:6653` or `[::1]:6653`. Raises ValueError."""
+    """Parse `127.0.0.1:6653`, `[::1]:6653` or `punix:/run/openvswitch/name`. Raises ValueError."""
+    if found := _UNIX.fullmatch(text):
+        return UnixAddress(Path(found[1]))
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found[3]) > 65535:
-        raise ValueError(f"{text!r} is not ADDRESS:PORT, such as 127.0.0.1:6653 or [::1]:6653")
+        raise ValueError(
+            f"{text!r} is not ADDRESS:PORT, such as 127.0.0.1:6653 or [::1]:6653, and not punix:/PATH of a socket"
+        )
     host = found[1] or found[2]
-    return Address(str(ip_address(host)), int(found[3]))
+    return TcpAddress(str(ip_address(host)), int(found[3]))
+
+
+def _is_in_use(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(1.0)
+        try:
+            sock.connect(str(path))
+        except OSError:
+            return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,71 +268,99 @@ class Certificates:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """A connection that was accepted. `at_s`: when, monotonic. `let_in`: to be called when it is known who it is."""
+class Accepted:
+    """An accepted connection.
 
-    peer: tuple[str, int]
+    Attributes:
+        peer: ADDRESS:PORT of the other side; the socket for one that came by it.
+        at_s: When, monotonic.
+        admitted: To be called when the bridge is admitted.
+    """
+
+    peer: str
     at_s: float
-    let_in: Callable[[], None]
+    admitted: Callable[[], None]
 
 
 class Listener:
     """Accepts connections until it is closed; each is served in a thread of its own.
 
-    serve: takes a connection that is encrypted by now, if it has to be.
+    `serve` gets each connection after its TLS handshake.
     """
 
     def __init__(
         self,
         address: Address,
         *,
-        serve: Callable[[Pipe, Visit], None],
-        voice: Voice,
+        serve: Callable[[Stream, Accepted], None],
+        log: EventLog,
         certificates: Certificates | None = None,
     ) -> None:
         """Raises CannotListen, CertificateUnusable."""
-        self._serve, self._voice = serve, voice
+        self._serve, self._log = serve, log
         self._context = certificates.context() if certificates is not None else None
         self._socket = _listen(address)
-        self.address = Address(address.host, self._socket.getsockname()[1])
+        self.address = address
+        if isinstance(address, TcpAddress):
+            self.address = TcpAddress(address.host, self._socket.getsockname()[1])
+        self._inode = address.path.stat().st_ino if isinstance(address, UnixAddress) else None
         self._closing = Event()
-        self._doorway = Doorway()
+        self._pending = PendingConnections()
         self._accepting = Thread(target=self._accept_forever, name="xenoovs-listen", daemon=True)
         self._accepting.start()
 
     @property
     def target(self) -> str:
-        """As `ovs-vsctl set-controller` takes it."""
-        return f"{'ssl' if self._context else 'tcp'}:{self.address}"
+        """What `ovs-vsctl set-controller` takes."""
+        return self.address.target(is_tls=self._context is not None)
 
     @property
     def local_target(self) -> str:
         """The same for a bridge of this host."""
-        host = ip_address(self.address.host)
-        if not host.is_unspecified:
-            return self.target
-        return self.target.replace(str(self.address), str(Address(_LOOPBACK[host.version], self.address.port)))
+        return self.address.for_this_host.target(is_tls=self._context is not None)
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Stop accepting."""
         self._closing.set()
         self._accepting.join()
         self._socket.close()
+        if isinstance(self.address, UnixAddress):
+            with suppress(OSError):
+                # Not the socket of another process, which may have replaced it.
+                if self.address.path.stat().st_ino == self._inode:
+                    self.address.path.unlink()
 
     def _accept_forever(self) -> None:
+        is_exhausted = False
         while not self._closing.is_set():
             try:
                 plain, peer = self._socket.accept()
-            except OSError:
+            except TimeoutError:
                 continue
+            except OSError as error:
+                # EMFILE, ENFILE, ENOBUFS and ENOMEM come back at once while the connection waits (accept(2)).
+                if not is_exhausted:
+                    reason = error.strerror or type(error).__name__
+                    self._log.warn("connections cannot be accepted; retrying", reason=reason)
+                is_exhausted = True
+                self._closing.wait(_EXHAUSTED_PAUSE_S)
+                continue
+            is_exhausted = False
             try:
-                sock = self._wrapped(plain)
-                self._doorway.enter(sock, peer[0])
-                visit = Visit(peer, monotonic(), partial(self._doorway.known, sock))
-                Thread(target=self._welcome, args=(sock, visit), name="xenoovs-switch", daemon=True).start()
+                self._start(plain, peer)
             except (OSError, RuntimeError):
                 # It has gone already, or the system has no thread left: others may come all the same.
                 plain.close()
+
+    def _start(self, plain: socket.socket, peer: tuple[str, int] | str) -> None:
+        if isinstance(peer, tuple):
+            host, name = peer[0], str(TcpAddress(*peer[:2]))
+        else:
+            host = name = self.target
+        sock = self._wrapped(plain)
+        self._pending.add(sock, host)
+        accepted = Accepted(name, monotonic(), partial(self._pending.release, sock))
+        Thread(target=self._welcome, args=(sock, accepted, host), name="xenoovs-switch", daemon=True).start()
 
     def _wrapped(self, sock: socket.socket) -> socket.socket:
         if self._context is None:
@@ -260,36 +368,32 @@ class Listener:
         sock.settimeout(_TLS_TIMEOUT_S)
         return self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
-    def _welcome(self, sock: socket.socket, visit: Visit) -> None:
+    def _welcome(self, sock: socket.socket, accepted: Accepted, host: str) -> None:
         try:
             with suppress(OSError), sock:
-                self._secure(sock, visit.peer)
-                self._serve(Pipe(sock), visit)
+                self._secure(sock, host)
+                self._serve(Stream(sock), accepted)
         finally:
-            self._doorway.known(sock)
+            self._pending.release(sock)
 
-    def _secure(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+    def _secure(self, sock: socket.socket, host: str) -> None:
         if not isinstance(sock, ssl.SSLSocket):
             return
         try:
             sock.do_handshake()
         except OSError as error:
             reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
-            self._voice.warn("a connection is refused: no TLS with a certificate we trust", peer=peer[0], reason=reason)
+            self._log.warn("a connection is refused: no TLS with a certificate we trust", peer=host, reason=reason)
             raise
 
 
 def _listen(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((address.host, address.port))
-        sock.listen(_QUEUE)
-        sock.settimeout(_ACCEPT_TICK_S)
+        sock = address.listen()
     except OSError as error:
-        sock.close()
         raise CannotListen(address=str(address), reason=error.strerror or str(error)) from None
+    sock.listen(_BACKLOG)
+    sock.settimeout(_ACCEPT_TICK_S)
     return sock
 
 
@@ -304,5 +408,5 @@ def _reading(file: str) -> Iterator[None]:
 
 
 def _no_password() -> str:
-    # Without this OpenSSL asks at the terminal, where nobody sits.
+    # Without this OpenSSL prompts at the terminal.
     return ""

@@ -1,20 +1,112 @@
-"""What the controller logs goes through functions that the caller hands in."""
+"""Logging of the controller: the functions that the caller passes in, rate limits, and names of OpenFlow errors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from threading import Lock
+from time import monotonic
 from typing import Protocol
 
+from xenoovs.openflow.wire.frame import Error
 
-class Say(Protocol):
-    """One event with its facts."""
+
+class LogEvent(Protocol):
+    """Logs one event with its facts."""
 
     def __call__(self, event: str, **facts: object) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
-    """`tell`: something that was meant to happen. `warn`: something that an operator may want to look at."""
+class EventLog:
+    """Where the controller logs. `warn`: events that need an operator's attention."""
 
-    tell: Say
-    warn: Say
+    info: LogEvent
+    warn: LogEvent
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBucket:
+    """A rate limit with bursts. rate: tokens a second. size: the most that it holds. tokens: at the time `at_s`."""
+
+    rate: float
+    size: float
+    tokens: float
+    at_s: float
+
+
+def full_bucket(*, rate: float, size: float, now_s: float) -> TokenBucket:
+    return TokenBucket(rate, size, size, now_s)
+
+
+def take(bucket: TokenBucket, now_s: float) -> tuple[TokenBucket, bool]:
+    """Return the bucket without one token, and whether it had one. A clock that goes back adds nothing."""
+    tokens = min(bucket.size, bucket.tokens + bucket.rate * max(0.0, now_s - bucket.at_s))
+    has_one = tokens >= 1
+    return replace(bucket, tokens=tokens - has_one, at_s=max(now_s, bucket.at_s)), has_one
+
+
+WARNINGS, WARNINGS_PER_S = 20, 1 / 30
+"""Of one kind that are logged at once, and in the long run, whatever names, ids and addresses peers use."""
+
+_REMEMBERED = 256
+"""Peers whose refusal was logged once; beyond that they are logged again."""
+
+
+class LogLimit:
+    """Limits warnings about refused peers, which choose how often they connect. Thread-safe.
+
+    Suppressed warnings are counted; the next one of their kind reports the number.
+    """
+
+    def __init__(self, log: EventLog, *, now_s: Callable[[], float] = monotonic) -> None:
+        self._log, self._now_s = log, now_s
+        self._lock = Lock()
+        self._logged: set[tuple[str, str]] = set()
+        self._buckets: dict[str, TokenBucket] = {}
+        self._suppressed: dict[str, int] = {}
+
+    def once(self, peer: str, event: str, **facts: object) -> None:
+        """Warn once for each peer and reason: peers reconnect every few seconds."""
+        warning = (peer, str(facts["reason"]))
+        with self._lock:
+            if warning in self._logged:
+                return
+            if len(self._logged) >= _REMEMBERED:
+                self._logged.clear()
+            self._logged.add(warning)
+        self.warn(event, **{"peer": peer, **facts})
+
+    def warn(self, event: str, **facts: object) -> None:
+        """Warn, unless there are too many of this kind."""
+        with self._lock:
+            now_s = self._now_s()
+            bucket = self._buckets.get(event) or full_bucket(rate=WARNINGS_PER_S, size=WARNINGS, now_s=now_s)
+            self._buckets[event], may = take(bucket, now_s)
+            before = self._suppressed.get(event, 0)
+            self._suppressed[event] = 0 if may else before + 1
+        if may:
+            self._log.warn(event, **facts, **({"suppressed": before} if before else {}))
+        elif not before:
+            self._log.warn("too many refused connections to log each", last=event)
+
+
+def describe_error(error: Error) -> dict[str, object]:
+    """Return the name of an OpenFlow error and the message that caused it."""
+    if len(error.refused) < 2:
+        return {"error": error.name}
+    kind = error.refused[1]
+    return {"error": error.name, "about": _KINDS.get(kind, f"message type {kind}"), "xid": error.refused_xid}
+
+
+_KINDS = {
+    2: "ECHO_REQUEST",
+    13: "PACKET_OUT",
+    14: "FLOW_MOD",
+    18: "MULTIPART_REQUEST",
+    20: "BARRIER_REQUEST",
+    24: "ROLE_REQUEST",
+    33: "BUNDLE_CONTROL",
+    34: "BUNDLE_ADD_MESSAGE",
+}
+"""Requests that a controller sends (OpenFlow 1.4.0, 7.1.1: enum ofp_type)."""

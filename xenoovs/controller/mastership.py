@@ -1,99 +1,284 @@
-"""Several controllers for one bridge: one is master, the others stand by.
+"""Which of several controllers may change a bridge, and what the next one has to know.
 
-The master keeps a flow alive that ends by itself after some seconds: its lease. It stands in a table that no packet
-comes to. Who stands by looks for it, and becomes master when it is gone: also when the master hangs, or its host is
-cut off. The roles of OpenFlow (1.4.0, 6.3.5) with their generation ids see to it that a master of yesterday changes
-nothing.
+The master has a lease: a flow in a table that no packet comes to. Several times a second it sends a packet through it
+(OFPT_PACKET_OUT), which counts there. The others read the counter. When it has stopped, one of them requests the role
+of master (OpenFlow 1.4.0, 6.3.5); generation ids make the switch refuse everything from an earlier master. The lease
+also holds the run-time state, so that drains, weights and pauses outlive the master.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from secrets import randbits
-from threading import Event, Thread
+from struct import Struct, error
+from threading import Event, Lock, Thread
 
-from xenoovs.controller.bridge import Place
-from xenoovs.controller.connection import Line, dump
-from xenoovs.controller.log import Voice
-from xenoovs.errors import SwitchError
-from xenoovs.openflow.flow import LEASE_OWNER, OWNER_MASK, Command, CookieMask, Flow, FlowKey, FlowMod, Match
-from xenoovs.openflow.wire.controller import Role, RoleReply, RoleRequest
-from xenoovs.openflow.wire.flow import encode_flow_mod
+from xenoovs.controller.bridge import ExpectedBridge
+from xenoovs.controller.connection import BridgeConnection, dump
+from xenoovs.controller.log import EventLog
+from xenoovs.errors import NotEncodable, StandingBy, SwitchError
+from xenoovs.openflow.flow import (
+    LEASE_OWNER,
+    OWNER_MASK,
+    Command,
+    CookieMask,
+    Flow,
+    FlowKey,
+    FlowMod,
+    Match,
+    Resubmit,
+)
+from xenoovs.openflow.wire.flow import encode_flow_mod, note_action, note_of
 from xenoovs.openflow.wire.frame import NO_NUMBERS
+from xenoovs.openflow.wire.message import (
+    PacketOut,
+    Role,
+    decode_role,
+    encode_packet_out,
+    encode_role_request,
+)
 from xenoovs.switch.openflow import ask
 
+_HEAD = Struct("!IHI")
+"""Of a note: version, bytes of the holder, bytes of the state; both follow, compressed."""
+_MOST_STATE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What the flow of a lease says.
+
+    Attributes:
+        version: Counts changes of the state.
+        holder: Which controller is master, for messages.
+        state: The run-time state, opaque here; empty: none was published.
+    """
+
+    version: int
+    holder: str
+    state: bytes
+
+    def encode(self) -> bytes:
+        holder, state = self.holder.encode()[:0xFFFF], zlib.compress(self.state)
+        return _HEAD.pack(self.version & 0xFFFFFFFF, len(holder), len(state)) + holder + state
+
+
+def decode_lease(data: bytes) -> Lease | None:
+    """Return the lease in a note; None: it holds something else."""
+    try:
+        version, holder_size, state_size = _HEAD.unpack_from(data)
+        start = _HEAD.size + holder_size
+        state = zlib.decompressobj().decompress(data[start : start + state_size], _MOST_STATE_BYTES)
+    except (error, zlib.error):
+        return None
+    return Lease(version, data[_HEAD.size : start].decode(errors="replace"), state)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedLease:
+    """A lease as the bridge has it. `packets`: the counter that its holder increases."""
+
+    cookie: int
+    packets: int
+    lease: Lease | None
+
+    @property
+    def is_released(self) -> bool:
+        """Whether its holder has ended in good order."""
+        return self.cookie == _RELEASED
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatWatch:
+    """Decides whether a master is gone: its counter was the same in so many reads.
+
+    Reads are counted, not seconds: while the switch is busy with a bundle, neither reads nor heartbeats get through.
+    """
+
+    mark: tuple[int, int] | None = None
+    unchanged: int = 0
+
+    def after(self, observed: ObservedLease) -> HeartbeatWatch:
+        """Return the watch after one more read."""
+        mark = (observed.cookie, observed.packets)
+        return HeartbeatWatch(mark, self.unchanged + 1 if mark == self.mark else 0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the master is gone."""
+        return self.unchanged >= MISSED_READS
+
+
+MISSED_READS = 4
+"""Together with `STEP_S` they let a standby take over within a second."""
+STEP_S = 0.15
+"""Between two heartbeats, and between two reads."""
+
 _LEASES = (CookieMask(LEASE_OWNER << 48, OWNER_MASK),)
+_RELEASED = LEASE_OWNER << 48
 _TABLE = 253
 """The last table that is not Open vSwitch's own."""
-_LEASE_S = 3
-_STEP_S = 0.5
+_KEY = FlowKey(_TABLE, 0, Match())
+_IDLE_S, _RELEASED_S = 60, 3
+"""idle_timeout of a lease. The next controller may start within this time and finds the state."""
+_HEARTBEAT = PacketOut((Resubmit(_TABLE),), bytes(60))
 _NO_GENERATION = (1 << 64) - 1
+_XID = 0
+"""Below those of requests (`connection.py`)."""
 
 
-class Keeper:
-    """For one bridge: one that hangs must not cost another its lease. Works in a thread of its own until `close`."""
+class Mastership:
+    """The role of this controller at one bridge; has a thread of its own until `close`."""
 
-    def __init__(self, place: Place, *, voice: Voice) -> None:
-        self._place, self._voice = place, voice
-        self._cookie = LEASE_OWNER << 48 | randbits(48)
-        self._told: set[Line] = set()
+    def __init__(self, expected: ExpectedBridge, *, log: EventLog) -> None:
+        self._expected, self._log = expected, log
+        self._cookie = _RELEASED | (randbits(47) + 1)
+        self._lock, self._sending = Lock(), Lock()
+        self._identity, self._holder = "", ""
+        self._state, self._version, self._is_holder = b"", 0, False
+        self._adopt: Callable[[bytes], None] = lambda _state: None
+        self._watches: dict[BridgeConnection, HeartbeatWatch] = {}
+        self._standing_by: set[BridgeConnection] = set()
         self._closing = Event()
-        self._thread = Thread(target=self._keep, name="xenoovs-roles", daemon=True)
+        self._thread = Thread(target=self._run, name="xenoovs-roles", daemon=True)
         self._thread.start()
 
+    @property
+    def state(self) -> bytes:
+        """The run-time state as last published by any controller; empty: not known."""
+        return self._state
+
+    def share(self, identity: str, adopt: Callable[[bytes], None]) -> None:
+        """Start to hand over the run-time state.
+
+        Args:
+            identity: This controller, for messages at the others.
+            adopt: Takes the state of another controller; called in a thread, returns when it is in force.
+        """
+        with self._lock:
+            self._identity, self._adopt = identity, adopt
+        self._send_lease()
+
+    def publish(self, state: bytes) -> None:
+        """Make a state known to all controllers; one that stands by only remembers it."""
+        with self._lock:
+            if state == self._state:
+                return
+            self._state = state
+            self._version += self._is_holder
+        self._send_lease()
+
+    def require(self) -> None:
+        """Check that this controller is master. Raises StandingBy, which names the master."""
+        if not self._expected.is_master:
+            raise StandingBy(bridge=self._expected.label, master=self._holder)
+
     def close(self) -> None:
-        """Give up the lease, so that another one takes over at once."""
+        """Release the lease, so that another controller takes over at once."""
         self._closing.set()
         self._thread.join()
-        for line in self._place.lines:
-            if not line.is_standby:
-                line.carrier.send(self._lease(Command.DELETE))
+        self._send_lease(is_released=True)
 
-    def _keep(self) -> None:
-        while not self._closing.wait(_STEP_S):
-            lines = self._place.lines
-            self._told &= set(lines)
-            for line in lines:
+    def _run(self) -> None:
+        while not self._closing.wait(STEP_S):
+            connections = self._expected.connections
+            self._watches = {each: watch for each, watch in self._watches.items() if each in connections}
+            self._standing_by.intersection_update(connections)
+            for connection in connections:
                 try:
-                    self._step(line)
+                    self._step(connection)
                 except SwitchError:
-                    # The connection ends, and comes back: another line, and another step.
+                    # The connection ends and comes back: another connection, and another step.
                     continue
 
-    def _step(self, line: Line) -> None:
-        if not line.is_standby:
-            line.carrier.send(self._lease(Command.ADD))
+    def _step(self, connection: BridgeConnection) -> None:
+        observed = _read(connection)
+        if not connection.is_standby:
+            if observed is None:
+                self._send_lease()
+            connection.session.send(encode_packet_out(_HEARTBEAT, NO_NUMBERS, xid=_XID))
             return
-        leases = {seen.flow.cookie for seen in dump(line, _LEASES)}
-        if leases - {self._cookie}:
-            self._stand_by(line)
+        if observed is None or observed.is_released:
+            self._take_over(connection)
             return
-        _, generation = _ask(line, RoleRequest(Role.NOCHANGE))
-        role, _ = _ask(line, RoleRequest(Role.MASTER, (generation + 1) & _NO_GENERATION))
-        if role is Role.MASTER:
-            line.carrier.send(self._lease(Command.ADD))
-            line.is_standby = False
-            self._told.discard(line)
-            self._voice.tell("this controller is master", bridge=self._place.label)
-            self._place.wake()
+        watch = self._watches[connection] = self._watches.get(connection, HeartbeatWatch()).after(observed)
+        if watch.is_over:
+            self._take_over(connection)
+        elif observed.cookie != self._cookie:
+            self._stand_by(connection, observed.lease)
 
-    def _stand_by(self, line: Line) -> None:
-        if line in self._told:
+    def _take_over(self, connection: BridgeConnection) -> None:
+        _, generation = _request_role(connection, Role.NOCHANGE, 0)
+        role, _ = _request_role(connection, Role.MASTER, (generation + 1) & _NO_GENERATION)
+        if role is not Role.MASTER:
             return
-        self._told.add(line)
-        _, generation = _ask(line, RoleRequest(Role.NOCHANGE))
-        _ask(line, RoleRequest(Role.SLAVE, 0 if generation == _NO_GENERATION else generation))
-        self._voice.tell("another controller is master; standing by", bridge=self._place.label)
+        # From now on no other controller can change it.
+        observed = _read(connection)
+        lease = None if observed is None else observed.lease
+        self._follow(lease)
+        with self._lock:
+            self._is_holder, self._holder = True, self._identity
+            self._version += lease is None or lease.state != self._state
+        connection.is_standby = False
+        self._send_lease()
+        self._watches.pop(connection, None)
+        self._standing_by.discard(connection)
+        self._log.info("this controller is master", bridge=self._expected.label)
+        self._expected.wake()
 
-    def _lease(self, command: Command) -> bytes:
-        options = (f"hard_timeout={_LEASE_S}",)
-        mod = FlowMod(command, Flow(FlowKey(_TABLE, 0, Match()), self._cookie, (), options))
-        return encode_flow_mod(mod, xid=0, ofports=NO_NUMBERS)
+    def _stand_by(self, connection: BridgeConnection, lease: Lease | None) -> None:
+        with self._lock:
+            self._is_holder, self._holder = False, "" if lease is None else lease.holder
+        self._follow(lease)
+        if connection in self._standing_by:
+            return
+        self._standing_by.add(connection)
+        _, generation = _request_role(connection, Role.NOCHANGE, 0)
+        _request_role(connection, Role.SLAVE, 0 if generation == _NO_GENERATION else generation)
+        self._log.info("another controller is master; standing by", bridge=self._expected.label)
+
+    def _follow(self, lease: Lease | None) -> None:
+        """Adopt the state of a lease if it is newer."""
+        with self._lock:
+            if lease is None or lease.version <= self._version:
+                return
+            self._version = lease.version
+            if not lease.state or lease.state == self._state:
+                return
+            self._state, adopt = lease.state, self._adopt
+        adopt(lease.state)
+
+    def _send_lease(self, *, is_released: bool = False) -> None:
+        connection = self._expected.connection
+        if connection is None or connection.is_standby:
+            return
+        cookie, idle_s = (_RELEASED, _RELEASED_S) if is_released else (self._cookie, _IDLE_S)
+        # Two threads must not send an older state last.
+        with self._sending:
+            with self._lock:
+                lease = Lease(self._version, "" if is_released else self._identity, self._state)
+            flow = Flow(_KEY, cookie, (note_action(lease.encode()),), (f"idle_timeout={idle_s}",))
+            try:
+                packed = encode_flow_mod(FlowMod(Command.ADD, flow), xid=_XID, ofports=NO_NUMBERS)
+            except NotEncodable as problem:
+                event = "the run-time state is too large to be shared with other controllers"
+                self._log.warn(event, bridge=self._expected.label, reason=str(problem))
+                return
+            connection.session.send(packed)
 
 
-def _ask(line: Line, request: RoleRequest) -> tuple[Role, int]:
-    """The role and the generation after it. Raises SwitchError where it is refused, as a stale generation is."""
-    with line.well_formed(), line.exchange() as exchange:
-        reply = ask(exchange, request)
-    if not isinstance(reply, RoleReply):
-        raise SwitchError(f"bridge {line.bridge} answered a question for its role with something else")
-    return reply.role, reply.generation_id
+def _read(connection: BridgeConnection) -> ObservedLease | None:
+    """Return the lease on the bridge. Raises SwitchError."""
+    for seen in dump(connection, _LEASES, table=_TABLE):
+        note = next(filter(None, map(note_of, seen.flow.actions)), None)
+        return ObservedLease(seen.flow.cookie, seen.packets, None if note is None else decode_lease(note))
+    return None
+
+
+def _request_role(connection: BridgeConnection, role: Role, generation: int) -> tuple[Role, int]:
+    """Return the role and the generation afterwards. Raises SwitchError where it is refused, as a stale generation."""
+    with connection.well_formed(), connection.exchange() as exchange:
+        reply = ask(exchange, lambda xid: encode_role_request(role, generation, xid), "ROLE_REQUEST")
+        return decode_role(reply)

@@ -1,4 +1,4 @@
-"""Neighbour discovery for the IPv6 addresses of services: solicitations that a bridge sends, and our answers."""
+"""The neighbour discovery proxy: answers solicitations for the IPv6 addresses of services (RFC 4861)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from threading import Event, Lock, Thread
 from time import monotonic
 
 from xenoovs.compile.pipeline import NEIGHBOUR_DISCOVERY_PRIORITY, Stage
-from xenoovs.controller.bridge import full_bucket, take
-from xenoovs.controller.connection import Line
-from xenoovs.controller.log import Voice
+from xenoovs.controller.connection import BridgeConnection
+from xenoovs.controller.log import EventLog, full_bucket, take
 from xenoovs.errors import NotEncodable, WireError
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer, Protocol
@@ -31,10 +30,8 @@ from xenoovs.openflow.flow import (
     match_of,
 )
 from xenoovs.openflow.text import render_ipv6
-from xenoovs.openflow.wire.controller import PacketIn, PacketOut
 from xenoovs.openflow.wire.flow import encode_flow_mod
-from xenoovs.openflow.wire.message import decode, encode
-from xenoovs.openflow.wire.switch import WHOLE_PACKET
+from xenoovs.openflow.wire.message import WHOLE_PACKET, PacketIn, PacketOut, decode_packet_in, encode_packet_out
 
 # Neighbour solicitations of IPv6 and their answers, as frames (RFC 4861, 4.3, 4.4 and 7.1.1; RFC 4443, 2.3).
 
@@ -42,7 +39,7 @@ from xenoovs.openflow.wire.switch import WHOLE_PACKET
 _ETHERNET = 14
 _TAG = 4
 _TAG_TYPES = (b"\x81\x00", b"\x88\xa8")
-"""IEEE 802.1Q, 9.5: what stands before a tag. Tags are sent back as they came."""
+"""IEEE 802.1Q, 9.5: EtherTypes of tags, which are sent back as they came."""
 _ETH_IPV6 = b"\x86\xdd"
 
 _IPV6 = Struct("!IHBB16s16s")
@@ -60,7 +57,7 @@ _SOURCE_LINK, _TARGET_LINK = 1, 2
 _MAC_OPTION = 8
 
 _SOLICITED, _OVERRIDE = 1 << 30, 1 << 29
-_NOBODY = bytes(16)
+_UNSPECIFIED = bytes(16)
 _ALL_NODES = bytes.fromhex("ff020000000000000000000000000001")
 _ALL_NODES_MAC = bytes.fromhex("333300000001")
 _SOLICITED_NODE = bytes.fromhex("ff0200000000000000000001ff")
@@ -69,9 +66,11 @@ _SOLICITED_NODE = bytes.fromhex("ff0200000000000000000001ff")
 
 @dataclass(frozen=True, slots=True)
 class Solicitation:
-    """Who has `target`? Addresses are 16 bytes, MACs 6.
+    """A neighbour solicitation: who has `target`? Addresses are 16 bytes, MACs 6.
 
-    source: all zeros where a host asks whether an address is free (RFC 4862, 5.4). tags: bytes of VLAN tags.
+    Attributes:
+        source: All zeros where a host checks whether an address is free (RFC 4862, 5.4).
+        tags: Bytes of VLAN tags.
     """
 
     target: bytes
@@ -81,7 +80,7 @@ class Solicitation:
 
 
 def parse_solicitation(frame: bytes) -> Solicitation | None:
-    """None for all other frames, and for a solicitation that RFC 4861 tells to drop."""
+    """Return None for all other frames, and for a solicitation that RFC 4861 requires to drop."""
     start = _ETHERNET - 2
     while frame[start : start + 2] in _TAG_TYPES:
         start += _TAG
@@ -96,26 +95,26 @@ def parse_solicitation(frame: bytes) -> Solicitation | None:
         return None
     link = _link_option(message[_ICMP.size :])
     mac = link or frame[6:12]
-    if link is None or mac[0] & 1 or (source == _NOBODY and (link or not destination.startswith(_SOLICITED_NODE))):
+    if link is None or mac[0] & 1 or (source == _UNSPECIFIED and (link or not destination.startswith(_SOLICITED_NODE))):
         return None
     return Solicitation(target, source, mac, frame[_ETHERNET - 2 : start])
 
 
-def advertisement(asked: Solicitation, mac: bytes) -> bytes:
-    """The answer: `mac` has the target. To all nodes where the asker has no address yet."""
-    is_for_all = asked.source == _NOBODY
-    destination, to = (_ALL_NODES, _ALL_NODES_MAC) if is_for_all else (asked.source, asked.mac)
+def advertisement(solicitation: Solicitation, mac: bytes) -> bytes:
+    """Return the frame that says `mac` has the target; it goes to all nodes if the sender has no address yet."""
+    is_for_all = solicitation.source == _UNSPECIFIED
+    destination, to = (_ALL_NODES, _ALL_NODES_MAC) if is_for_all else (solicitation.source, solicitation.mac)
     flags = _OVERRIDE if is_for_all else _OVERRIDE | _SOLICITED
     option = bytes((_TARGET_LINK, 1)) + mac
-    unsigned = _ICMP.pack(_ADVERTISEMENT, 0, 0, flags, asked.target) + option
-    checksum = _checksum(asked.target, destination, unsigned)
-    message = _ICMP.pack(_ADVERTISEMENT, 0, checksum, flags, asked.target) + option
-    header = _IPV6.pack(_VERSION, len(message), _ICMPV6, _HOP_LIMIT, asked.target, destination)
-    return to + mac + asked.tags + _ETH_IPV6 + header + message
+    unsigned = _ICMP.pack(_ADVERTISEMENT, 0, 0, flags, solicitation.target) + option
+    checksum = _checksum(solicitation.target, destination, unsigned)
+    message = _ICMP.pack(_ADVERTISEMENT, 0, checksum, flags, solicitation.target) + option
+    header = _IPV6.pack(_VERSION, len(message), _ICMPV6, _HOP_LIMIT, solicitation.target, destination)
+    return to + mac + solicitation.tags + _ETH_IPV6 + header + message
 
 
 def _link_option(options: bytes) -> bytes | None:
-    """The MAC in the options; empty: they have none; None: an option has no length, or is cut (RFC 4861, 7.1.1)."""
+    """Return the MAC in the options; empty: none; None: an option has no length, or is cut (RFC 4861, 7.1.1)."""
     found, rest = b"", options
     while rest:
         size = 8 * rest[1] if len(rest) > 1 else 0
@@ -128,26 +127,25 @@ def _link_option(options: bytes) -> bytes | None:
 
 
 def _checksum(source: bytes, destination: bytes, message: bytes) -> int:
-    """Of a message whose checksum is 0; 0 for a message with its right checksum."""
+    """Return the checksum of a message whose checksum is 0; 0 for a message with a correct checksum."""
     data = _PSEUDO.pack(source, destination, len(message), _ICMPV6) + message + bytes(len(message) % 2)
     # The sum of 16-bit words with the carry added back is the remainder by 0xffff (RFC 1071, 2).
     rest = int.from_bytes(data, "big") % 0xFFFF
     return 0xFFFF - rest if rest else 0
 
 
-# Who answers for the IPv6 addresses of the services: packet-in to packet-out, and the flows that bring the packets.
+# Packet-in to packet-out, and the flows that send solicitations to the controller.
 #
 # Open vSwitch makes an answer to ARP out of the request; a neighbour solicitation has no room for one, because the
-# option with the asker's address may be missing. So those for our VIPs come to the controller. Their flows are no part
-# of the program: they would be wrong without a controller, so they live for seconds only and are added again and
-# again.
+# option with the sender's address may be missing. So those for our VIPs come to the controller. Their flows are no part
+# of the program: they would be wrong without a controller, so they last for seconds only and are added repeatedly.
 
 
 LEASE_S = 10
-"""After so many seconds without a controller neighbour discovery goes where it would go without one."""
+"""After so many seconds without a controller, neighbour discovery is forwarded as without one."""
 
 PRIORITY = NEIGHBOUR_DISCOVERY_PRIORITY + 1
-"""Above what keeps neighbour discovery out of services."""
+"""Above the flows that exclude neighbour discovery from services."""
 
 _ICMPV6_SOLICITATION = 135
 """RFC 4861, 4.3."""
@@ -158,7 +156,7 @@ Macs = Mapping[int, bytes]
 
 
 def macs_of(balancer: Balancer) -> dict[int, bytes]:
-    """Of all services that name a `vip_mac`, as ARP for their IPv4 addresses is answered."""
+    """Return those of all services with a `vip_mac`, as ARP for their IPv4 addresses is answered."""
     return {
         int(vip): service.vip_mac.value.to_bytes(6, "big")
         for service in balancer.services
@@ -168,7 +166,7 @@ def macs_of(balancer: Balancer) -> dict[int, bytes]:
 
 
 def answer_flows(balancer: Balancer) -> Iterator[Flow]:
-    """Sends solicitations for our addresses here: one flow for each ingress port and address."""
+    """Yield the flows that send solicitations here: one for each ingress port and address."""
     for in_port, vip in product(balancer.uplinks.ingress, sorted(macs_of(balancer))):
         conditions = (
             exact(Field.DL_TYPE, ETH_IPV6),
@@ -182,108 +180,112 @@ def answer_flows(balancer: Balancer) -> Iterator[Flow]:
 
 
 def answer(packet: PacketIn, macs: Macs) -> PacketOut | None:
-    """What to send back by the port that asked; None for a packet that asks for none of our addresses."""
-    asked = parse_solicitation(packet.data)
-    if asked is None or packet.match.in_port is None:
+    """Return what to send back by the ingress port; None for a packet that asks for none of these addresses."""
+    solicitation = parse_solicitation(packet.data)
+    if solicitation is None or packet.match.in_port is None:
         return None
-    mac = macs.get(int(IPv6Address(asked.target)))
-    return None if mac is None else PacketOut((Output(packet.match.in_port),), advertisement(asked, mac))
-
-
-# Answers neighbour solicitations for the addresses of the services of one bridge.
+    mac = macs.get(int(IPv6Address(solicitation.target)))
+    return None if mac is None else PacketOut((Output(packet.match.in_port),), advertisement(solicitation, mac))
 
 
 RATE_PER_S, BURST = 200.0, 400.0
-"""Packets from switches that are looked at. Hosts ask again after a second (RFC 4861, 10: RETRANS_TIMER)."""
+"""Packets from a switch that are processed. Hosts ask again after a second (RFC 4861, 10: RETRANS_TIMER)."""
 
 _STEP_S = LEASE_S / 3
 _QUIET_S = 60.0
 _XID = 0
-"""Below all that is waited for (`connection.py`)."""
-
-Lines = Callable[[], Iterable[Line]]
+"""Below those of requests (`connection.py`)."""
 
 
-class Responder:
-    """`hear` is called by reading threads, `follow` by any; flows are kept by a thread of its own until `close`.
+class NeighbourProxy:
+    """Answers solicitations for the addresses of the services of one bridge, at a limited rate.
 
-    answered, dropped: packets; dropped are those that came faster than RATE_PER_S and were not looked at.
+    `receive` is called by reading threads, `follow` by any; a thread renews the flows until `close`.
+
+    Attributes:
+        answered: Packets that were answered.
+        dropped: Packets that came faster than RATE_PER_S and were not processed.
     """
 
-    def __init__(self, lines: Lines, *, voice: Voice, now_s: Callable[[], float] = monotonic) -> None:
-        self._lines, self._voice, self._now_s = lines, voice, now_s
+    def __init__(
+        self,
+        connections: Callable[[], Iterable[BridgeConnection]],
+        *,
+        log: EventLog,
+        now_s: Callable[[], float] = monotonic,
+    ) -> None:
+        self._connections, self._log, self._now_s = connections, log, now_s
         self._macs: dict[int, bytes] = {}
         self._flows: dict[str, tuple[Flow, ...]] = {}
         self._balancer: Balancer | None = None
         self._bucket = full_bucket(rate=RATE_PER_S, size=BURST, now_s=now_s())
         self._quiet_until_s = 0.0
         self._lock = Lock()
-        self._sent: dict[Line, tuple[Flow, ...]] = {}
+        self._sent: dict[BridgeConnection, tuple[Flow, ...]] = {}
         self._wake, self._is_closing = Event(), False
         self._thread: Thread | None = None
         self.answered = self.dropped = 0
 
     def follow(self, balancer: Balancer) -> None:
-        """Answer for the addresses of this balancer from now on, and see to the flows of all bridges now."""
+        """Answer for the addresses of this balancer from now on, and update the flows of the bridge."""
         if balancer is not self._balancer:
             self._balancer = balancer
             self._macs, self._flows = macs_of(balancer), {balancer.uplinks.bridge: tuple(answer_flows(balancer))}
         if self._macs and self._thread is None:
-            self._thread = Thread(target=self._keep, name="xenoovs-neighbours", daemon=True)
+            self._thread = Thread(target=self._run, name="xenoovs-neighbours", daemon=True)
             self._thread.start()
         self._wake.set()
 
-    def hear(self, line: Line, frame: bytes) -> None:
-        """A packet-in came. Beyond the rate it costs a few microseconds. The master alone answers."""
-        if line.is_standby:
+    def receive(self, connection: BridgeConnection, frame: bytes) -> None:
+        """Process a packet-in; beyond the rate that takes a few microseconds. Only the master answers."""
+        if connection.is_standby:
             return
         with self._lock:
             self._bucket, may = take(self._bucket, self._now_s())
             self.dropped += not may
         if not may:
-            self._complain(line)
+            self._warn_of_rate(connection)
             return
         try:
-            packet = decode(frame, names=line.names).message
-            out = answer(packet, self._macs) if isinstance(packet, PacketIn) else None
+            out = answer(decode_packet_in(frame, connection.names), self._macs)
             if out is not None:
-                packed = encode(out, xid=_XID, ofports=line.numbers)
+                packed = encode_packet_out(out, connection.numbers, xid=_XID)
                 self.answered += 1
-                line.carrier.send(packed)
-        except (WireError, NotEncodable) as strange:
-            self._voice.warn("a packet of a bridge is not understood", bridge=line.label, reason=str(strange))
+                connection.session.send(packed)
+        except (WireError, NotEncodable) as problem:
+            self._log.warn("a packet-in cannot be parsed", bridge=connection.label, reason=str(problem))
 
     def close(self) -> None:
-        """Take the flows away, so that neighbour discovery goes on without us at once."""
+        """Remove the flows, so that neighbour discovery is forwarded as without a controller at once."""
         self._is_closing = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
 
-    def _keep(self) -> None:
+    def _run(self) -> None:
         while not self._is_closing:
             self._wake.wait(_STEP_S)
             self._wake.clear()
-            lines = [line for line in self._lines() if not line.is_standby]
-            self._sent = {line: flows for line, flows in self._sent.items() if line in lines}
-            for line in lines:
-                self._step(line, () if self._is_closing else self._flows.get(line.bridge, ()))
+            connections = [each for each in self._connections() if not each.is_standby]
+            self._sent = {each: flows for each, flows in self._sent.items() if each in connections}
+            for each in connections:
+                self._renew(each, () if self._is_closing else self._flows.get(each.bridge, ()))
 
-    def _step(self, line: Line, wanted: tuple[Flow, ...]) -> None:
-        keys = {flow.key for flow in wanted}
-        gone = (flow for flow in self._sent.get(line, ()) if flow.key not in keys)
-        mods = [*(FlowMod(Command.ADD, flow) for flow in wanted), *(FlowMod(Command.DELETE, flow) for flow in gone)]
+    def _renew(self, connection: BridgeConnection, flows: tuple[Flow, ...]) -> None:
+        keys = {flow.key for flow in flows}
+        gone = (flow for flow in self._sent.get(connection, ()) if flow.key not in keys)
+        mods = [*(FlowMod(Command.ADD, flow) for flow in flows), *(FlowMod(Command.DELETE, flow) for flow in gone)]
         try:
-            packed = b"".join(encode_flow_mod(mod, xid=_XID, ofports=line.numbers) for mod in mods)
+            packed = b"".join(encode_flow_mod(mod, xid=_XID, ofports=connection.numbers) for mod in mods)
         except NotEncodable:
-            # A port that is not there: the agent says so, and this is tried again.
+            # A port is missing: the agent reports it, and this is tried again.
             return
         if packed:
-            line.carrier.send(packed)
-        self._sent[line] = wanted
+            connection.session.send(packed)
+        self._sent[connection] = flows
 
-    def _complain(self, line: Line) -> None:
+    def _warn_of_rate(self, connection: BridgeConnection) -> None:
         now_s = self._now_s()
         if now_s >= self._quiet_until_s:
             self._quiet_until_s = now_s + _QUIET_S
-            self._voice.warn("packets come faster than they are answered", bridge=line.label, limit_pps=RATE_PER_S)
+            self._log.warn("packets come faster than they are answered", bridge=connection.label, limit_pps=RATE_PER_S)

@@ -1,27 +1,17 @@
-"""Which bridges are connected: admits those that are expected, and reports what happens at their ports."""
+"""The registry of connected bridges: admits those that are expected, and logs what happens at their ports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from threading import Lock
 from time import monotonic
 
-from xenoovs.controller.bridge import (
-    MONITOR_XID,
-    Bucket,
-    Invitation,
-    Place,
-    full_bucket,
-    monitor_request,
-    take,
-    touches_ours,
-)
-from xenoovs.controller.connection import Line
-from xenoovs.controller.log import Say, Voice
-from xenoovs.controller.session import Ears, Session
+from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
+from xenoovs.controller.connection import BridgeConnection
+from xenoovs.controller.log import EventLog, LogEvent, LogLimit, describe_error
+from xenoovs.controller.monitor import MONITOR_XID, monitor_request, touches_ours
+from xenoovs.controller.session import Session
 from xenoovs.errors import OpenFlowVersionDisabled
 from xenoovs.openflow.flow import OURS
-from xenoovs.openflow.wire.flow import FlowFilter
 from xenoovs.openflow.wire.frame import (
     ERROR,
     HEADER,
@@ -30,261 +20,174 @@ from xenoovs.openflow.wire.frame import (
     PORT_STATUS,
     ROLE_STATUS,
     VERSION,
-    Error,
+    decode_error,
     name_versions,
 )
-from xenoovs.openflow.wire.message import AggregateReply, AggregateRequest, Port, decode, encode
-from xenoovs.switch.openflow import error_of, is_slave_error
+from xenoovs.openflow.wire.message import Port, decode_count, encode_count_request
+from xenoovs.switch.openflow import is_slave_error
 
-# What is told of strangers who are turned away: seldom, for how often they come is up to them.
+_COUNT_XID = 0xFFF
+"""Of the first request to a bridge, below those of exchanges (`connection.py`)."""
 
-
-COMPLAINTS, COMPLAINTS_PER_S = 20, 1 / 30
-"""Of one kind that are told at once, and in the long run, whatever names, ids, ports and addresses strangers take."""
-
-_REMEMBERED = 256
-"""Peers whose refusal was told once; beyond that they are told again."""
+_RECONNECTED = "the switch has reconnected"
 
 
-class Complaints:
-    """May be called by any thread. What is left out is counted, and told with the next one of its kind."""
+class Registry:
+    """All connections. Implements `Handler`; admits bridges that are expected, by name or by name and datapath id."""
 
-    def __init__(self, voice: Voice, *, now_s: Callable[[], float] = monotonic) -> None:
-        self._voice, self._now_s = voice, now_s
-        self._lock = Lock()
-        self._told: set[tuple[str, str]] = set()
-        self._buckets: dict[str, Bucket] = {}
-        self._left_out: dict[str, int] = {}
-
-    def once(self, peer: str, event: str, **facts: object) -> None:
-        """Once for each peer and reason: it comes again every few seconds."""
-        complaint = (peer, str(facts["reason"]))
-        with self._lock:
-            if complaint in self._told:
-                return
-            if len(self._told) >= _REMEMBERED:
-                self._told.clear()
-            self._told.add(complaint)
-        self.warn(event, **{"peer": peer, **facts})
-
-    def warn(self, event: str, **facts: object) -> None:
-        """As of Voice."""
-        with self._lock:
-            now_s = self._now_s()
-            bucket = self._buckets.get(event) or full_bucket(rate=COMPLAINTS_PER_S, size=COMPLAINTS, now_s=now_s)
-            self._buckets[event], may = take(bucket, now_s)
-            before = self._left_out.get(event, 0)
-            self._left_out[event] = 0 if may else before + 1
-        if may:
-            self._voice.warn(event, **facts, **({"suppressed": before} if before else {}))
-        elif not before:
-            self._voice.warn("strangers come faster than is told; they are turned away all the same", last=event)
-
-
-# What a switch reports unasked, in words.
-
-
-def describe_error(error: Error) -> dict[str, object]:
-    """Name of the error and the message that it is about."""
-    if len(error.refused) < 2:
-        return {"error": error.name}
-    kind = error.refused[1]
-    return {"error": error.name, "about": _KINDS.get(kind, f"message type {kind}"), "xid": error.refused_xid}
-
-
-_KINDS = {
-    2: "ECHO_REQUEST",
-    9: "SET_CONFIG",
-    13: "PACKET_OUT",
-    14: "FLOW_MOD",
-    18: "MULTIPART_REQUEST",
-    20: "BARRIER_REQUEST",
-    24: "ROLE_REQUEST",
-    28: "SET_ASYNC",
-    33: "BUNDLE_CONTROL",
-    34: "BUNDLE_ADD_MESSAGE",
-}
-"""Requests that a controller sends (OpenFlow 1.4.0, 7.1.1: enum ofp_type)."""
-
-
-# The first question to a bridge that connects: does it still have flows of ours?
-
-
-_XID = 0xFFF
-"""Below those of exchanges (`connection.py`)."""
-
-
-def memory_request() -> bytes:
-    """Asks for the number of our flows. Before the answer comes nobody works on the bridge."""
-    (ours,) = OURS
-    return encode(AggregateRequest(FlowFilter(cookie=ours.value, cookie_mask=ours.mask)), xid=_XID)
-
-
-def remembers(frame: bytes) -> bool | None:
-    """Whether the bridge has flows of ours; None: this is no answer to the question. Raises WireError."""
-    _, kind, _, xid = HEADER.unpack_from(frame)
-    if (kind, xid) != (MULTIPART_REPLY, _XID):
-        return None
-    answer = decode(frame).message
-    return isinstance(answer, AggregateReply) and answer.sums.flows > 0
-
-
-# Who is connected: lets in the bridges that are wanted, and tells what happens at their ports.
-
-
-_ANEW = "the switch has connected anew"
-
-
-class Board:
-    """All connections. Let in are bridges that somebody has asked for, by name or by name and datapath id."""
-
-    def __init__(self, *, voice: Voice, is_redundant: bool = False) -> None:
-        self._places: tuple[Place, ...] = ()
-        self._voice, self._is_redundant = voice, is_redundant
+    def __init__(self, *, log: EventLog, is_redundant: bool = False) -> None:
+        self._expected: tuple[ExpectedBridge, ...] = ()
+        self._log, self._is_redundant = log, is_redundant
         self.target: str | None = None
         self._lock = Lock()
-        self._sessions: dict[Session, tuple[Place, Line]] = {}
-        self.complaints = Complaints(voice)
-        self.ears = Ears(self._open, self._hear, self._close)
+        self._sessions: dict[Session, tuple[ExpectedBridge, BridgeConnection]] = {}
+        self.log_limit = LogLimit(log)
 
-    def want(self, bridge: str, datapath_id: int | None = None) -> Place:
-        """Let it in when it comes. The same place for the same bridge."""
+    def expect(self, bridge: str, datapath_id: int | None = None) -> ExpectedBridge:
+        """Admit a bridge when it connects. Returns the same value for the same bridge."""
         with self._lock:
-            found = next((p for p in self._places if (p.bridge, p.datapath_id) == (bridge, datapath_id)), None)
-            if found is None:
-                invitation = Invitation(self.target, is_redundant=self._is_redundant)
-                found = Place(bridge, datapath_id, invitation=invitation)
-                self._places = (*self._places, found)
-        return found
+            known = (each for each in self._expected if (each.bridge, each.datapath_id) == (bridge, datapath_id))
+            expected = next(known, None)
+            if expected is None:
+                hint = ConnectHint(self.target, is_redundant=self._is_redundant)
+                expected = ExpectedBridge(bridge, datapath_id, hint=hint, is_shared=self._is_redundant)
+                self._expected = (*self._expected, expected)
+        return expected
 
-    def line(self, bridge: str, *, patience_s: float = 0.0) -> Line:
-        """The connection of a bridge, let in from now on. Raises SwitchUnreachable, OpenFlowVersionDisabled."""
-        return self.want(bridge).connected(patience_s=patience_s)
+    def connection(self, bridge: str, *, timeout_s: float = 0.0) -> BridgeConnection:
+        """Return the connection of a bridge, and expect it. Raises SwitchUnreachable, OpenFlowVersionDisabled."""
+        return self.expect(bridge).connected(timeout_s=timeout_s)
 
     @property
-    def lines(self) -> tuple[Line, ...]:
-        """By the labels of their places."""
-        return tuple(line for place in sorted(self._places, key=lambda place: place.label) for line in place.lines)
+    def connections(self) -> tuple[BridgeConnection, ...]:
+        """Those that are in use, by the labels of their bridges."""
+        by_label = sorted(self._expected, key=lambda expected: expected.label)
+        return tuple(connection for expected in by_label for connection in expected.connections)
 
-    def _open(self, session: Session) -> None:
-        ports = session.port_table()
-        name = next((port.name for port in ports if port.is_local), "")
-        place = self._place_of(name, session.id)
-        if place is None:
-            mine = ", ".join(sorted(place.label for place in self._places))
-            self._refuse(session, name, reason=f"this controller is for {mine or 'none yet'}")
+    def session_opened(self, session: Session) -> None:
+        """Admit or refuse a switch."""
+        expected = self._match(session)
+        if expected is None:
+            labels = ", ".join(sorted(each.label for each in self._expected))
+            self._refuse(session, reason=f"this controller is for {labels or 'no bridge yet'}")
             return
         if session.version != VERSION:
             spoken = name_versions(session.spoken)
-            problem = OpenFlowVersionDisabled(bridge=name, version="OpenFlow14", spoken=spoken)
-            place.fail(problem)
-            self._refuse(session, name, reason=str(problem))
+            problem = OpenFlowVersionDisabled(bridge=session.name, version="OpenFlow14", spoken=spoken)
+            expected.fail(problem)
+            self._refuse(session, reason=str(problem))
             return
         with self._lock:
-            others = {other: line for other, (theirs, line) in self._sessions.items() if theirs is place}
-            is_taken = any(other.id != session.id for other in others)
-            # Each has a thread of its own: the one that came last need not be the one that is looked at last.
+            others = {other: each for other, (theirs, each) in self._sessions.items() if theirs is expected}
+            is_other = any(other.datapath_id != session.datapath_id for other in others)
+            # Each session has a thread: the one that connected last need not be the last that comes here.
             is_late = any(other.accepted_s > session.accepted_s for other in others)
-            if not is_taken and not is_late:
-                line = Line(session, bridge=name, label=place.label, datapath_id=session.id, ports=ports)
-                self._sessions = {other: of for other, of in self._sessions.items() if other not in others}
-                self._sessions[session] = place, line
-        if is_taken:
+            if not is_other and not is_late:
+                connection = BridgeConnection(session, bridge=session.name, label=expected.label)
+                self._sessions = {other: pair for other, pair in self._sessions.items() if other not in others}
+                self._sessions[session] = expected, connection
+        if is_other:
             reason = "another bridge of this name is connected; say in the config which one: switch.datapath_id"
-            self._refuse(session, name, reason=reason)
+            self._refuse(session, reason=reason)
             return
         if is_late:
             _supersede(session)
             return
         for other, old in others.items():
             _supersede(other)
-            self._lose(place, old, _ANEW)
-        session.send(memory_request())
+            self._lose(expected, old, _RECONNECTED)
+        # Does the bridge still have flows of xenoovs? Before the answer comes the connection is not used.
+        (ours,) = OURS
+        session.send(encode_count_request(ours, _COUNT_XID))
 
-    def _place_of(self, name: str, datapath_id: int) -> Place | None:
-        """Whose datapath id is named goes first."""
-        found = [place for place in self._places if place.takes(name, datapath_id)]
-        return max(found, key=lambda place: place.datapath_id is not None, default=None)
-
-    def _hear(self, session: Session, frame: bytes) -> None:
-        place, line = self._sessions.get(session, (None, None))
-        if place is None or line is None or line.hear(frame):
+    def session_received(self, session: Session, frame: bytes) -> None:
+        """Process a message of an admitted bridge. Raises WireError."""
+        expected, connection = self._sessions.get(session, (None, None))
+        if expected is None or connection is None or connection.receive(frame):
             return
-        if line.generation is None and (remembered := remembers(frame)) is not None:
+        _, kind, _, xid = HEADER.unpack_from(frame)
+        if connection.generation is None and (kind, xid) == (MULTIPART_REPLY, _COUNT_XID):
             session.settle()
-            self._begin(session, remembered=remembered)
-        elif frame[1] == PORT_STATUS:
-            self._compare_ports(place, line, session.port_table())
+            self._begin(session, has_flows=decode_count(frame) > 0)
+        elif kind == PORT_STATUS:
+            self._compare_ports(expected, connection, session.ports)
         elif touches_ours(frame):
-            if not line.is_standby:
-                place.damper.hear()
-        elif frame[1] == ERROR and HEADER.unpack_from(frame)[3] != MONITOR_XID:
-            error = error_of(frame)
-            line.is_standby = line.is_standby or is_slave_error(error)
-            self._voice.warn("the switch reports an error", bridge=place.label, **describe_error(error))
-        elif frame[1] == ROLE_STATUS:
-            line.is_standby = True
-            self._voice.warn("another controller has become master", bridge=place.label)
-        elif frame[1] == PACKET_IN:
-            place.hear_packet(line, frame)
+            if not connection.is_standby:
+                expected.flows_changed.trigger()
+        elif kind == ERROR and xid != MONITOR_XID:
+            error = decode_error(frame)
+            connection.is_standby = connection.is_standby or is_slave_error(error)
+            self._log.warn("the switch reports an error", bridge=expected.label, **describe_error(error))
+        elif kind == ROLE_STATUS:
+            connection.is_standby = True
+            self._log.warn("another controller has become master", bridge=expected.label)
+        elif kind == PACKET_IN:
+            expected.receive_packet(connection, frame)
 
-    def _close(self, session: Session, reason: str) -> None:
+    def session_closed(self, session: Session, reason: str) -> None:
+        """Forget a switch."""
         with self._lock:
-            place, line = self._sessions.pop(session, (None, None))
-        if place is None or line is None:
+            expected, connection = self._sessions.pop(session, (None, None))
+        if expected is None or connection is None:
             if not session.is_settled:
-                self.complaints.once(session.peer.rpartition(":")[0], "a connection is closed", reason=reason)
+                self.log_limit.once(session.peer.rpartition(":")[0], "a connection is closed", reason=reason)
             return
-        self._lose(place, line, reason)
+        self._lose(expected, connection, reason)
 
-    def _lose(self, place: Place, line: Line, reason: str) -> None:
-        is_current = place.end(line, reason)
-        line.hang_up(reason)
+    def _match(self, session: Session) -> ExpectedBridge | None:
+        """Return the expected bridge; the one with a datapath id goes first."""
+        matching = [each for each in self._expected if each.matches(session.name, session.datapath_id)]
+        return max(matching, key=lambda expected: expected.datapath_id is not None, default=None)
+
+    def _lose(self, expected: ExpectedBridge, connection: BridgeConnection, reason: str) -> None:
+        is_current = expected.end(connection, reason)
+        connection.hang_up(reason)
         if is_current:
-            self._voice.warn("bridge disconnected", bridge=place.label, reason=reason)
-            place.wake()
+            self._log.warn("bridge disconnected", bridge=expected.label, reason=reason)
+            expected.wake()
 
-    def _begin(self, session: Session, *, remembered: bool) -> None:
-        """The bridge may be worked on. One that has no flow of ours has forgotten, and may be another one."""
+    def _begin(self, session: Session, *, has_flows: bool) -> None:
+        """Use the connection. A bridge without any flow of xenoovs has lost them, and may be another one."""
         with self._lock:
-            place, line = self._sessions.get(session, (None, None))
-            if place is None or line is None:
-                # It has connected anew meanwhile.
+            expected, connection = self._sessions.get(session, (None, None))
+            if expected is None or connection is None:
+                # It has reconnected meanwhile.
                 return
-            if not (remembered and place.generation):
-                place.generation += 1
-            line.generation = place.generation
-            line.is_standby = self._is_redundant
-            place.begin(line)
-        line.carrier.send(monitor_request())
-        datapath = f"{line.datapath_id:016x}"
-        self._voice.tell("bridge connected", bridge=place.label, datapath_id=datapath, peer=line.carrier.peer)
-        place.wake()
+            if not (has_flows and expected.generation):
+                expected.generation += 1
+            connection.generation = expected.generation
+            connection.is_standby = self._is_redundant
+            expected.begin(connection)
+        session.send(monitor_request())
+        datapath = f"{connection.datapath_id:016x}"
+        self._log.info("bridge connected", bridge=expected.label, datapath_id=datapath, peer=session.peer)
+        expected.wake()
 
-    def _compare_ports(self, place: Place, line: Line, ports: tuple[Port, ...]) -> None:
-        before, line.ports = {port.name: port.is_up for port in line.ports}, ports
+    def _compare_ports(self, expected: ExpectedBridge, connection: BridgeConnection, ports: tuple[Port, ...]) -> None:
+        before, connection.ports = {port.name: port.is_up for port in connection.ports}, ports
         for port in ports:
             if before.get(port.name) != port.is_up:
-                say = self._voice.tell if port.is_up else self._voice.warn
-                self._tell_port(place, port.name, f"port {'up' if port.is_up else 'down'}", say)
+                log = self._log.info if port.is_up else self._log.warn
+                self._log_port(expected, port.name, f"port {'up' if port.is_up else 'down'}", log)
         for name in sorted(before.keys() - {port.name for port in ports}):
-            self._tell_port(place, name, "port removed", self._voice.warn)
-        place.wake()
+            self._log_port(expected, name, "port removed", self._log.warn)
+        expected.wake()
 
-    def _tell_port(self, place: Place, name: str, event: str, say: Say) -> None:
-        is_told, is_last = place.has_news(now_s=monotonic())
-        if is_told:
-            say(event, bridge=place.label, port=name)
-        elif is_last:
-            self._voice.warn("ports change faster than is told; they are followed all the same", bridge=place.label)
+    def _log_port(self, expected: ExpectedBridge, name: str, event: str, log: LogEvent) -> None:
+        is_logged, is_limit = expected.limit_port_event(now_s=monotonic())
+        if is_logged:
+            log(event, bridge=expected.label, port=name)
+        elif is_limit:
+            self._log.warn("too many port changes to log each; all are processed", bridge=expected.label)
 
-    def _refuse(self, session: Session, name: str, *, reason: str) -> None:
-        datapath = f"{session.id:016x}"
+    def _refuse(self, session: Session, *, reason: str) -> None:
+        datapath = f"{session.datapath_id:016x}"
         session.is_settled = True
-        self.complaints.once(datapath, "bridge refused", bridge=name, datapath_id=datapath, reason=reason)
+        facts = {"bridge": session.name, "datapath_id": datapath, "reason": reason}
+        self.log_limit.once(datapath, "bridge refused", **facts)
         session.abandon(reason)
 
 
 def _supersede(session: Session) -> None:
     session.is_settled = True
-    session.abandon(_ANEW)
+    session.abandon(_RECONNECTED)

@@ -1,4 +1,4 @@
-"""The whole of it: listens, lets bridges in, and ends without leaving a thread or a socket behind."""
+"""The controller: listens, admits bridges, and ends without leaving a thread or a socket behind."""
 
 from __future__ import annotations
 
@@ -7,71 +7,71 @@ from threading import Thread
 from time import monotonic, sleep
 from types import TracebackType
 
-from xenoovs.controller.bridge import Place
-from xenoovs.controller.framework import silence
-from xenoovs.controller.listen import Address, Certificates, Listener, Pipe, Visit
-from xenoovs.controller.log import Voice
-from xenoovs.controller.mastership import Keeper
-from xenoovs.controller.neighbour_discovery import Responder
-from xenoovs.controller.registry import Board
-from xenoovs.controller.session import FRAMEWORK, Patience, Session
+from xenoovs.controller.bridge import ExpectedBridge
+from xenoovs.controller.listen import Accepted, Address, Certificates, Listener, Stream
+from xenoovs.controller.log import EventLog
+from xenoovs.controller.mastership import Mastership
+from xenoovs.controller.neighbour_discovery import NeighbourProxy
+from xenoovs.controller.registry import Registry
+from xenoovs.controller.session import Session, Timeouts
 
 _END_S = 2.0
 _TICK_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """certificates: None speaks plain TCP. is_redundant: other controllers share the bridges."""
+class ControllerSettings:
+    """How a controller works.
+
+    Attributes:
+        certificates: None: without TLS.
+        is_redundant: Other controllers share the bridges.
+    """
 
     address: Address
     certificates: Certificates | None = None
-    patience: Patience = field(default_factory=Patience)
+    timeouts: Timeouts = field(default_factory=Timeouts)
     is_redundant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
-    """A bridge that is wanted, and who serves it: no two bridges share a thread, a rate limit or a lease."""
+class ServedBridge:
+    """An expected bridge and its services: no two bridges share a thread, a rate limit or a lease."""
 
-    place: Place
-    responder: Responder
-    keeper: Keeper | None
+    expected: ExpectedBridge
+    proxy: NeighbourProxy
+    mastership: Mastership | None
 
     def close(self) -> None:
-        self.responder.close()
-        if self.keeper is not None:
-            self.keeper.close()
+        self.proxy.close()
+        if self.mastership is not None:
+            self.mastership.close()
 
 
-def make_post(place: Place, *, voice: Voice, is_redundant: bool = False) -> Post:
-    """From now on it is served."""
-    responder = Responder(lambda: place.lines, voice=voice)
-    place.on_packet(responder.hear)
-    return Post(place, responder, Keeper(place, voice=voice) if is_redundant else None)
+def serve_bridge(expected: ExpectedBridge, *, log: EventLog) -> ServedBridge:
+    """Start to serve a bridge."""
+    proxy = NeighbourProxy(lambda: expected.connections, log=log)
+    expected.on_packet(proxy.receive)
+    return ServedBridge(expected, proxy, Mastership(expected, log=log) if expected.is_shared else None)
 
 
 class Server:
-    """Listens from its making until `close`. Raises CannotListen."""
+    """Listens from its creation until `close`. Raises CannotListen, CertificateUnusable."""
 
-    def __init__(self, settings: Settings, *, voice: Voice) -> None:
-        silence(FRAMEWORK)
-        FRAMEWORK.prepare()
-        self._patience, self._voice, self._is_redundant = settings.patience, voice, settings.is_redundant
+    def __init__(self, settings: ControllerSettings, *, log: EventLog) -> None:
+        self._timeouts, self._log = settings.timeouts, log
         self._sessions: set[Session] = set()
-        self._posts: dict[Place, Post] = {}
+        self._bridges: dict[ExpectedBridge, ServedBridge] = {}
         self._is_closing = False
-        self.board = Board(voice=voice, is_redundant=settings.is_redundant)
-        complaining = Voice(voice.tell, self.board.complaints.warn)
-        self._listener = Listener(
-            settings.address, serve=self._serve, voice=complaining, certificates=settings.certificates
-        )
-        self.board.target = self._listener.target
-        voice.tell("waiting for bridges", at=self._listener.target, framework=FRAMEWORK.name)
+        self.registry = Registry(log=log, is_redundant=settings.is_redundant)
+        limited = EventLog(log.info, self.registry.log_limit.warn)
+        self._listener = Listener(settings.address, serve=self._serve, log=limited, certificates=settings.certificates)
+        self.registry.target = self._listener.target
+        log.info("waiting for bridges", at=self._listener.target)
 
     @property
     def target(self) -> str:
-        """What `ovs-vsctl set-controller` has to be told."""
+        """What `ovs-vsctl set-controller` takes."""
         return self._listener.target
 
     @property
@@ -79,17 +79,22 @@ class Server:
         """The same for a bridge of this host."""
         return self._listener.local_target
 
-    def want(self, bridge: str, datapath_id: int | None = None) -> Post:
-        """Let a bridge in when it comes, and serve it. The same post for the same bridge."""
-        place = self.board.want(bridge, datapath_id)
-        if place not in self._posts:
-            self._posts[place] = make_post(place, voice=self._voice, is_redundant=self._is_redundant)
-        return self._posts[place]
+    @property
+    def needs_same_namespace(self) -> bool:
+        """Whether a bridge reaches it only from this network namespace."""
+        return not self.local_target.startswith("unix:")
+
+    def expect(self, bridge: str, datapath_id: int | None = None) -> ServedBridge:
+        """Admit a bridge when it connects, and serve it. Returns the same value for the same bridge."""
+        expected = self.registry.expect(bridge, datapath_id)
+        if expected not in self._bridges:
+            self._bridges[expected] = serve_bridge(expected, log=self._log)
+        return self._bridges[expected]
 
     def close(self) -> None:
-        """Let go of all bridges. Their flows stay."""
-        # Together, for one that hangs is waited for, and its neighbour's lease is to be given up at once.
-        closing = [Thread(target=post.close, name="xenoovs-close") for post in self._posts.values()]
+        """Disconnect all bridges. Their flows stay."""
+        # In parallel, for one that hangs is waited for, and the lease of another is to be released at once.
+        closing = [Thread(target=served.close, name="xenoovs-close") for served in self._bridges.values()]
         for thread in closing:
             thread.start()
         for thread in closing:
@@ -110,8 +115,15 @@ class Server:
     ) -> None:
         self.close()
 
-    def _serve(self, pipe: Pipe, visit: Visit) -> None:
-        session = Session(pipe, visit.peer, self.board.ears, self._patience, visit=visit)
+    def _serve(self, stream: Stream, accepted: Accepted) -> None:
+        session = Session(
+            stream,
+            accepted.peer,
+            self.registry,
+            self._timeouts,
+            accepted_s=accepted.at_s,
+            admitted=accepted.admitted,
+        )
         self._sessions.add(session)
         try:
             if not self._is_closing:

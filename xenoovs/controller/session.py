@@ -1,66 +1,75 @@
-"""One connection of a switch: the framework's session, which negotiates the version and answers echoes.
-
-Three things are done anew. Messages are cut here and handed on as bytes, because the objects of the framework take
-half a millisecond each. Bytes are sent by whoever has some, because the framework's sending thread cannot be ended.
-Silence is noticed in the reading loop, because a thread that sleeps cannot be ended either.
-"""
+"""A connection of one switch: version negotiation, datapath id and ports, echoes, and a bounded handshake."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from socket import SHUT_RDWR
+from struct import Struct
 from threading import Lock
 from time import monotonic
-from typing import Any
+from typing import Protocol
 
-from xenoovs.controller.framework import OPENFLOW, load_framework
-from xenoovs.controller.listen import Visit
 from xenoovs.errors import MalformedOpenFlow, WireError
 from xenoovs.openflow.wire.frame import (
     ECHO_REPLY,
     ECHO_REQUEST,
+    ERROR,
     FEATURES_REPLY,
+    FEATURES_REQUEST,
     HEADER,
     HELLO,
     LOCAL_NUMBER,
     MULTIPART_REPLY,
+    MULTIPART_REQUEST,
     PORT_STATUS,
     VERSION,
     Frames,
-    Hello,
+    decode_error,
+    decode_hello,
+    encode_hello,
+    message,
     name_versions,
-    versions_of,
 )
-from xenoovs.openflow.wire.message import Port, PortDescReply, PortReason, PortStatus, decode, encode
+from xenoovs.openflow.wire.message import (
+    Port,
+    PortReason,
+    decode_features,
+    decode_port_status,
+    decode_ports,
+    encode_ports_request,
+    has_more,
+)
 
-# The HELLO of a switch: which versions it offers, and the same without anything else in it.
-
-
-def spoken_versions(hello: bytes) -> tuple[int, ...]:
-    """Return the wire versions that a HELLO offers. Raises WireError."""
-    received = decode(hello)
-    if not isinstance(received.message, Hello):
-        return ()
-    return tuple(sorted(versions_of(received.message, version=received.version)))
-
-
-def plain_hello(hello: bytes, spoken: tuple[int, ...]) -> bytes:
-    """Return a HELLO that offers the same versions and has nothing else in it."""
-    if len(hello) == HEADER.size:
-        return hello
-    return encode(Hello(frozenset(spoken)), xid=HEADER.unpack_from(hello)[3])
+# Bridges that lack OpenFlow 1.4: their datapath id and name are read, so that the refusal can name them.
 
 
-# The ports of a bridge as it describes them.
+_OLD_10, _OLD_13 = 0x01, 0x04
+_OFFERED = (_OLD_10, _OLD_13, VERSION)
+
+_OLD_FEATURES = {_OLD_10: 32, _OLD_13: 32}
+"""Length of a features reply without ports (OpenFlow 1.0.0, 5.3.1; OpenFlow 1.3.0, A.3.1)."""
+_OLD_PORT = {_OLD_10: Struct("!H6x16s24x"), _OLD_13: Struct("!I4x6x2x16s32x")}
+"""Number and name of a port (OpenFlow 1.0.0, 5.2.1; OpenFlow 1.3.0, A.2.1)."""
+_OLD_LOCAL = {_OLD_10: 0xFFFE, _OLD_13: LOCAL_NUMBER}
+_MULTIPART_SIZE, _PORT_DESC = 8, 13
 
 
-_LOCAL_NUMBER_16 = 0xFFFE
-"""OFPP_LOCAL of OpenFlow 1.0.0, 5.2.1."""
+def old_name(ports: bytes, version: int) -> str:
+    """Return the name of the local port in a list of ports of OpenFlow 1.0 or 1.3; empty: it is not there."""
+    layout = _OLD_PORT[version]
+    whole = ports[: len(ports) // layout.size * layout.size]
+    found = (name for number, name in layout.iter_unpack(whole) if number == _OLD_LOCAL[version])
+    return next(found, b"").partition(b"\0")[0].decode("utf-8", "backslashreplace")
+
+
+_MOST_PORTS = 0xFF00
+"""Open vSwitch numbers its ports in 16 bits (ovs-vswitchd.conf.db(5), column ofport)."""
 
 
 class PortTable:
-    """The ports of a bridge as it has told them so far, in OpenFlow 1.4. Frames that are none raise WireError."""
+    """The ports of a bridge as it described them in OpenFlow 1.4, and as they changed since."""
 
     def __init__(self) -> None:
         self._ports: dict[int, Port] = {}
@@ -69,124 +78,135 @@ class PortTable:
     def ports(self) -> tuple[Port, ...]:
         return tuple(self._ports.values())
 
-    def describe(self, frame: bytes) -> bool:
-        """Whether the description of all ports is complete with this frame."""
-        reply = decode(frame).message
-        if not isinstance(reply, PortDescReply):
-            return False
-        self._ports.update((port.number, port) for port in reply.ports)
-        return not reply.more
+    def describe(self, frame: bytes) -> None:
+        """Add the ports of one reply. Raises WireError."""
+        self._ports.update((port.number, port) for port in decode_ports(frame))
+        self._check(frame)
 
     def change(self, frame: bytes) -> None:
-        """A port has come, gone or changed."""
-        status = decode(frame).message
-        if isinstance(status, PortStatus):
-            if status.reason is PortReason.DELETE:
-                self._ports.pop(status.port.number, None)
-            else:
-                self._ports[status.port.number] = status.port
+        """Apply a port status. Raises WireError."""
+        reason, port = decode_port_status(frame)
+        if reason is PortReason.DELETE:
+            self._ports.pop(port.number, None)
+        else:
+            self._ports[port.number] = port
+            self._check(frame)
+
+    def _check(self, frame: bytes) -> None:
+        if len(self._ports) > _MOST_PORTS:
+            raise WireError(data=frame, offset=HEADER.size, expected=f"at most {_MOST_PORTS} ports")
 
 
-def port_of(described: Any) -> Port:
-    """Return the framework's description of a port, for the versions of OpenFlow that only tell who asks."""
-    name = described.name if isinstance(described.name, bytes) else str(described.name).encode()
-    return Port(
-        number=LOCAL_NUMBER if described.port_no == _LOCAL_NUMBER_16 else described.port_no,
-        name=name.rstrip(b"\0").decode("utf-8", "backslashreplace"),
-        mac=int(described.hw_addr.replace(":", ""), 16),
-        config=described.config,
-        state=described.state,
-    )
+class Transport(Protocol):
+    """What a session needs of a socket."""
+
+    def recv(self, size: int, /) -> bytes:
+        """Return what has arrived; empty at the end. Raises TimeoutError when nothing came for a moment, OSError."""
+
+    def sendall(self, data: bytes, /) -> None:
+        """Raises TimeoutError, OSError; part of the data may have left then."""
+
+    def shutdown(self, how: int, /) -> None: ...
+
+    def close(self) -> None: ...
 
 
-FRAMEWORK = load_framework()
+class Handler(Protocol):
+    """Receives the events of sessions, in their reading threads."""
 
-_READ = 1 << 18
-_HANDSHAKE, _CONFIG, _MAIN, _DEAD = (
-    getattr(FRAMEWORK.handler, f"{name}_DISPATCHER") for name in ("HANDSHAKE", "CONFIG", "MAIN", "DEAD")
-)
+    def session_opened(self, session: Session) -> None:
+        """Version, datapath id and ports are known."""
+
+    def session_received(self, session: Session, frame: bytes) -> None:
+        """A message arrived after that."""
+
+    def session_closed(self, session: Session, reason: str) -> None:
+        """The connection has ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """handshake_s: from the connection to the description of its ports. A switch that is silent for `echo_s` is asked
-    for an echo, and given up after `silence_s`."""
+class Timeouts:
+    """How long a session waits.
+
+    Attributes:
+        handshake_s: From the connection to the description of its ports.
+        echo_s: A switch that is silent for so long gets an echo request.
+        silence_s: A switch that is silent for so long loses its connection.
+    """
 
     handshake_s: float = 10.0
     echo_s: float = 5.0
     silence_s: float = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class Ears:
-    """Who is told what a session hears; all are called by its reading thread.
-
-    opened: version, datapath id and ports are known. heard: a message after that. closed: the end, with the reason.
-    """
-
-    opened: Callable[[Session], None]
-    heard: Callable[[Session, bytes], None]
-    closed: Callable[[Session, str], None]
+class _State(Enum):
+    HELLO = auto()
+    FEATURES = auto()
+    PORTS = auto()
+    OPEN = auto()
+    CLOSED = auto()
 
 
-class Session(FRAMEWORK.controller.Datapath):  # type: ignore[misc,name-defined]
-    """`spoken`: the OpenFlow versions that the switch offers, by their numbers on the wire.
+_READ_BYTES = 1 << 18
+_XID = 0
+"""Below those of requests (`connection.py`)."""
 
-    is_settled: whether it was let in or refused; until then the time of the handshake runs. accepted_s: since when it
-    is connected, monotonic.
+
+class Session:
+    """One connection of a switch.
+
+    Attributes:
+        peer: The other side, for messages.
+        version: The version agreed upon, as a number on the wire; 0 before.
+        spoken: The versions that the switch offers.
+        datapath_id: 64 bits.
+        accepted_s: When it connected, monotonic.
+        is_settled: Whether it was admitted or refused; until then the time of the handshake runs.
+        end: Why it ended.
     """
 
     def __init__(
         self,
-        socket: Any,
-        address: object,
-        ears: Ears,
-        patience: Patience | None = None,
+        transport: Transport,
+        peer: str,
+        handler: Handler,
+        timeouts: Timeouts | None = None,
         *,
-        visit: Visit | None = None,
+        accepted_s: float | None = None,
+        admitted: Callable[[], None] = lambda: None,
     ) -> None:
-        """`visit`: how it came; None: by a launcher's own server."""
-        self._ears, self._patience, self._visit = ears, patience or Patience(), visit
+        """`admitted`: called when the registry has admitted it."""
+        self._transport, self.peer, self._handler = transport, peer, handler
+        self._timeouts, self._admitted = timeouts or Timeouts(), admitted
         self._sending = Lock()
-        self._begun_s = self._heard_s = self._asked_s = monotonic()
-        self.accepted_s = self._begun_s if visit is None else visit.at_s
-        self.spoken: tuple[int, ...] = ()
-        self._table = PortTable()
+        self._begun_s = self._received_s = self._asked_s = monotonic()
+        self.accepted_s = self._begun_s if accepted_s is None else accepted_s
+        self.version, self.datapath_id = 0, 0
+        self.spoken: frozenset[int] = frozenset()
+        self._state, self._table, self._old_name = _State.HELLO, PortTable(), ""
         self.is_settled = self._is_abandoned = False
         self.end = ""
-        super().__init__(socket, address)
 
     @property
-    def peer(self) -> str:
-        """ADDRESS:PORT of the other side."""
-        host, port = self.address[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    def name(self) -> str:
+        """The name of the bridge, which is that of its local port; empty: it has none."""
+        return next((port.name for port in self._table.ports if port.is_local), self._old_name)
 
     @property
-    def version(self) -> int:
-        """Agreed upon, as a number on the wire."""
-        number: int = self.ofproto.OFP_VERSION
-        return number
-
-    def port_table(self) -> tuple[Port, ...]:
-        """As described at the beginning and changed since."""
-        return (
-            self._table.ports
-            if self.version == VERSION
-            else tuple(port_of(described) for described in self.ports.values())
-        )
+    def ports(self) -> tuple[Port, ...]:
+        """As described at the beginning and changed since; empty for versions before OpenFlow 1.4."""
+        return self._table.ports
 
     def settle(self) -> None:
-        """It is a bridge that is wanted."""
+        """Admit the bridge."""
         self.is_settled = True
-        if self._visit is not None:
-            self._visit.let_in()
+        self._admitted()
 
     def serve(self) -> None:
-        """Until the connection ends."""
+        """Read until the connection ends."""
         self.end = "the switch closed the connection"
         try:
-            self.send_msg(self.ofproto_parser.OFPHello(self))
+            self.send(encode_hello(_OFFERED, xid=_XID))
             self._read()
         except MalformedOpenFlow as malformed:
             self.abandon(str(malformed))
@@ -194,109 +214,116 @@ class Session(FRAMEWORK.controller.Datapath):  # type: ignore[misc,name-defined]
             self.abandon(f"malformed OpenFlow: {malformed}")
         except OSError as error:
             self.abandon(error.strerror or type(error).__name__)
-        except Exception as error:  # noqa: BLE001 - what a hostile message makes the framework raise is without limit
-            self.abandon(f"malformed OpenFlow: {type(error).__name__}: {error}")
         finally:
-            self.set_state(_DEAD)
-            self.socket.close()
-            self.is_active = False
-            self._ears.closed(self, self.end)
+            self._state = _State.CLOSED
+            self._transport.close()
+            self._handler.session_closed(self, self.end)
 
-    def send(self, buf: bytes, close_socket: bool = False) -> bool:  # noqa: FBT001, FBT002 - the framework's signature
-        """Whether all of it has left. May be called by any thread."""
+    def send(self, data: bytes) -> bool:
+        """Send whole messages, from any thread. Return whether all of it has left."""
         try:
             with self._sending:
-                self.socket.sendall(buf)
+                self._transport.sendall(data)
         except OSError:
             return False
-        if close_socket:
-            self.abandon("no OpenFlow version in common")
         return True
 
     def abandon(self, reason: str) -> None:
-        """End the connection. May be called by any thread; the first reason is the one that is told."""
+        """End the connection, from any thread; the first reason is the one that is reported."""
         if not self._is_abandoned:
             self.end = reason
         self._is_abandoned = True
-        self.state = _DEAD
+        self._state = _State.CLOSED
         try:
-            self.socket.shutdown(SHUT_RDWR)
+            self._transport.shutdown(SHUT_RDWR)
         except OSError:
             return
 
-    def set_state(self, state: str) -> None:
-        super().set_state(state)
-        if state == _MAIN:
-            self._ears.opened(self)
-
     def _read(self) -> None:
         frames = Frames()
-        while self.state != _DEAD:
+        while self._state is not _State.CLOSED:
             try:
-                data = self.socket.recv(_READ)
+                data = self._transport.recv(_READ_BYTES)
             except TimeoutError:
                 data = None
             if data == b"":
                 return
             if data:
-                self._heard_s = monotonic()
+                self._received_s = monotonic()
                 for frame in frames.feed(data):
-                    self._take(frame)
-            self._look_at_the_clock()
+                    self._receive(frame)
+            self._check_time()
 
-    def _take(self, frame: bytes) -> None:
-        version, kind, _, _ = HEADER.unpack_from(frame)
-        if self.state == _MAIN:
-            if version != self.version:
-                raise MalformedOpenFlow(f"a message of version {version:#04x} where {self.version:#04x} was agreed on")
+    def _receive(self, frame: bytes) -> None:
+        version, kind, _, xid = HEADER.unpack_from(frame)
+        if self.version and version != self.version:
+            raise MalformedOpenFlow(f"a message of version {version:#04x} where {self.version:#04x} was agreed on")
+        if kind == ECHO_REQUEST:
+            self.send(message(ECHO_REPLY, frame[HEADER.size :], xid=xid, version=version))
+        elif self._state is _State.OPEN:
             if kind == PORT_STATUS and version == VERSION:
                 self._table.change(frame)
-            if kind not in (HELLO, ECHO_REQUEST, ECHO_REPLY):
-                self._ears.heard(self, frame)
-                return
-        if kind == HELLO and self.state == _HANDSHAKE:
-            self._agree(frame)
-        elif kind == MULTIPART_REPLY and version == VERSION:
-            if self.state == _CONFIG and self._table.describe(frame):
-                self.set_state(_MAIN)
-        elif kind in (ECHO_REQUEST, ECHO_REPLY, FEATURES_REPLY) or _describes_ports(frame):
-            self._hand_on(frame)
+            if kind not in (HELLO, ECHO_REPLY):
+                self._handler.session_received(self, frame)
+        elif kind == ERROR:
+            self.abandon(f"the switch refused the handshake with {decode_error(frame).name}")
+        elif self._state is _State.HELLO and kind == HELLO:
+            self._negotiate(frame)
+        elif self._state is _State.FEATURES and kind == FEATURES_REPLY:
+            self._identify(frame)
+        elif self._state is _State.PORTS and kind == MULTIPART_REPLY:
+            self._describe(frame)
 
-    def _agree(self, hello: bytes) -> None:
-        self.spoken = spoken_versions(hello)
-        if OPENFLOW.keys() & set(self.spoken):
-            self._hand_on(plain_hello(hello, self.spoken))
+    def _negotiate(self, hello: bytes) -> None:
+        self.spoken = decode_hello(hello)
+        common = self.spoken.intersection(_OFFERED)
+        if not common:
+            names = ", ".join(name_versions(self.spoken)) or "no version that is known"
+            self.abandon(f"it speaks {names}, not OpenFlow14: `ovs-vsctl add bridge BRIDGE protocols OpenFlow14`")
             return
-        names = ", ".join(name_versions(self.spoken)) or "no version that is known"
-        self.abandon(f"it speaks {names}, not OpenFlow14: `ovs-vsctl add bridge BRIDGE protocols OpenFlow14`")
+        self.version, self._state = max(common), _State.FEATURES
+        self.send(message(FEATURES_REQUEST, xid=_XID, version=self.version))
 
-    def _hand_on(self, frame: bytes) -> None:
-        """Let the framework handle it: versions, features, echoes.
-
-        Nothing with lengths inside comes here that was not looked at: the parsers of os-ken 4.2.2 and ryu 4.34 never
-        come to an end for an element of length 0.
-        """
-        message = FRAMEWORK.ofproto_parser.msg(self, *HEADER.unpack_from(frame), bytearray(frame))
-        if message is None:
-            raise MalformedOpenFlow(f"a message of type {frame[1]} that cannot be read")
-        event = FRAMEWORK.ofp_event.ofp_msg_to_ev(message)
-        for handle in FRAMEWORK.service.get_handlers(event, self.state):
-            handle(event)
-
-    def _look_at_the_clock(self) -> None:
-        now_s, patience = monotonic(), self._patience
-        if not self.is_settled and self.state != _DEAD:
-            if now_s - self._begun_s > patience.handshake_s:
-                self.abandon(f"no OpenFlow handshake within {patience.handshake_s:g} s")
+    def _identify(self, frame: bytes) -> None:
+        if self.version == VERSION:
+            self.datapath_id = decode_features(frame)
+        elif len(frame) < _OLD_FEATURES[self.version]:
+            raise WireError(data=frame, offset=HEADER.size, expected="the features of a switch")
+        else:
+            self.datapath_id = int.from_bytes(frame[HEADER.size : HEADER.size + 8], "big")
+        if self.version == _OLD_10:
+            self._old_name = old_name(frame[_OLD_FEATURES[_OLD_10] :], _OLD_10)
+            self._open()
             return
-        silent_s = now_s - self._heard_s
-        if silent_s > patience.silence_s:
-            self.abandon(f"the switch has said nothing for {patience.silence_s:g} s, not even to an echo request")
-        elif silent_s > patience.echo_s and now_s - self._asked_s > patience.echo_s:
+        self._state = _State.PORTS
+        # The request looks the same in OpenFlow 1.3 (A.3.5).
+        request = encode_ports_request(_XID)
+        self.send(message(MULTIPART_REQUEST, request[HEADER.size :], xid=_XID, version=self.version))
+
+    def _describe(self, frame: bytes) -> None:
+        if self.version == VERSION:
+            self._table.describe(frame)
+            is_last = not has_more(frame)
+        else:
+            start = HEADER.size + _MULTIPART_SIZE
+            self._old_name = self._old_name or old_name(frame[start:], self.version)
+            is_last = len(frame) < start or not frame[HEADER.size + 3] & 1
+        if is_last:
+            self._open()
+
+    def _open(self) -> None:
+        self._state = _State.OPEN
+        self._handler.session_opened(self)
+
+    def _check_time(self) -> None:
+        now_s, timeouts = monotonic(), self._timeouts
+        if not self.is_settled and self._state is not _State.CLOSED:
+            if now_s - self._begun_s > timeouts.handshake_s:
+                self.abandon(f"no OpenFlow handshake within {timeouts.handshake_s:g} s")
+            return
+        silent_s = now_s - self._received_s
+        if silent_s > timeouts.silence_s:
+            self.abandon(f"the switch has said nothing for {timeouts.silence_s:g} s, not even to an echo request")
+        elif silent_s > timeouts.echo_s and now_s - self._asked_s > timeouts.echo_s:
             self._asked_s = now_s
-            self.send_msg(self.ofproto_parser.OFPEchoRequest(self, data=b""))
-
-
-def _describes_ports(frame: bytes) -> bool:
-    """Whether it is a multipart reply of kind OFPMP_PORT_DESC, of whatever version (OpenFlow 1.4.0, 7.3.5.7)."""
-    return frame[1] == MULTIPART_REPLY and frame[8:10] == b"\x00\x0d"
+            self.send(message(ECHO_REQUEST, xid=_XID, version=self.version or VERSION))

@@ -1,13 +1,13 @@
-"""The second way to a switch: bridges that connect to us. What OpenFlow cannot tell, a host that is ours does."""
+"""A switch that connects to the controller. What OpenFlow cannot do is done on the host, where the switch is local."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from xenoovs.controller.bridge import Place
-from xenoovs.controller.connection import HostView, Line, count, dump, send_bundle
-from xenoovs.controller.registry import Board
+from xenoovs.controller.bridge import ExpectedBridge
+from xenoovs.controller.connection import BridgeConnection, HostView, count, dump, send_bundle
+from xenoovs.controller.registry import Registry
 from xenoovs.errors import BridgeMissing, NotTold, OtherBridge, StandingBy, SwitchError
 from xenoovs.openflow.flow import OURS, Bundle, Cookies, ObservedFlow
 from xenoovs.openflow.text import render_mac
@@ -21,62 +21,65 @@ from xenoovs.switch.openflow import render_dump
 class ControllerSwitch:
     """Implements `Switch` for bridges that are connected.
 
-    local:      the Open vSwitch of this host, for megaflows, traces and its database; None: the switch is elsewhere.
-    patience_s: how long a call waits for a bridge that is not connected.
-    only:       the one bridge that may be worked on; None: any, which is let in as soon as it is asked for.
+    Attributes:
+        local: The Open vSwitch of this host, for megaflows, traces and its database; None: the switch is elsewhere.
+        timeout_s: How long a call waits for a bridge that is not connected.
+        only: The one bridge that may be changed; None: any, which is admitted as soon as it is used.
     """
 
-    board: Board
+    registry: Registry
     local: LiveSwitch | None = None
-    patience_s: float = 0.0
-    only: Place | None = None
+    timeout_s: float = 0.0
+    only: ExpectedBridge | None = None
 
     def bridges(self) -> tuple[BridgeState, ...]:
-        """All bridges of the host where it is ours, else those that are connected.
+        """Return all bridges of this host where the switch is local, else those that are connected.
 
-        The database is asked again when a port has come or gone, which a bridge tells; asking takes longer than all the
-        rest of what has to be done when a port goes down. `describe` always asks.
+        The database is read again when a bridge reports that a port has appeared or vanished; reading takes longer than
+        all the rest of what has to be done when a port goes down. `describe` always reads it.
         """
-        lines = self.board.lines if self.only is None else self.only.lines
-        if self.local is None or not all(map(self._is_here, lines)):
-            return tuple(_state(line) for line in lines)
-        if not lines:
+        connections = self.registry.connections if self.only is None else self.only.connections
+        if self.local is None or not all(map(self._is_here, connections)):
+            return tuple(_state(connection) for connection in connections)
+        if not connections:
             return self.local.bridges()
-        key = tuple((line, port.number, port.name) for line in lines for port in line.ports)
-        view = lines[0].host_view
+        key = tuple((connection, port.number, port.name) for connection in connections for port in connection.ports)
+        view = connections[0].host_view
         if view is None or view.key != key:
-            view = lines[0].host_view = HostView(key, self.local.bridges())
+            view = connections[0].host_view = HostView(key, self.local.bridges())
         return view.states
 
     def describe(self, bridge: str) -> BridgeState:
-        line = self._line(bridge)
-        return self.local.describe(bridge) if self.local is not None and self._is_here(line) else _state(line)
+        connection = self._connection(bridge)
+        return (
+            self.local.describe(bridge) if self.local is not None and self._is_here(connection) else _state(connection)
+        )
 
     def incarnation(self, bridge: str) -> str | None:
-        line = self._place(bridge).line
-        return None if line is None else f"{line.datapath_id:016x}-{line.generation}"
+        connection = self._expected(bridge).connection
+        return None if connection is None else f"{connection.datapath_id:016x}-{connection.generation}"
 
     def dump_flows(self, bridge: str, *, only: Cookies = OURS) -> tuple[ObservedFlow, ...]:
-        return dump(self._line(bridge), only)
+        return dump(self._connection(bridge), only)
 
     def dump_flow_text(self, bridge: str, *, only: Cookies = OURS) -> str:
-        """Raises StandingBy too: who may change nothing need not look."""
-        line = self._line(bridge)
-        if line.is_standby:
+        """Raises StandingBy too: a standby may change nothing, so it needs no dump."""
+        connection = self._connection(bridge)
+        if connection.is_standby:
             raise StandingBy(bridge=bridge)
-        return render_dump(dump(line, only))
+        return render_dump(dump(connection, only))
 
     def count_flows(self, bridge: str, *, only: Cookies = OURS) -> int:
-        return count(self._line(bridge), only)
+        return count(self._connection(bridge), only)
 
     def apply(self, bridge: str, bundle: Bundle) -> None:
         """All flow-mods or none. Raises BundleRejected, StandingBy, SwitchUnreachable."""
         if not bundle.mods:
             return
-        line = self._line(bridge)
-        if line.is_standby:
+        connection = self._connection(bridge)
+        if connection.is_standby:
             raise StandingBy(bridge=bridge)
-        send_bundle(line, bundle)
+        send_bundle(connection, bundle)
 
     def dump_megaflows(self) -> str:
         return self._host("megaflows").dump_megaflows()
@@ -84,41 +87,43 @@ class ControllerSwitch:
     def trace(self, bridge: str, flow: str) -> str:
         return self._host("a trace").trace(bridge, flow)
 
-    def _place(self, bridge: str) -> Place:
+    def _expected(self, bridge: str) -> ExpectedBridge:
         if self.only is None:
-            return self.board.want(bridge)
+            return self.registry.expect(bridge)
         if self.only.bridge != bridge:
             raise OtherBridge(mine=self.only.label, wanted=bridge)
         return self.only
 
-    def _line(self, bridge: str) -> Line:
-        place = self._place(bridge)
-        if self.local is not None and place.line is None:
+    def _connection(self, bridge: str) -> BridgeConnection:
+        expected = self._expected(bridge)
+        if self.local is not None and expected.connection is None:
             present = self.local.endpoint.bridges_with_socket()
             if present and bridge not in present:
                 raise BridgeMissing(bridge=bridge, present=present)
-        return place.connected(patience_s=self.patience_s)
+        return expected.connected(timeout_s=self.timeout_s)
 
-    def _is_here(self, line: Line) -> bool:
-        """Whether it is a bridge of this host, and not another one of the same name."""
-        if line.is_here is None and self.local is not None:
-            mine = line.bridge, f"{line.datapath_id:016x}"
+    def _is_here(self, connection: BridgeConnection) -> bool:
+        """Return whether it is a bridge of this host, and not another one of the same name."""
+        if connection.is_here is None and self.local is not None:
+            mine = connection.bridge, f"{connection.datapath_id:016x}"
             try:
-                line.is_here = mine in {(state.name, state.datapath_id) for state in self.local.bridges()}
+                connection.is_here = mine in {(state.name, state.datapath_id) for state in self.local.bridges()}
             except SwitchError:
                 return False
-        return bool(line.is_here)
+        return bool(connection.is_here)
 
     def _host(self, wanted: str) -> LiveSwitch:
-        lines = () if self.only is None else self.only.lines
-        if self.local is None or not all(map(self._is_here, lines)):
+        connections = () if self.only is None else self.only.connections
+        if self.local is None or not all(map(self._is_here, connections)):
             raise NotTold(wanted=wanted)
         return self.local
 
 
-def port_states(lines: Iterable[Line]) -> dict[str, PortState] | None:
-    """The ports of a bridge by their names, as OpenFlow tells them; None while it is not connected."""
-    return next(({state.name: state for state in map(_port_state, line.ports)} for line in lines), None)
+def port_states(connections: Iterable[BridgeConnection]) -> dict[str, PortState] | None:
+    """Return the ports of a bridge by their names, as OpenFlow describes them; None while it is not connected."""
+    return next(
+        ({state.name: state for state in map(_port_state, connection.ports)} for connection in connections), None
+    )
 
 
 def _port_state(port: Port) -> PortState:
@@ -127,13 +132,13 @@ def _port_state(port: Port) -> PortState:
     return PortState(port.name, number, kind, link_up=port.is_up, mac=render_mac(port.mac))
 
 
-def _state(line: Line) -> BridgeState:
-    """What OpenFlow tells of a bridge."""
-    states = tuple(sorted(map(_port_state, line.ports), key=lambda port: port.name))
+def _state(connection: BridgeConnection) -> BridgeState:
+    """Return what is known of a bridge by OpenFlow alone."""
+    states = tuple(sorted(map(_port_state, connection.ports), key=lambda port: port.name))
     return BridgeState(
-        line.bridge,
+        connection.bridge,
         states,
-        datapath_id=f"{line.datapath_id:016x}",
-        controllers=(line.carrier.peer,),
+        datapath_id=f"{connection.datapath_id:016x}",
+        controllers=(connection.session.peer,),
         protocols=("OpenFlow14",),
     )

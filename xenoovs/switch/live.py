@@ -16,11 +16,18 @@ from typing import TYPE_CHECKING, Any
 from xenoovs.errors import BridgeMissing, CommandFailed, NotEncodable, SwitchError, SwitchUnreachable, UnknownTableName
 from xenoovs.openflow.flow import FOREIGN, OURS, Bundle, CookieMask, Cookies, ObservedFlow, is_foreign
 from xenoovs.openflow.text import parse_dump, parse_name, render_bundle, render_flow
-from xenoovs.openflow.wire.switch import FeaturesReply, FeaturesRequest
 from xenoovs.switch.api import BridgeState, PortState
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.openflow import ask, connected, count_flows, decode_flows, render_dump, request_flows, send_bundle
+from xenoovs.switch.openflow import (
+    connected,
+    count_flows,
+    decode_flows,
+    render_dump,
+    request_datapath_id,
+    request_flows,
+    send_bundle,
+)
 from xenoovs.switch.process import run
 from xenoovs.switch.stderr import lift, lift_refusal, unreachable
 
@@ -366,8 +373,7 @@ class LiveSwitch:
                     "--db and OVS_RUNDIR are of two different Open vSwitches; give one of them alone"
                 )
 
-    def _datapath_id(self, bridge: str) -> str | None:
+    def _datapath_id(self, bridge: str) -> str:
         """16 hexadecimal digits, as column datapath_id of table Bridge has them."""
         with connected(self.endpoint, bridge) as connection:
-            features = ask(connection, FeaturesRequest())
-        return f"{features.datapath_id:016x}" if isinstance(features, FeaturesReply) else None
+            return f"{request_datapath_id(connection):016x}"

@@ -8,9 +8,9 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Protocol
@@ -26,38 +26,37 @@ from xenoovs.errors import (
 )
 from xenoovs.openflow.flow import Bundle, Cookies, FlowMod, ObservedFlow
 from xenoovs.openflow.text import render_actions, render_flow, render_match
-from xenoovs.openflow.wire.flow import FlowFilter
+from xenoovs.openflow.wire import message as wire
 from xenoovs.openflow.wire.frame import (
     BARRIER_REPLY,
+    BARRIER_REQUEST,
     BUNDLE_CONTROL,
+    ECHO_REPLY,
     ECHO_REQUEST,
     ERROR,
+    FEATURES_REQUEST,
     HEADER,
-    MULTIPART_REPLY,
     VERSION,
-    BarrierRequest,
-    EchoReply,
     Error,
     Frames,
-    Hello,
+    decode_error,
+    decode_hello,
+    encode_hello,
+    message,
     name_versions,
-    versions_of,
 )
 from xenoovs.openflow.wire.message import (
-    AggregateReply,
-    AggregateRequest,
-    BundleControl,
-    BundleStep,
-    FlowStatsReply,
-    FlowStatsRequest,
-    Message,
+    ALL_TABLES,
     Port,
-    PortDescReply,
-    PortDescRequest,
-    Request,
-    decode,
-    encode,
+    decode_count,
+    decode_features,
+    decode_ports,
     encode_bundle,
+    encode_count_request,
+    encode_discard,
+    encode_flows_request,
+    encode_ports_request,
+    has_more,
     names_of,
     numbers_of,
 )
@@ -70,8 +69,14 @@ from xenoovs.switch.stderr import lift_lost, rejected
 ANSWER_TIMEOUT_S = 15.0
 """Until the next message of an answer. A busy switch may work on a large bundle for seconds."""
 
-_MORE_AT, _MORE = 11, 1
-"""OFPMPF_REPLY_MORE, and the offset of its byte in a multipart reply (OpenFlow 1.4.0, 7.3.5)."""
+_LARGEST_ANSWER_BYTES = 1 << 26
+"""A million flows take about 100 MB; more than this is no answer but a flood."""
+_MESSAGE_COST_BYTES = 64
+"""What Python needs to hold a message, whatever its length."""
+_LONGEST_ANSWER_S = 60.0
+
+Request = Callable[[int], bytes]
+"""Makes the message with this transaction id."""
 
 
 class Exchange(Protocol):
@@ -94,82 +99,76 @@ class Exchange(Protocol):
         """
 
 
-def error_of(frame: bytes) -> Error:
-    """Return the error that a message holds. Raises WireError."""
-    message = decode(frame).message
-    if not isinstance(message, Error):
-        raise WireError(data=frame, offset=1, expected="an error, or the answer to a request")
-    return message
-
-
-def ask(exchange: Exchange, request: Message) -> Message:
-    """Return the one message that answers a request. Raises SwitchError, WireError."""
-    exchange.send(encode(request, xid=exchange.take_xids(1)))
-    answer = decode(exchange.receive()).message
-    if isinstance(answer, Error):
-        raise SwitchError(f"bridge {exchange.bridge} refused {type(request).__name__}: {answer.name}")
-    return answer
+def ask(exchange: Exchange, request: Request, name: str) -> bytes:
+    """Return the one message that answers a request. `name`: of the request. Raises SwitchError, WireError."""
+    exchange.send(request(exchange.take_xids(1)))
+    frame = exchange.receive()
+    if frame[1] == ERROR:
+        raise SwitchError(f"bridge {exchange.bridge} refused {name}: {decode_error(frame).name}")
+    return frame
 
 
 def answers(exchange: Exchange, requests: Iterable[Request]) -> tuple[tuple[bytes, ...], ...]:
-    """Send all requests at once and return the messages that answer each. Raises SwitchError, WireError."""
+    """Send all multipart requests at once and return the messages that answer each. Raises SwitchError, WireError."""
     sent = tuple(requests)
     first = exchange.take_xids(len(sent))
-    exchange.send(b"".join(encode(request, xid=xid) for xid, request in enumerate(sent, first)))
+    exchange.send(b"".join(request(xid) for xid, request in enumerate(sent, first)))
     found: dict[int, list[bytes]] = {xid: [] for xid in range(first, first + len(sent))}
     unanswered = set(found)
+    left, deadline_s = _LARGEST_ANSWER_BYTES, time.monotonic() + _LONGEST_ANSWER_S
     while unanswered:
         frame = exchange.receive()
-        _, kind, length, xid = HEADER.unpack_from(frame)
+        xid = HEADER.unpack_from(frame)[3]
         if xid not in unanswered:
             continue
-        if kind != MULTIPART_REPLY or length <= _MORE_AT:
-            raise SwitchError(f"bridge {exchange.bridge} refused a request: {error_of(frame).name}")
+        if frame[1] == ERROR:
+            raise SwitchError(f"bridge {exchange.bridge} refused a request: {decode_error(frame).name}")
         found[xid].append(frame)
-        if not frame[_MORE_AT] & _MORE:
+        if not has_more(frame):
             unanswered.discard(xid)
+            continue
+        # A switch that sets OFPMPF_REPLY_MORE in every part would be collected without end.
+        left -= len(frame) + _MESSAGE_COST_BYTES
+        if left < 0 or time.monotonic() > deadline_s:
+            limits = f"{_LARGEST_ANSWER_BYTES >> 20} MiB and {_LONGEST_ANSWER_S:g} s"
+            raise WireError(data=frame, offset=HEADER.size, expected=f"the last part of an answer within {limits}")
     return tuple(map(tuple, found.values()))
 
 
 # Dumps and counts of flows by multipart requests (OpenFlow 1.4.0, 7.3.5).
 
 
-def request_flows(exchange: Exchange, only: Cookies) -> tuple[bytes, ...]:
+def request_flows(exchange: Exchange, only: Cookies, *, table: int = ALL_TABLES) -> tuple[bytes, ...]:
     """Return the undecoded messages that list the flows with these cookies. Raises SwitchError, WireError."""
-    return tuple(chain.from_iterable(answers(exchange, (FlowStatsRequest(each) for each in _filters(only)))))
+    requests = (partial(encode_flows_request, each, table=table) for each in only)
+    return tuple(chain.from_iterable(answers(exchange, requests)))
 
 
 def decode_flows(frames: Iterable[bytes], names: Mapping[int, str]) -> tuple[ObservedFlow, ...]:
     """Return the flows in the order of the messages. `names`: port names by number. Raises WireError."""
-    found: list[ObservedFlow] = []
-    for frame in frames:
-        reply = decode(frame, names=names).message
-        if not isinstance(reply, FlowStatsReply):
-            raise WireError(data=frame, offset=8, expected="flows")
-        found += reply.flows
-    return tuple(found)
+    return tuple(chain.from_iterable(wire.decode_flows(frame, names) for frame in frames))
 
 
 def count_flows(exchange: Exchange, only: Cookies) -> tuple[int, ...]:
     """Return how many flows have the cookies of each mask. Raises SwitchError, WireError."""
-    replies = answers(exchange, (AggregateRequest(each) for each in _filters(only)))
-    return tuple(sum(map(_number_of_flows, frames)) for frames in replies)
+    replies = answers(exchange, (partial(encode_count_request, each) for each in only))
+    return tuple(sum(map(decode_count, frames)) for frames in replies)
+
+
+def request_ports(exchange: Exchange) -> tuple[Port, ...]:
+    """Return the ports of the bridge. Raises SwitchError, WireError."""
+    (frames,) = answers(exchange, (encode_ports_request,))
+    return tuple(chain.from_iterable(map(decode_ports, frames)))
+
+
+def request_datapath_id(exchange: Exchange) -> int:
+    """Return the datapath id of the bridge, 64 bits. Raises SwitchError, WireError."""
+    return decode_features(ask(exchange, lambda xid: message(FEATURES_REQUEST, xid=xid), "FEATURES_REQUEST"))
 
 
 def render_dump(flows: Iterable[ObservedFlow]) -> str:
     """Return the lines that `ovs-ofctl --no-stats dump-flows` prints for these flows."""
     return "".join(f" {render_flow(seen.flow)}\n" for seen in flows)
-
-
-def _filters(only: Cookies) -> Iterable[FlowFilter]:
-    return (FlowFilter(cookie=each.value, cookie_mask=each.mask) for each in only)
-
-
-def _number_of_flows(frame: bytes) -> int:
-    reply = decode(frame).message
-    if not isinstance(reply, AggregateReply):
-        raise WireError(data=frame, offset=8, expected="a number of flows")
-    return reply.sums.flows
 
 
 # Bundles of OpenFlow 1.4, which apply all flow-mods or none (OpenFlow Switch Specification 1.4.0, 7.3.9).
@@ -238,8 +237,8 @@ def describe_mod(mod: FlowMod) -> str:
 def _pieces(messages: Iterable[bytes]) -> Iterator[bytes]:
     """Join messages to larger pieces: a call of send(2) for each flow-mod would take longer than all the rest."""
     piece = bytearray()
-    for message in messages:
-        piece += message
+    for packed in messages:
+        piece += packed
         if len(piece) >= _PIECE_BYTES:
             yield bytes(piece)
             piece.clear()
@@ -248,13 +247,13 @@ def _pieces(messages: Iterable[bytes]) -> Iterator[bytes]:
 
 def _barrier(exchange: Exchange, *, timeout_s: float) -> dict[int, Error]:
     xid = exchange.take_xids(1)
-    exchange.send(encode(BarrierRequest(), xid=xid))
+    exchange.send(message(BARRIER_REQUEST, xid=xid))
     return _refusals(exchange, last_xid=xid, timeout_s=timeout_s)
 
 
 def _discard(exchange: Exchange, *, bundle_id: int) -> None:
     xid = exchange.take_xids(1)
-    exchange.send(encode(BundleControl(bundle_id, BundleStep.DISCARD_REQUEST), xid=xid))
+    exchange.send(encode_discard(bundle_id, xid))
     _refusals(exchange, last_xid=xid, timeout_s=_COMMIT_S)
 
 
@@ -265,7 +264,7 @@ def _refusals(exchange: Exchange, *, last_xid: int, timeout_s: float) -> dict[in
         frame = exchange.receive(timeout_s=timeout_s)
         _, kind, _, xid = HEADER.unpack_from(frame)
         if kind == ERROR:
-            refusals.setdefault(xid, error_of(frame))
+            refusals.setdefault(xid, decode_error(frame))
         if xid == last_xid and kind in (ERROR, BARRIER_REPLY, BUNDLE_CONTROL):
             return refusals
 
@@ -312,9 +311,7 @@ class Connection:
 
     @cached_property
     def _ports(self) -> tuple[Port, ...]:
-        (frames,) = answers(self, (PortDescRequest(),))
-        replies = (decode(frame).message for frame in frames)
-        return tuple(port for reply in replies if isinstance(reply, PortDescReply) for port in reply.ports)
+        return request_ports(self)
 
     @property
     def names(self) -> dict[int, str]:
@@ -346,19 +343,15 @@ class Connection:
             frame = self._next_frame(deadline_s)
             _, kind, _, xid = HEADER.unpack_from(frame)
             if kind == ECHO_REQUEST:
-                self.send(encode(EchoReply(frame[HEADER.size :]), xid=xid))
+                self.send(message(ECHO_REPLY, frame[HEADER.size :], xid=xid))
             elif 0 < xid < self._next_xid:
                 return frame
 
     def greet(self) -> None:
         """Agree on OpenFlow 1.4: each side sends HELLO at once (OpenFlow 1.4.0, 6.3.1)."""
         deadline_s = time.monotonic() + GREETING_TIMEOUT_S
-        self.send(encode(Hello(frozenset((VERSION,))), xid=self.take_xids(1)))
-        frame = self._next_frame(deadline_s)
-        hello = decode(frame)
-        if not isinstance(hello.message, Hello):
-            raise WireError(data=frame, offset=1, expected="a HELLO")
-        spoken = versions_of(hello.message, version=hello.version)
+        self.send(encode_hello((VERSION,), xid=self.take_xids(1)))
+        spoken = decode_hello(self._next_frame(deadline_s))
         if VERSION not in spoken:
             raise OpenFlowVersionDisabled(bridge=self.bridge, version="OpenFlow14", spoken=name_versions(spoken))
 

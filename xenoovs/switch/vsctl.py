@@ -127,16 +127,29 @@ ports share what is left. More than the controller answers, and far less than wo
 _TIMEOUT_S = 30
 
 
-def attach(endpoint: Endpoint, bridge: str, *, target: str, beside: frozenset[str] | None = None) -> None:
-    """Connect `bridge` to `target`, such as `tcp:127.0.0.1:6653`, with fail_mode secure.
+def attach(
+    endpoint: Endpoint,
+    bridge: str,
+    *,
+    target: str,
+    beside: frozenset[str] | None = None,
+    former: str | None = None,
+) -> None:
+    """Connect `bridge` to `target`, such as `unix:xenoovs.controller`, with fail_mode secure.
 
-    `beside`: other controllers that may stay; None: any. Raises BridgeMissing, ControllerTaken (nothing was changed
-    then), CommandFailed.
+    Args:
+        beside: Other controllers that may stay; None: any.
+        former: A target of an earlier xenoovs, which is replaced unless a controller is connected there.
+
+    Raises:
+        BridgeMissing, CommandFailed.
+        ControllerTaken: Nothing was changed.
     """
     states = {state.name: state for state in read_bridges(endpoint)}
     if bridge not in states:
         raise BridgeMissing(bridge=bridge, present=states)
-    present = states[bridge].controllers
+    replaced = _disconnected(endpoint, bridge, former) if former in states[bridge].controllers else None
+    present = [each for each in states[bridge].controllers if not (replaced and each == former)]
     strangers = [] if beside is None else sorted(set(present) - {target} - beside)
     if strangers:
         raise ControllerTaken(bridge=bridge, present=strangers)
@@ -147,7 +160,19 @@ def attach(endpoint: Endpoint, bridge: str, *, target: str, beside: frozenset[st
         # `set-controller` would make all rows anew, and so drop the connections of the others.
         words += ["--", "--id=@new", "create", "controller", f'target="{target}"', *pace]
         words += ["--", "add", "bridge", bridge, "controller", "@new"]
+    if replaced:
+        # In the same transaction: a bridge that loses its last controller drops all flows.
+        words += ["--", "remove", "bridge", bridge, "controller", replaced]
     _vsctl(endpoint, *words)
+
+
+def _disconnected(endpoint: Endpoint, bridge: str, target: str | None) -> str | None:
+    """Return the row of a controller of a bridge that is not connected; None: it is."""
+    found = _vsctl(
+        endpoint, "--bare", "--columns=_uuid", "find", "controller", f'target="{target}"', "is_connected=false"
+    )
+    rows = _vsctl(endpoint, "get", "bridge", bridge, "controller")
+    return next((row for row in found.split() if row in rows), None)
 
 
 def quicken(endpoint: Endpoint, *, target: str) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from ipaddress import IPv6Address, ip_address
+from struct import pack
 
+from tests.ovs.scripted_switch import packet_in
 from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitation
 from xenoovs.controller.neighbour_discovery import answer, answer_flows, macs_of, parse_solicitation
 from xenoovs.model.address import Mac
 from xenoovs.openflow.flow import Match, Output
 from xenoovs.openflow.text import render_flow
-from xenoovs.openflow.wire.controller import PacketIn, PacketOut
-from xenoovs.openflow.wire.message import decode, encode
+from xenoovs.openflow.wire.frame import CONTROLLER
+from xenoovs.openflow.wire.message import NO_BUFFER, PacketIn, PacketOut, decode_packet_in, encode_packet_out
 
 _BOTH = replace(
     service(claim(ip_address("192.0.2.80"), ip_address("2001:db8::80"))), vip_mac=Mac(int.from_bytes(VIP_MAC, "big"))
@@ -23,7 +25,7 @@ _MACS = macs_of(_BALANCER)
 
 
 def _packet(frame: bytes, *, in_port: str | None = "p0") -> PacketIn:
-    return PacketIn(1, 0, 0, Match(in_port=in_port), frame, len(frame))
+    return PacketIn(Match(in_port=in_port), frame)
 
 
 def test_only_ipv6_addresses_with_a_mac_are_answered_for() -> None:
@@ -63,11 +65,11 @@ def test_no_flows_without_ipv6() -> None:
 
 
 def test_from_bytes_to_bytes() -> None:
-    names = {1: "p0"}
-    came = encode(_packet(solicitation()), xid=5, ofports={"p0": 1})
-    packet = decode(came, names=names).message
-    assert isinstance(packet, PacketIn)
+    packet = decode_packet_in(packet_in(solicitation()), {1: "p0"})
+    assert packet == _packet(solicitation())
     out = answer(packet, _MACS)
     assert out is not None
-    sent = encode(out, xid=0, ofports={"p0": 1})
-    assert decode(sent, names=names).message == out
+    sent = encode_packet_out(out, {"p0": 1}, xid=0)
+    output = bytes.fromhex("0000001000000001 0000 000000000000")
+    assert sent[8:24] == pack("!IIH6x", NO_BUFFER, CONTROLLER, len(output))
+    assert sent[24:] == output + out.data

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 import pytest
 
 from tests.patience import PATIENCE_S
-from xenoovs.controller.bridge import Damper, touches_ours
+from xenoovs.controller.monitor import Throttle, touches_ours
 from xenoovs.errors import MalformedOpenFlow
 
 _REMOVED = bytes.fromhex(
@@ -32,10 +32,10 @@ def test_lengths_that_cannot_be(length: int) -> None:
 
 def test_many_changes_wake_once_and_once_more_after_a_pause() -> None:
     woken = SimpleQueue[int]()
-    calm, quick = Damper(lambda: woken.put(1), pause_s=3600), Damper(lambda: woken.put(2), pause_s=0.01)
+    calm, quick = Throttle(lambda: woken.put(1), pause_s=3600), Throttle(lambda: woken.put(2), pause_s=0.01)
     for _ in range(1000):
-        calm.hear()
+        calm.trigger()
     assert (woken.get(timeout=PATIENCE_S), woken.empty()) == (1, True)
-    quick.hear()
-    quick.hear()
+    quick.trigger()
+    quick.trigger()
     assert (woken.get(timeout=PATIENCE_S), woken.get(timeout=PATIENCE_S)) == (2, 2)

@@ -1,11 +1,10 @@
-"""Flows as bytes: actions, instructions, flow-mods, flow statistics and flow-removed messages."""
+"""Flows as bytes: actions and instructions both ways, flow-mods to bytes, flow statistics from bytes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from itertools import groupby
 from struct import Struct, error
 
@@ -40,8 +39,6 @@ from xenoovs.openflow.wire.frame import (
     VERSION,
     Reader,
     padded,
-    port_name,
-    port_number,
 )
 from xenoovs.openflow.wire.learn import LEARN, decode_learn, encode_learn
 from xenoovs.openflow.wire.match import (
@@ -50,7 +47,6 @@ from xenoovs.openflow.wire.match import (
     HAS_MASK,
     HEADERS,
     decode_conditions,
-    decode_match,
     encode_match,
     size_of,
     whole_field,
@@ -145,6 +141,28 @@ def _encode_foreign(text: str) -> bytes:
     if not text.startswith(_RAW_ACTION):
         raise NotEncodable(part=text, reason="xenoovs does not know its bytes")
     return unhex(text, behind=_RAW_ACTION)
+
+
+_NOTE = Struct("!HHIH")
+_NX_NOTE = 8
+"""NXAST_NOTE: bytes that mean nothing to the switch, filled up with zeros (include/openflow/nicira-ext.h)."""
+
+
+def note_action(data: bytes) -> Foreign:
+    """Return the action that stores bytes in a flow."""
+    size = _NOTE.size + len(data)
+    head = _NOTE.pack(_TYPE_EXPERIMENTER, (size + -size % 8) & 0xFFFF, NICIRA, _NX_NOTE)
+    return Foreign(f"{_RAW_ACTION}{padded(head + data).hex()}")
+
+
+def note_of(action: Action) -> bytes | None:
+    """Return the bytes that an action stores, with zeros behind them; None for another action."""
+    if not isinstance(action, Foreign) or not action.text.startswith(_RAW_ACTION):
+        return None
+    packed = unhex(action.text, behind=_RAW_ACTION)
+    kind, _, vendor, subtype = _NOTE.unpack_from(packed.ljust(_NOTE.size, b"\0"))
+    is_note = (kind, vendor, subtype) == (_TYPE_EXPERIMENTER, NICIRA, _NX_NOTE)
+    return packed[_NOTE.size :] if is_note else None
 
 
 def unhex(text: str, *, behind: str) -> bytes:
@@ -345,7 +363,6 @@ _FLOW_MOD = Struct("!QQBBHHHIIIHH")
 
 _COMMANDS = {Command.ADD: 0, Command.MODIFY: 2, Command.DELETE: 4}
 """enum ofp_flow_mod_command: OFPFC_ADD, OFPFC_MODIFY_STRICT, OFPFC_DELETE_STRICT."""
-_COMMAND_OF = {number: command for command, number in _COMMANDS.items()}
 
 _NO_BUFFER = _NO_GROUP = ANY
 """OFP_NO_BUFFER and OFPG_ANY are all ones, as OFPP_ANY is."""
@@ -404,83 +421,15 @@ def _encode_flow_mod(mod: FlowMod, xid: int, instructions: _Encode, match: bytes
     return b"".join((HEADER.pack(VERSION, FLOW_MOD, length, xid & 0xFFFFFFFF), fixed, match, done))
 
 
-def decode_flow_mod(body: Reader, names: Mapping[int, str]) -> FlowMod | None:
-    """None for a command that is not strict, for one with a filter, and for one of all tables. Raises WireError.
-
-    A switch heeds cookie and options of an add alone, and no actions of a delete (OpenFlow 1.4.0, 6.4).
-    """
-    cookie, cookie_mask, table, number, idle, hard, priority, _, out_port, out_group, flags, importance = body.unpack(
-        _FLOW_MOD, "a flow-mod"
-    )
-    match = decode_match(body, names)
-    actions = decode_instructions(body, names)
-    if number not in _COMMAND_OF or table > MAX_TABLE or cookie_mask or (out_port, out_group) != (ANY, _NO_GROUP):
-        return None
-    command, key = _COMMAND_OF[number], FlowKey(table, priority, match)
-    if command is Command.ADD:
-        return FlowMod(command, Flow(key, cookie, actions, words_of(Options(idle, hard, flags, importance))))
-    return FlowMod(command, Flow(key, 0, () if command is Command.DELETE else actions))
+# Flows and their counters, as a switch lists them (OpenFlow 1.4.0, 7.3.5.2).
 
 
-# Flows and their counters, as a switch lists them (OpenFlow 1.4.0, 7.3.5.2 and 7.3.5.3).
-
-
-_REQUEST = Struct("!B3xII4xQQ")
 _STATS = Struct("!HBxIIHHHHHxxQQQ")
 _STATS_AND_MATCH = Struct(f"{_STATS.format}HH")
-_AGGREGATE = Struct("!QQI4x")
 
-_ALL_TABLES = 0xFF
-"""OFPTT_ALL."""
-_ANY_GROUP = ANY
 _OXM_MATCH = 1
 _NANOSECONDS = 1_000_000_000
 _NO_TIMEOUTS = (0, 0, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class FlowFilter:
-    """Which flows are meant. table: None: all. cookie: compared in the bits of cookie_mask. out_port: None: any.
-
-    match: flows whose match is this or narrower.
-    """
-
-    table: int | None = None
-    cookie: int = 0
-    cookie_mask: int = 0
-    match: Match = Match()  # noqa: RUF009 - a frozen value
-    out_port: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregate:
-    """Sums over the flows that a filter means."""
-
-    packets: int
-    bytes: int
-    flows: int
-
-
-def encode_filter(wanted: FlowFilter, ofports: Mapping[str, int]) -> bytes:
-    table = _ALL_TABLES if wanted.table is None else wanted.table
-    port = ANY if wanted.out_port is None else port_number(wanted.out_port, ofports)
-    return _REQUEST.pack(table, port, _ANY_GROUP, wanted.cookie, wanted.cookie_mask) + encode_match(
-        wanted.match, ofports
-    )
-
-
-def decode_filter(body: Reader, names: Mapping[int, str]) -> FlowFilter:
-    """Groups are not looked at: xenoovs has none. Raises WireError."""
-    table, port, _, cookie, cookie_mask = body.unpack(_REQUEST, "a request for flows")
-    match = decode_match(body, names)
-    body.expect_end("the end of a request for flows")
-    out_port = None if port == ANY else port_name(port, names)
-    return FlowFilter(None if table == _ALL_TABLES else table, cookie, cookie_mask, match, out_port)
-
-
-def encode_flow_stats(flows: Iterable[ObservedFlow], ofports: Mapping[str, int]) -> bytes:
-    """What a switch would answer."""
-    return b"".join(_encode_one(flow, ofports) for flow in flows)
 
 
 def decode_flow_stats(body: Reader, names: Mapping[int, str]) -> Iterator[ObservedFlow]:
@@ -507,76 +456,9 @@ def decode_flow_stats(body: Reader, names: Mapping[int, str]) -> Iterator[Observ
     body.offset = end
 
 
-def encode_aggregate(sums: Aggregate) -> bytes:
-    return _AGGREGATE.pack(sums.packets, sums.bytes, sums.flows)
-
-
-def decode_aggregate(body: Reader) -> Aggregate:
-    """Raises WireError."""
-    sums = Aggregate(*body.unpack(_AGGREGATE, "sums over flows"))
-    body.expect_end("the end of the sums over flows")
-    return sums
-
-
 def _observed(table: int, numbers: list[int], match: Match, actions: tuple[Action, ...]) -> ObservedFlow:
     seconds, rest, priority, idle, hard, flags, importance, cookie, packets, size = numbers
-    told = (idle, hard, flags, importance)
-    words = () if told == _NO_TIMEOUTS else words_of(Options(*told))
+    limits = (idle, hard, flags, importance)
+    words = () if limits == _NO_TIMEOUTS else words_of(Options(*limits))
     flow = Flow(FlowKey(table, priority, match), cookie, actions, words)
     return ObservedFlow(flow, packets, size, (seconds * _NANOSECONDS + rest) / _NANOSECONDS)
-
-
-def _encode_one(observed: ObservedFlow, ofports: Mapping[str, int]) -> bytes:
-    flow = observed.flow
-    rest = encode_match(flow.match, ofports) + encode_instructions(flow.actions, ofports)
-    options = options_of(flow.options)
-    told = (options.idle_timeout, options.hard_timeout, options.flags, options.importance)
-    time = divmod(round(observed.duration_s * _NANOSECONDS), _NANOSECONDS)
-    counts = (flow.cookie, observed.packets, observed.bytes)
-    return _STATS.pack(_STATS.size + len(rest), flow.table, *time, flow.priority, *told, *counts) + rest
-
-
-# A flow is gone (OpenFlow 1.4.0, 7.4.2); told of flows that have the option send_flow_rem.
-
-
-_REMOVED = Struct("!QHBBIIHHQQ")
-
-
-class RemovedReason(Enum):
-    """enum ofp_flow_removed_reason."""
-
-    IDLE_TIMEOUT = 0
-    HARD_TIMEOUT = 1
-    DELETE = 2
-    GROUP_DELETE = 3
-    METER_DELETE = 4
-    EVICTION = 5
-
-
-@dataclass(frozen=True, slots=True)
-class FlowRemoved:
-    """reason: a value of RemovedReason, or another. duration_ns: since the flow was installed. Timeouts in seconds."""
-
-    key: FlowKey
-    cookie: int
-    reason: int
-    packets: int
-    bytes: int
-    duration_ns: int
-    idle_timeout: int = 0
-    hard_timeout: int = 0
-
-
-def encode_flow_removed(removed: FlowRemoved, ofports: Mapping[str, int]) -> bytes:
-    key, seconds, rest = removed.key, *divmod(removed.duration_ns, _NANOSECONDS)
-    which = (removed.cookie, key.priority, removed.reason, key.table)
-    times = (seconds, rest, removed.idle_timeout, removed.hard_timeout)
-    return _REMOVED.pack(*which, *times, removed.packets, removed.bytes) + encode_match(key.match, ofports)
-
-
-def decode_flow_removed(body: Reader, names: Mapping[int, str]) -> FlowRemoved:
-    """Raises WireError."""
-    cookie, priority, reason, table, seconds, rest, idle, hard, packets, size = body.unpack(_REMOVED, "a flow removed")
-    key = FlowKey(table, priority, decode_match(body, names))
-    body.expect_end("the end of a flow removed")
-    return FlowRemoved(key, cookie, reason, packets, size, seconds * _NANOSECONDS + rest, idle, hard)

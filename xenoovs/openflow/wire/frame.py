@@ -1,4 +1,4 @@
-"""What all messages are made of: the header, a reader of bytes, port numbers; hello, echo and error."""
+"""Framing of OpenFlow 1.4: headers, a bounds-checked reader of bytes, port numbers, HELLO and errors."""
 
 from __future__ import annotations
 
@@ -24,14 +24,46 @@ LARGEST = 0xFFFF
 _VERSIONS = range(1, 7)
 
 
+# Types of messages (OpenFlow 1.4.0, 7.1.1, enum ofp_type).
+
+
+HELLO = 0
+ERROR = 1
+ECHO_REQUEST = 2
+ECHO_REPLY = 3
+FEATURES_REQUEST = 5
+FEATURES_REPLY = 6
+PACKET_IN = 10
+PORT_STATUS = 12
+PACKET_OUT = 13
+FLOW_MOD = 14
+MULTIPART_REQUEST = 18
+MULTIPART_REPLY = 19
+BARRIER_REQUEST = 20
+BARRIER_REPLY = 21
+ROLE_REQUEST = 24
+ROLE_REPLY = 25
+ROLE_STATUS = 30
+BUNDLE_CONTROL = 33
+BUNDLE_ADD_MESSAGE = 34
+
+
+def message(kind: int, body: bytes = b"", *, xid: int, version: int = VERSION) -> bytes:
+    """Return a whole message. Raises NotEncodable for one of more than 65,535 bytes."""
+    length = HEADER.size + len(body)
+    if length > LARGEST:
+        raise NotEncodable(part=f"a message of {length} bytes", reason=f"it has more than {LARGEST} bytes")
+    return HEADER.pack(version, kind, length, xid & 0xFFFFFFFF) + body
+
+
 class Frames:
-    """Cuts a stream into messages. All that is known of the peer is what it says: the length in each header."""
+    """Splits a stream into messages by the length in each header."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the messages that are whole by now. Raises WireError for a header that no message has."""
+        """Yield the messages that are complete. Raises WireError for a header that no message has."""
         data = self._rest + data if self._rest else data
         start, end = 0, len(data)
         while end - start >= HEADER.size:
@@ -47,48 +79,11 @@ class Frames:
         self._rest = data[start:]
 
 
-# Types of messages (OpenFlow 1.4.0, 7.1.1, enum ofp_type).
-
-
-HELLO = 0
-ERROR = 1
-ECHO_REQUEST = 2
-ECHO_REPLY = 3
-FEATURES_REQUEST = 5
-FEATURES_REPLY = 6
-GET_CONFIG_REQUEST = 7
-GET_CONFIG_REPLY = 8
-SET_CONFIG = 9
-PACKET_IN = 10
-FLOW_REMOVED = 11
-PORT_STATUS = 12
-PACKET_OUT = 13
-FLOW_MOD = 14
-MULTIPART_REQUEST = 18
-MULTIPART_REPLY = 19
-BARRIER_REQUEST = 20
-BARRIER_REPLY = 21
-ROLE_REQUEST = 24
-ROLE_REPLY = 25
-GET_ASYNC_REQUEST = 26
-GET_ASYNC_REPLY = 27
-SET_ASYNC = 28
-ROLE_STATUS = 30
-BUNDLE_CONTROL = 33
-BUNDLE_ADD_MESSAGE = 34
-
-
-# Reading bytes of a message in order. Nothing is read beyond its end: what is short is a WireError.
-
-
-Layout = Struct
-"""A fixed part of a message, in network byte order."""
-
-U16, U32, U64 = Struct("!H"), Struct("!I"), Struct("!Q")
+U16, U32 = Struct("!H"), Struct("!I")
 
 
 class Reader:
-    """A place in the bytes of one message, and the end of the part that is being read."""
+    """Reads one part of a message in order; reading beyond its end raises WireError."""
 
     __slots__ = ("data", "end", "offset")
 
@@ -102,7 +97,7 @@ class Reader:
         return self.end - self.offset
 
     def unpack(self, layout: Struct, expected: str) -> tuple[Any, ...]:
-        """The values of a fixed part, which is passed. Raises WireError."""
+        """Return the values of a fixed part. Raises WireError."""
         if self.left < layout.size:
             raise self.error(expected)
         values = layout.unpack_from(self.data, self.offset)
@@ -110,7 +105,7 @@ class Reader:
         return values
 
     def take(self, size: int, expected: str) -> bytes:
-        """The next `size` bytes, which are passed. Raises WireError."""
+        """Return the next `size` bytes. Raises WireError."""
         if not 0 <= size <= self.left:
             raise self.error(expected)
         start, self.offset = self.offset, self.offset + size
@@ -121,7 +116,7 @@ class Reader:
         return self.take(self.left, "the rest")
 
     def part(self, size: int, expected: str) -> Reader:
-        """A reader of the next `size` bytes alone, which are passed here. Raises WireError."""
+        """Return a reader of the next `size` bytes alone, and skip them here. Raises WireError."""
         if not 0 <= size <= self.left:
             raise self.error(expected)
         start, self.offset = self.offset, self.offset + size
@@ -136,8 +131,23 @@ class Reader:
         return WireError(data=self.data, offset=self.offset, expected=expected)
 
 
+def body_of(frame: bytes, kind: int, expected: str) -> Reader:
+    """Return a reader of what follows the header of a message of this type. Raises WireError."""
+    if len(frame) < HEADER.size:
+        raise WireError(data=frame, offset=0, expected="the header of a message")
+    version, found, length, _ = HEADER.unpack_from(frame)
+    if length != len(frame):
+        raise WireError(data=frame, offset=2, expected=f"the length {len(frame)}")
+    # A peer may send HELLO and errors before both sides have agreed on a version (6.3.1).
+    if version != VERSION and kind not in (HELLO, ERROR):
+        raise WireError(data=frame, offset=0, expected=f"version {VERSION} of OpenFlow")
+    if found != kind:
+        raise WireError(data=frame, offset=1, expected=expected)
+    return Reader(frame, offset=HEADER.size)
+
+
 def padding(size: int) -> bytes:
-    """What fills up to the next multiple of 8 bytes."""
+    """Return the bytes that fill up to the next multiple of 8."""
     return bytes(-size % 8)
 
 
@@ -179,7 +189,7 @@ NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
 
 
 def port_number(name: str, ofports: Mapping[str, int]) -> int:
-    """The number of a port, 32 bits, also of one called by its number (text.py). Raises NotEncodable."""
+    """Return the number of a port, 32 bits, also of one called by its number (text.py). Raises NotEncodable."""
     if (number := ofports.get(name)) is not None:
         # Tables of Open vSwitch hold 16 bits: 65534 is OFPP_LOCAL (ofputil_port_to_ofp11() in lib/ofp-port.c).
         return number | _WIDER if _FIRST_RESERVED_16 <= number <= 0xFFFF else number
@@ -191,36 +201,19 @@ def port_number(name: str, ofports: Mapping[str, int]) -> int:
 
 
 def port_name(number: int, names: Mapping[int, str]) -> str:
-    """The name of a port; for a number without a name what `parse_name` calls it."""
+    """Return the name of a port; for a number without a name what `parse_name` calls it."""
     return RESERVED.get(number) or names.get(number) or name_of_number(number)
 
 
-# The first message on a connection: which versions each side speaks (OpenFlow 1.4.0, 6.3.1 and 7.5.1).
+# HELLO, the first message on a connection: which versions each side speaks (OpenFlow 1.4.0, 6.3.1 and 7.5.1).
 
 
 _ELEMENT = Struct("!HH")
 _VERSION_BITMAP = 1
 """enum ofp_hello_elem_type: OFPHET_VERSIONBITMAP."""
 
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """versions: wire versions of the bitmap, empty where there is none. others: bytes of all other elements."""
-
-    versions: frozenset[int]
-    others: bytes = b""
-
-
 _VERSION_NAMES = ("OpenFlow10", "OpenFlow11", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15")
 """As column protocols of ovs-vswitchd.conf.db(5) has them, from version 1 of the wire."""
-
-
-def versions_of(hello: Hello, *, version: int) -> frozenset[int]:
-    """Return the versions that a peer offers. `version`: of the header of its HELLO.
-
-    Without a bitmap these are all up to that one (6.3.1).
-    """
-    return hello.versions or frozenset(range(1, version + 1))
 
 
 def name_versions(versions: Iterable[int]) -> tuple[str, ...]:
@@ -228,61 +221,34 @@ def name_versions(versions: Iterable[int]) -> tuple[str, ...]:
     return tuple(_VERSION_NAMES[version - 1] for version in sorted(versions) if 0 < version <= len(_VERSION_NAMES))
 
 
-def encode_hello(hello: Hello) -> bytes:
-    if not hello.versions:
-        return hello.others
-    words = [0] * (max(hello.versions) // 32 + 1)
-    for version in hello.versions:
-        words[version // 32] |= 1 << version % 32
-    bitmap = b"".join(map(U32.pack, words))
-    return padded(_ELEMENT.pack(_VERSION_BITMAP, _ELEMENT.size + len(bitmap)) + bitmap) + hello.others
+def encode_hello(versions: Iterable[int], *, xid: int) -> bytes:
+    """Return a HELLO that offers these versions, each below 32."""
+    offered = frozenset(versions)
+    element = _ELEMENT.pack(_VERSION_BITMAP, _ELEMENT.size + U32.size) + U32.pack(sum(1 << each for each in offered))
+    return message(HELLO, element, xid=xid, version=max(offered))
 
 
-def decode_hello(body: Reader) -> Hello:
-    """Never refuses: a HELLO may carry what nobody knows yet (6.3.1)."""
-    versions, others = frozenset[int](), b""
+def decode_hello(frame: bytes) -> frozenset[int]:
+    """Return the versions that a HELLO offers: without a bitmap all up to that of its header (6.3.1).
+
+    Never refuses the content: a HELLO may carry elements of later versions. Raises WireError for another message.
+    """
+    body = body_of(frame, HELLO, "a HELLO")
     while body.left >= _ELEMENT.size:
         start = body.offset
         kind, length = _ELEMENT.unpack_from(body.data, start)
         if not _ELEMENT.size <= length <= body.left:
             break
+        if kind == _VERSION_BITMAP and (versions := frozenset(_bits(frame[start + _ELEMENT.size : start + length]))):
+            return versions
         body.offset = min(start + length + -length % 8, body.end)
-        if kind == _VERSION_BITMAP and not versions:
-            versions = frozenset(_bits(body.data[start + _ELEMENT.size : start + length]))
-        else:
-            others += body.data[start : body.offset]
-    return Hello(versions, others + body.rest())
+    return frozenset(range(1, frame[0] + 1))
 
 
 def _bits(bitmap: bytes) -> Iterator[int]:
     for index in range(len(bitmap) // 4):
         word = int.from_bytes(bitmap[4 * index : 4 * index + 4], "big")
         yield from (32 * index + bit for bit in range(32) if word >> bit & 1)
-
-
-# Is the other side alive, and has it done all until here? (OpenFlow 1.4.0, 7.5.2, 7.5.3 and 7.3.7).
-
-
-@dataclass(frozen=True, slots=True)
-class EchoRequest:
-    """The other side sends `data` back."""
-
-    data: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class EchoReply:
-    data: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class BarrierRequest:
-    """All before is done before all behind; answered when it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class BarrierReply:
-    pass
 
 
 # Names of all errors of OpenFlow 1.4 and of Open vSwitch's own. Sources: OpenFlow 1.4.0, 7.5.4; ofp-errors.h of OVS.
@@ -408,7 +374,7 @@ _OF_VENDORS = {
 
 
 def error_name(kind: int, code: int, *, vendor: int | None = None) -> str:
-    """The name of an error; `type 5, code 99` for one that has none."""
+    """Return the name of an error; `type 5, code 99` for one that has none."""
     if kind == EXPERIMENTER and vendor is not None:
         return _OF_VENDORS.get((vendor, code), f"vendor {vendor:#x}, code {code}")
     if kind < len(_ERROR_NAMES) and code < len(_ERROR_NAMES[kind]):
@@ -416,17 +382,17 @@ def error_name(kind: int, code: int, *, vendor: int | None = None) -> str:
     return f"type {kind}, code {code}"
 
 
-# What a switch refused and why (OpenFlow 1.4.0, 7.5.4).
-
-
 _ERROR = Struct("!HH")
 
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """kind, code: ofp_error_msg.type and .code. data: as it came: the start of the refused message, mostly.
+    """What a switch refused and why (OpenFlow 1.4.0, 7.5.4).
 
-    The errors of Open vSwitch's own have kind 0xffff and 4 bytes of the vendor before the data.
+    Attributes:
+        kind: ofp_error_msg.type; 0xffff for the errors that Open vSwitch itself defines.
+        code: ofp_error_msg.code.
+        data: As it came, mostly the start of the refused message; for kind 0xffff behind 4 bytes of the vendor.
     """
 
     kind: int
@@ -454,16 +420,8 @@ class Error:
         return HEADER.unpack_from(self.refused)[3] if len(self.refused) >= HEADER.size else None
 
 
-def encode_error(error: Error) -> bytes:
-    return _ERROR.pack(error.kind, error.code) + error.data
-
-
-def decode_error(body: Reader) -> Error:
+def decode_error(frame: bytes) -> Error:
     """Raises WireError."""
+    body = body_of(frame, ERROR, "an error")
     kind, code = body.unpack(_ERROR, "type and code of an error")
     return Error(kind, code, body.rest())
-
-
-def nicira_error(code: int, refused: bytes) -> Error:
-    """An error of Open vSwitch's own, such as a test's switch would send."""
-    return Error(EXPERIMENTER, code, U32.pack(NICIRA) + refused)

@@ -6,10 +6,9 @@ import pytest
 
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow
-from xenoovs.openflow.wire.controller import Role, RoleRequest
 from xenoovs.openflow.wire.flow import encode_flow_mod
-from xenoovs.openflow.wire.frame import Hello
-from xenoovs.openflow.wire.message import encode, encode_bundle
+from xenoovs.openflow.wire.frame import encode_hello
+from xenoovs.openflow.wire.message import Role, encode_bundle, encode_role_request
 
 _PORTS = {"p0": 1, "p1": 2, "br0": 65534}
 
@@ -88,7 +87,7 @@ def test_a_bundle_of_one() -> None:
 
 
 def test_hello_and_role() -> None:
-    assert encode(Hello(frozenset((4, 5))), xid=1) == bytes.fromhex("05000010 00000001 00010008 00000030")
-    assert encode(RoleRequest(Role.MASTER, 3), xid=2) == bytes.fromhex(
+    assert encode_hello((4, 5), xid=1) == bytes.fromhex("05000010 00000001 00010008 00000030")
+    assert encode_role_request(Role.MASTER, 3, xid=2) == bytes.fromhex(
         "05180018 00000002 00000002 00000000 0000000000000003"
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.ovs.scripted_switch import packet_in
 from xenoovs.errors import NotEncodable, ParseError, WireError
 from xenoovs.openflow.flow import (
     Action,
@@ -21,9 +22,18 @@ from xenoovs.openflow.flow import (
     exact,
     match_of,
 )
-from xenoovs.openflow.text import parse_flow
-from xenoovs.openflow.wire.frame import EchoRequest
-from xenoovs.openflow.wire.message import Port, PortReason, PortStatus, decode, encode
+from xenoovs.openflow.wire.flow import encode_flow_mod
+from xenoovs.openflow.wire.frame import ECHO_REQUEST, NO_NAMES, NO_NUMBERS, decode_error, message
+from xenoovs.openflow.wire.message import (
+    PacketOut,
+    decode_count,
+    decode_features,
+    decode_flows,
+    decode_packet_in,
+    decode_ports,
+    decode_role,
+    encode_packet_out,
+)
 
 
 def _flow(*actions: Action, match: Match = Match(), priority: int = 1, options: tuple[str, ...] = ()) -> FlowMod:  # noqa: B008
@@ -53,22 +63,20 @@ def _flow(*actions: Action, match: Match = Match(), priority: int = 1, options: 
 )
 def test_a_flow_that_has_no_bytes(mod: FlowMod, part: str) -> None:
     with pytest.raises(NotEncodable) as refused:
-        encode(mod, xid=1)
+        encode_flow_mod(mod, xid=1, ofports=NO_NUMBERS)
     assert refused.value.part == part
 
 
 def test_a_flow_that_is_too_long() -> None:
     with pytest.raises(NotEncodable, match="more than 65535 bytes"):
-        encode(_flow(*[Output("ofport 1")] * 5000), xid=1)
+        encode_flow_mod(_flow(*[Output("ofport 1")] * 5000), xid=1, ofports=NO_NUMBERS)
 
 
 @pytest.mark.parametrize(
     "send",
     [
-        lambda: encode(EchoRequest(bytes(1 << 16)), xid=1),
-        lambda: encode(PortStatus(PortReason.ADD, Port(1, "a-name-of-16-byt", 0)), xid=1),
-        lambda: encode(PortStatus(PortReason.ADD, Port(1 << 32, "p0", 0)), xid=1),
-        lambda: encode(PortStatus(PortReason.ADD, Port(1, "p0", 1 << 48)), xid=1),
+        lambda: message(ECHO_REQUEST, bytes(1 << 16), xid=1),
+        lambda: encode_packet_out(PacketOut((Output("p7"),), b""), NO_NUMBERS, xid=1),
     ],
 )
 def test_a_message_that_has_no_bytes(send: Callable[[], bytes]) -> None:
@@ -77,22 +85,24 @@ def test_a_message_that_has_no_bytes(send: Callable[[], bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "offset", "expected"),
+    ("decode", "packed", "offset", "expected"),
     [
-        ("", 0, "the header of a message"),
-        ("0502000900000001", 2, "the length 8"),
-        ("0402000800000001", 0, "version 5 of OpenFlow"),
-        ("0501000a000000010001", 8, "type and code of an error"),
-        ("0506000c0000000100000000", 8, "the features of a switch"),
-        ("0515000c0000000100000000", 8, "the end of the message"),
-        ("0518001800000001 00000009 00000000 0000000000000000", 8, "a role of a controller"),
-        ("05210010000000010000000700090003", 12, "a step of a bundle"),
-        ("05130012000000010001000000000000 0030", 16, "a flow"),
+        (decode_error, "", 0, "the header of a message"),
+        (decode_error, "0502000900000001", 2, "the length 8"),
+        (decode_features, "0406000800000001", 0, "version 5 of OpenFlow"),
+        (decode_role, "0502000800000001", 1, "a role reply"),
+        (decode_error, "0501000a000000010001", 8, "type and code of an error"),
+        (decode_features, "0506000c0000000100000000", 8, "the features of a switch"),
+        (decode_features, f"0506002400000001{'00' * 28}", 32, "the end of the message"),
+        (decode_role, "0519001800000001 00000009 00000000 0000000000000000", 8, "a role of a controller"),
+        (decode_ports, "05130010000000010001000000000000", 8, "ports"),
+        (decode_count, "05130010000000010002000000000000", 16, "sums over flows"),
+        (lambda frame: list(decode_flows(frame, NO_NAMES)), "05130012000000010001000000000000 0030", 16, "a flow"),
     ],
 )
-def test_bytes_that_are_no_message(message: str, offset: int, expected: str) -> None:
+def test_bytes_that_are_no_message(decode: Callable[[bytes], object], packed: str, offset: int, expected: str) -> None:
     with pytest.raises(WireError) as refused:
-        decode(bytes.fromhex(message))
+        decode(bytes.fromhex(packed))
     assert (refused.value.offset, refused.value.expected) == (offset, expected)
     assert isinstance(refused.value, ParseError)
     assert f"byte {offset}: expected {expected}" in str(refused.value)
@@ -100,7 +110,7 @@ def test_bytes_that_are_no_message(message: str, offset: int, expected: str) -> 
 
 def test_a_condition_is_read_to_its_end_only() -> None:
     """A condition whose length reaches over the end of the match."""
-    whole = bytearray(encode(FlowMod(Command.ADD, parse_flow("ip actions=drop")), xid=1))
-    whole[55] = 0x7F
+    whole = bytearray(packet_in(b""))
+    whole[31] = 0x7F
     with pytest.raises(WireError, match="a condition and its whole value"):
-        decode(bytes(whole))
+        decode_packet_in(bytes(whole), NO_NAMES)

@@ -7,7 +7,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.controller.bridge import full_bucket, take
+from xenoovs.controller.log import full_bucket, take
 
 
 def _taken(times: list[float], *, rate: float, size: float) -> int:

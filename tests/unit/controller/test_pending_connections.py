@@ -1,4 +1,4 @@
-"""Strangers at the controller's door: who has to go when one more comes."""
+"""Connections that are not admitted yet: which one is closed beyond the limit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from xenoovs.controller.listen import Doorway
+from xenoovs.controller.listen import PendingConnections
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -29,25 +29,25 @@ def _is_out(pair: Pair) -> bool:
         return False
 
 
-def test_the_address_with_most_strangers_loses_its_oldest(pairs: list[Pair]) -> None:
-    doorway = Doorway(strangers=3)
+def test_the_address_with_most_pending_connections_loses_its_oldest(pairs: list[Pair]) -> None:
+    pending = PendingConnections(limit=3)
     for pair, host in zip(pairs, ("good", "bad", "bad", "bad", "good"), strict=True):
-        doorway.enter(pair[0], host)
+        pending.add(pair[0], host)
     assert [_is_out(pair) for pair in pairs] == [False, True, True, False, False]
 
 
-def test_who_is_known_is_never_driven_out(pairs: list[Pair]) -> None:
-    doorway = Doorway(strangers=1)
-    doorway.enter(pairs[0][0], "bridge")
-    doorway.known(pairs[0][0])
+def test_an_admitted_connection_is_never_evicted(pairs: list[Pair]) -> None:
+    pending = PendingConnections(limit=1)
+    pending.add(pairs[0][0], "bridge")
+    pending.release(pairs[0][0])
     for pair in pairs[1:]:
-        doorway.enter(pair[0], "bridge")
+        pending.add(pair[0], "bridge")
     assert [_is_out(pair) for pair in pairs] == [False, True, True, True, False]
 
 
-def test_who_has_gone_leaves_room(pairs: list[Pair]) -> None:
-    doorway = Doorway(strangers=1)
+def test_a_closed_connection_leaves_room(pairs: list[Pair]) -> None:
+    pending = PendingConnections(limit=1)
     for pair in pairs:
-        doorway.enter(pair[0], "one")
-        doorway.known(pair[0])
+        pending.add(pair[0], "one")
+        pending.release(pair[0])
     assert not any(map(_is_out, pairs))
