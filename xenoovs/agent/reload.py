@@ -192,7 +192,7 @@ class Reloader:
             CompileError, ToleranceUnreachable, BudgetUnreachable: No flows have these weights.
         """
         state, balancer = self._store.state, self.config.balancer
-        runtime = with_weight(state.runtime, balancer, name, weight, now_s=time.time())
+        runtime = with_weight(state.runtime, balancer, name, weight, now_s=max(0.0, time.time()))
         now, then = state.runtime.overrides, runtime.overrides
         await asyncio.to_thread(require_possible, state.tracker, balancer, then, instead_of=now)
         await self._save_request(runtime)
