@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xenoovs.agent.health import Check, HealthChange, Known
+from xenoovs.agent.health import Check, HealthChange, KnownShares
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.scheduler import ProbeQueue
 from xenoovs.agent.snapshot import Override
@@ -26,18 +26,18 @@ class DrivenAgent:
     def state(self) -> AgentState:
         return self.store.state
 
-    def follow(self, balancer: Balancer, overrides: Iterable[Override] = (), known: Known | None = None) -> None:
+    def follow(self, balancer: Balancer, overrides: Iterable[Override] = (), known: KnownShares | None = None) -> None:
         self.store.dispatch(ConfigFollowed(balancer, tuple(overrides), known or {}))
 
     def take_due(self) -> list[Check]:
         """The checks to be probed now."""
         return self.queue.take_due(self.state, self.clock.now_s())
 
-    def record(self, check: Check, *, ok: bool, asked_s: float, latency_s: float = 0.0) -> HealthChange | None:
+    def record(self, check: Check, *, ok: bool, sent_s: float, latency_s: float = 0.0) -> HealthChange | None:
         """A result, and what it changed."""
         self._change = None
         result = ProbeResult(ok=ok, latency_s=latency_s, reason="answered" if ok else "no answer")
-        self.store.dispatch(Probed(check, result, asked_s))
+        self.store.dispatch(Probed(check, result, sent_s))
         return self._change
 
     def desired(self, ports_down: Iterable[str] = ()) -> DesiredState:

@@ -109,7 +109,7 @@ class AgentWorld:
         for check in self.agent.take_due():
             assert isinstance(check.target, IcmpTarget)
             ok = int(check.target.address) - 1 not in self.dead
-            told = self.agent.record(check, ok=ok, asked_s=self.now)
+            told = self.agent.record(check, ok=ok, sent_s=self.now)
             self.wanted = self.urgent = self.wanted or told is not None
         if not self.agent.state.tracker.is_settled:
             return

@@ -51,18 +51,18 @@ class World:
     def tick(self) -> None:
         for each in [each for each in self.waiting if each[0] <= self.now]:
             self.waiting.remove(each)
-            self.result(each[2], ok=False, asked_s=each[1])
+            self.result(each[2], ok=False, sent_s=each[1])
         for check in self.agent.take_due():
             if self.names[check] in self.dead:
                 self.waiting.append((self.now + TIMEOUT_S, self.now, check))
             else:
-                self.result(check, ok=True, asked_s=self.now)
+                self.result(check, ok=True, sent_s=self.now)
         self.now += TICK_S
 
-    def result(self, check: Check, *, ok: bool, asked_s: float) -> None:
+    def result(self, check: Check, *, ok: bool, sent_s: float) -> None:
         failed = self.failed[self.names[check]]
-        failed[:] = [] if ok else [*failed, asked_s]
-        if self.agent.record(check, ok=ok, asked_s=asked_s) is not None:
+        failed[:] = [] if ok else [*failed, sent_s]
+        if self.agent.record(check, ok=ok, sent_s=sent_s) is not None:
             self.round()
 
     def round(self) -> None:
@@ -71,7 +71,7 @@ class World:
         assert out <= down
         assert len(out) <= self.most
         for name in self.kept & out:
-            fresh = [asked_s for asked_s in self.failed[name] if self.free_s is not None and asked_s >= self.free_s]
+            fresh = [sent_s for sent_s in self.failed[name] if self.free_s is not None and sent_s >= self.free_s]
             assert len(fresh) >= self.health.fall, name
         is_free = len(out) < self.most
         self.free_s = None if not is_free else self.now if self.free_s is None else self.free_s

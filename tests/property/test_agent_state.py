@@ -69,7 +69,7 @@ def next_events(draw: st.DrawFn, state: AgentState, now_s: float) -> Event:
     kind = draw(st.sampled_from([*(["probed"] * 6 if checks else []), "tick", "tick", "ports", "runtime", "config"]))
     if kind == "probed":
         result = ProbeResult(ok=draw(st.integers(0, 2)) == 0, latency_s=draw(st.floats(0, 1)), reason="")
-        return Probed(draw(st.sampled_from(checks)), result, asked_s=now_s - draw(st.sampled_from([0.0, 0.5])))
+        return Probed(draw(st.sampled_from(checks)), result, sent_s=now_s - draw(st.sampled_from([0.0, 0.5])))
     if kind == "tick":
         return Tick()
     if kind == "ports":
@@ -128,7 +128,7 @@ def test_the_same_events_lead_to_the_same_state_whatever_is_asked_or_tried_betwe
 def test_results_of_checks_that_the_config_does_not_have_are_ignored(data: st.DataObject) -> None:
     for state, _, now_s in history(data):
         result = ProbeResult(ok=data.draw(st.booleans()), latency_s=0.0, reason="")
-        assert step(state, Probed(FOREIGN, result, asked_s=now_s), now_s) == (state, ())
+        assert step(state, Probed(FOREIGN, result, sent_s=now_s), now_s) == (state, ())
 
 
 @given(st.data())

@@ -44,8 +44,8 @@ class Check:
     """One backend that is probed.
 
     Attributes:
-        target: What is asked.
-        health: How results are judged, without what concerns several backends.
+        target: What is probed.
+        health: How results count, without what concerns several backends.
         seed: Differs from target to target, and is the same in every run.
     """
 
@@ -82,7 +82,7 @@ class BackendHealth:
     Attributes:
         is_up: Whether the backend may have clients.
         is_known: False until the first result, where that decides alone.
-        against: Results in a row that contradict `is_up`.
+        contradictions: Results in a row that contradict `is_up`.
         since_s: When `is_up` became what it is.
         due_s: When the next probe is due.
         results: Number of results so far.
@@ -96,7 +96,7 @@ class BackendHealth:
     is_known: bool
     since_s: float
     due_s: float
-    against: int = 0
+    contradictions: int = 0
     results: int = 0
     failed_s: tuple[float, ...] = ()
     transitions: int = 0
@@ -108,35 +108,37 @@ class BackendHealth:
         return self.failed_s[0] if len(self.failed_s) >= fall else None
 
 
-def begin(health: Health, *, known_up: bool | None, due_s: float, now_s: float) -> BackendHealth:
-    """Return the health before any result. `known_up`: as the switch remembers it; None: the backend is new to it.
+def initial_health(health: Health, *, remembered_up: bool | None, due_s: float, now_s: float) -> BackendHealth:
+    """Return the health before any result. `remembered_up`: the state that the switch remembers; None: a new backend.
 
-    A backend that the switch knows keeps its state, so that a restart of the agent ejects nobody and returns nobody.
+    A backend that the switch knows keeps its state, so that a restart of the agent ejects and returns no backend.
     """
-    is_known = known_up is not None or health.initial is Initial.DOWN
-    is_up = health.initial is not Initial.DOWN if known_up is None else known_up
+    is_known = remembered_up is not None or health.initial is Initial.DOWN
+    is_up = health.initial is not Initial.DOWN if remembered_up is None else remembered_up
     return BackendHealth(is_up, is_known, since_s=now_s, due_s=due_s)
 
 
-def observe(before: BackendHealth, check: Check, result: ProbeResult, *, asked_s: float, now_s: float) -> BackendHealth:
+def with_result(
+    before: BackendHealth, check: Check, result: ProbeResult, *, sent_s: float, now_s: float
+) -> BackendHealth:
     """Return the health after one more result. Only results in a row count: a success cancels all failures before."""
-    health, is_up, against = check.health, before.is_up, 0
+    health, is_up, contradictions = check.health, before.is_up, 0
     if not before.is_known:
         is_up = result.ok
     elif result.ok != before.is_up:
-        against = before.against + 1
-        if against >= (health.rise if result.ok else health.fall):
-            is_up, against = result.ok, 0
+        contradictions = before.contradictions + 1
+        if contradictions >= (health.rise if result.ok else health.fall):
+            is_up, contradictions = result.ok, 0
     is_changed = is_up != before.is_up
     return BackendHealth(
         is_up,
         is_known=True,
         since_s=now_s if is_changed or not before.is_known else before.since_s,
         # A clock that jumps ahead, as after a suspend, must not make up for all probes that were missed.
-        due_s=max(asked_s + _pause_s(check, before.results, is_contradicted=against > 0), now_s),
-        against=against,
+        due_s=max(sent_s + _pause_s(check, before.results, is_contradicted=contradictions > 0), now_s),
+        contradictions=contradictions,
         results=before.results + 1,
-        failed_s=() if result.ok else (*before.failed_s, asked_s)[-health.fall :],
+        failed_s=() if result.ok else (*before.failed_s, sent_s)[-health.fall :],
         transitions=before.transitions + is_changed,
         last=result,
         signal=_signal(before.signal, result.latency_s) if result.ok else before.signal,
@@ -182,7 +184,8 @@ def checks_of(balancer: Balancer, overrides: Iterable[Override]) -> Checks:
 
     A backend that an operator drained is probed as before, so that it is known whether it may come back.
     """
-    by_operator, by_backend, backends = raised(overrides), dict[BackendName, Check](), dict[Check, list[BackendName]]()
+    by_operator = raised_by_operators(overrides)
+    by_backend, backends = dict[BackendName, Check](), dict[Check, list[BackendName]]()
     for service in balancer.services:
         if service.health is None:
             continue
@@ -196,20 +199,20 @@ def checks_of(balancer: Balancer, overrides: Iterable[Override]) -> Checks:
     return Checks({check: tuple(names) for check, names in backends.items()}, by_backend)
 
 
-def raised(overrides: Iterable[Override]) -> frozenset[BackendName]:
-    """Return the backends to which operators gave a weight above 0: they are probed whatever the config says."""
+def raised_by_operators(overrides: Iterable[Override]) -> frozenset[BackendName]:
+    """Return the backends to which operators gave a weight above 0. They are probed whatever the config says."""
     return frozenset((override.service, override.backend) for override in overrides if override.weight)
 
 
 def _check(service: Service, backend: Backend, health: Health) -> Check:
-    # ARP can ask for the VIP, and a program asks as it likes.
+    # ARP can resolve the VIP, and a program needs no address.
     vips = (vip for vip in service.claim.vips if vip.version == 4)
     address = backend.address or next(vips, IPv4Address(0))
     return Check(_target(backend, address, health), health)
 
 
 def _target(backend: Backend, address: IPAddress, health: Health) -> Target:
-    """What the config has checked: ports, the device and the IP version for ARP."""
+    """Return the target. The config has checked ports, the device and the IP version for ARP."""
     via, port = Via(health.interface, health.netns), health.port or 0
     match health.probe:
         case ProbeKind.ICMP:
@@ -224,7 +227,7 @@ def _target(backend: Backend, address: IPAddress, health: Health) -> Target:
             tls = Tls(not health.insecure, health.ca_file, health.server_name)
             return replace(_http(address, port, health, via=via), tls=tls)
         case ProbeKind.EXEC:
-            return ExecTarget(health.command, health.netns, _facts_of(backend, health))
+            return ExecTarget(health.command, health.netns, _environment(backend, health))
         case ProbeKind.DNS:
             return DnsTarget(address, health.query, port=port, via=via)
         case ProbeKind.UDP:
@@ -241,8 +244,8 @@ def _http(address: IPAddress, port: int, health: Health, *, via: Via) -> HttpTar
     )
 
 
-def _facts_of(backend: Backend, health: Health) -> tuple[tuple[str, str], ...]:
-    """What a program is told of the backend that it asks."""
+def _environment(backend: Backend, health: Health) -> tuple[tuple[str, str], ...]:
+    """Return what an exec probe learns about its backend."""
     mac = None if backend.follows else mac_of(backend.next_hop)
     known = {"XENOOVS_ADDRESS": backend.address, "XENOOVS_MAC": mac, "XENOOVS_PORT": health.port}
     return tuple((name, str(value)) for name, value in known.items() if value is not None)
@@ -250,10 +253,10 @@ def _facts_of(backend: Backend, health: Health) -> tuple[tuple[str, str], ...]:
 
 # Which backends that are down get no clients: `max_down` limits how many. Pure: the time is an argument.
 #
-# Probes that all fail say more about the probing than about the servers. A backend that goes down while the limit is
-# reached is held: it keeps its clients. When the limit later allows one more, what is known of a held backend is old:
-# it failed long ago, and may be about to answer, as after an outage of all. So it is ejected only after `fall` more
-# failures in a row, of probes that were sent since.
+# If all probes fail, the probes are the more likely fault. A backend that goes down while the limit is reached is held:
+# it keeps its clients. When the limit later allows one more ejection, the failures of a held backend are old: it may be
+# about to answer, as after an outage of all. So it is ejected only after `fall` more failures in a row, of probes that
+# were sent since.
 
 
 Ejected = Mapping[str, frozenset[str]]
@@ -288,7 +291,7 @@ class Ejection:
     held: Mapping[str, Held] = field(default_factory=dict)
 
 
-def decide(before: Ejection, service: Service, failing: Mapping[str, float], *, now_s: float) -> Ejection:
+def decide_ejections(before: Ejection, service: Service, failing: Mapping[str, float], *, now_s: float) -> Ejection:
     """Decide which backends of a service, with the weights in use, get no clients.
 
     Args:
@@ -300,40 +303,46 @@ def decide(before: Ejection, service: Service, failing: Mapping[str, float], *, 
     if service.health is None or not before.down:
         return Ejection(before.down)
     down = sorted((b for b in service.backends if b.name in before.down), key=lambda b: before.down[b.name])
-    fallen = [backend.name for backend in down if backend.weight]
-    of = sum(1 for backend in service.backends if backend.weight)
-    stale = {name for name in fallen if _held(before, name) and not may_be_ejected(before, name, failing.get(name))}
-    ejected = select(fallen, of=of, health=service.health, before=before.ejected, stale=stale)
-    free_s = now_s if len(ejected) < max_ejected(of, service.health) else None
-    held = {name: Held(before.down[name], free_s) for name in fallen if name not in ejected}
+    names = [backend.name for backend in down if backend.weight]
+    total = sum(1 for backend in service.backends if backend.weight)
+    stale = {name for name in names if _held(before, name) and not may_be_ejected(before, name, failing.get(name))}
+    ejected = select_ejected(names, total=total, health=service.health, before=before.ejected, stale=stale)
+    free_s = now_s if len(ejected) < max_ejected(total, service.health) else None
+    held = {name: Held(before.down[name], free_s) for name in names if name not in ejected}
     if free_s is not None:
         held |= {name: was for name in held if (was := _held(before, name)) and was.free_s is not None}
     return Ejection(before.down, ejected.union(b.name for b in down if not b.weight), held)
 
 
-def select(
-    fallen: Sequence[str], *, of: int, health: Health, before: Collection[str] = (), stale: Collection[str] = ()
+def select_ejected(
+    down: Sequence[str], *, total: int, health: Health, before: Collection[str] = (), stale: Collection[str] = ()
 ) -> frozenset[str]:
-    """Select whom to eject of `fallen`, the first to go down first: at most `max_down` of `of`, and never all.
+    """Select the backends to eject: at most `max_down` of all, and never all. The first to go down comes first.
 
-    Those that were ejected `before` stay so; then come the others, without those that are `stale`. If all are down
-    `on_all_down` may say to drop their packets: then all are ejected.
+    If all are down, and `on_all_down` says to drop their packets, all are ejected.
+
+    Args:
+        down: The backends that are down, in the order in which they went down.
+        total: How many backends have a weight.
+        health: Has the limits.
+        before: The backends that are ejected already.
+        stale: The backends that must not be ejected yet.
     """
-    if len(fallen) >= of and health.on_all_down is AllDown.DROP:
-        return frozenset(fallen)
-    most = max_ejected(of, health)
-    stay = [name for name in fallen if name in before][:most]
-    others = [name for name in fallen if name not in before and name not in stale]
-    return frozenset([*stay, *others[: most - len(stay)]])
+    if len(down) >= total and health.on_all_down is AllDown.DROP:
+        return frozenset(down)
+    limit = max_ejected(total, health)
+    stay = [name for name in down if name in before][:limit]
+    others = [name for name in down if name not in before and name not in stale]
+    return frozenset([*stay, *others[: limit - len(stay)]])
 
 
-def max_ejected(of: int, health: Health) -> int:
-    """Return how many of `of` backends may be ejected at once, unless all are down and dropped."""
-    return max(min(int(health.max_down * of), of - 1), 0)
+def max_ejected(total: int, health: Health) -> int:
+    """Return how many of so many backends may be ejected at once, unless all are down and dropped."""
+    return max(min(int(health.max_down * total), total - 1), 0)
 
 
 def may_be_ejected(before: Ejection, name: str, failing_s: float | None) -> bool:
-    """Return whether a held backend has failed `fall` probes, sent from `failing_s` on, since the limit allows it."""
+    """Return whether a held backend has failed `fall` probes, since the limit allows it. `failing_s`: of the first."""
     held = _held(before, name)
     return held is not None and held.free_s is not None and failing_s is not None and failing_s > held.free_s
 
@@ -341,38 +350,38 @@ def may_be_ejected(before: Ejection, name: str, failing_s: float | None) -> bool
 def will_be_held(before: Ejection, service: Service, name: str) -> bool:
     """Return whether a backend that went down just now will keep its clients, unless others come up before a decision.
 
-    By counting alone: where thousands go down at once, this is asked thousands of times.
+    It only counts: when thousands of backends go down at once, it is called thousands of times.
     """
     if service.health is None:
         return False
     weightless = [backend.name for backend in service.backends if not backend.weight]
-    of = len(service.backends) - len(weightless)
-    fallen = len(before.down) - sum(1 for each in weightless if each in before.down)
-    if name in weightless or (fallen == of and service.health.on_all_down is AllDown.DROP):
+    total = len(service.backends) - len(weightless)
+    down = len(before.down) - sum(1 for each in weightless if each in before.down)
+    if name in weightless or (down == total and service.health.on_all_down is AllDown.DROP):
         return False
-    return fallen - sum(1 for each in before.held if each in before.down) > max_ejected(of, service.health)
+    return down - sum(1 for each in before.held if each in before.down) > max_ejected(total, service.health)
 
 
-def with_ports(ejected: Ejected, balancer: Balancer, ports_down: Collection[str]) -> Ejected:
+def with_dead_ports(ejected: Ejected, balancer: Balancer, ports_down: Collection[str]) -> Ejected:
     """Return `ejected`, and the backends whose egress is one of the ports without link.
 
-    `max_down` does not limit these: a port without link is no mistake of a probe. A service of which no backend would
-    be left stays as it is: its packets cannot leave either way, and when the link is back all is in place.
+    `max_down` does not limit these: a port without link is no error of a probe. A service without any backend left
+    stays as it is: its packets cannot leave either way, and its flows are right when the link is back.
     """
     down = frozenset(ports_down)
     if not down:
         return ejected
-    found = {}
+    extended = {}
     for service in balancer.services:
         weighted = {backend.name for backend in service.backends if backend.weight}
         behind = {backend.name for backend in service.backends if backend.weight and set(backend.next_hop.ports) & down}
-        fallen = ejected.get(service.name, frozenset())
-        found[service.name] = fallen if weighted <= fallen | behind else fallen | behind
-    return {name: names for name, names in found.items() if names}
+        before = ejected.get(service.name, frozenset())
+        extended[service.name] = before if weighted <= before | behind else before | behind
+    return {name: names for name, names in extended.items() if names}
 
 
 def _held(before: Ejection, name: str) -> Held | None:
-    """Return what was decided of a backend; None if it was not held, or has come up since."""
+    """Return the decision to hold a backend; None if it was not held, or has come up since."""
     held = before.held.get(name)
     return held if held is not None and held.since_s == before.down[name] else None
 
@@ -380,9 +389,9 @@ def _held(before: Ejection, name: str) -> Held | None:
 # Slow start: a backend that comes, or comes back, gets its clients in steps. Pure: the time is an argument.
 
 
-Known = Mapping[BackendName, Fraction]
-"""What the bridge remembers of an earlier agent: the part (0..1) of its clients that each backend has. 0: the backend
-is ejected; below 1: it starts slowly. Backends that the bridge does not know are left out."""
+KnownShares = Mapping[BackendName, Fraction]
+"""The part (0..1) of its clients that each backend has on the bridge, as an earlier agent left it. 0: the backend is
+ejected; below 1: it is in a slow start. Backends that are new to the bridge are left out."""
 
 Ramps = Mapping[BackendName, Fraction]
 """Part of its clients (0 < part < 1) that each backend in a slow start has by now."""
@@ -404,12 +413,15 @@ class SlowStarts:
 
 
 def update_slow_starts(
-    before: SlowStarts, balancer: Balancer, ejected: Ejected, *, known: Known, now_s: float
+    before: SlowStarts, balancer: Balancer, ejected: Ejected, *, known: KnownShares, now_s: float
 ) -> SlowStarts:
-    """Return the slow starts after a change of who may have clients. `known`: what the bridge remembers, at first.
+    """Return the slow starts after backends were ejected, returned or added.
 
-    Starts begin for backends that had no clients or are new. At the first call those go on that had begun before a
-    restart. If all backends of a service would start slowly none does: no other could have their clients meanwhile.
+    A start begins for a backend that had no clients or is new. The first call continues the starts of an earlier agent.
+    If all backends of a service would start slowly, none does: no other could serve their clients meanwhile.
+
+    Args:
+        known: What the bridge remembers, for the first call.
     """
     if not before.begun and (before.balancer, before.ejected) == (balancer, ejected):
         return before
@@ -442,7 +454,7 @@ def _serving(balancer: Balancer, ejected: Ejected) -> dict[BackendName, Service]
     }
 
 
-def _begun_before(serving: Mapping[BackendName, Service], known: Known, now_s: float) -> dict[BackendName, float]:
+def _begun_before(serving: Mapping[BackendName, Service], known: KnownShares, now_s: float) -> dict[BackendName, float]:
     """Return when the starts began that the bridge shows under way: as if half of the time of their step were over.
 
     Those that the bridge shows ejected, and that answer by now, begin.
@@ -470,7 +482,7 @@ def _ramp_s(service: Service) -> float:
 
 
 _BATCH, _BATCH_S = 100, 0.1
-"""So many new checks are due at once, and as many so much later: a burst of probes would be answered late."""
+"""How many new checks are due at once, and when the next ones: a burst of probes would be answered late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,14 +494,14 @@ class HealthChange:
         is_up: Whether they are up now.
         reason: That of the last result.
         held: Those of them that keep their clients although they are down.
-        is_late: They went down before and were held; now they are ejected.
+        was_held: They were down and held before; now they are ejected.
     """
 
     backends: tuple[BackendName, ...]
     is_up: bool
     reason: str
     held: tuple[BackendName, ...] = ()
-    is_late: bool = False
+    was_held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,7 +534,7 @@ class HealthTracker:
         found = ((name, self.health[check].signal) for name, check in checks if check is not None)
         return {name: signal for name, signal in found if signal is not None}
 
-    def followed(self, checks: Checks, known: Known, now_s: float) -> HealthTracker:
+    def with_checks(self, checks: Checks, known: KnownShares, now_s: float) -> HealthTracker:
         """Return the tracker for the checks of another config. Checks that stay keep their health."""
         health, new = dict[Check, BackendHealth](), 0
         for check, names in checks.backends.items():
@@ -530,16 +542,17 @@ class HealthTracker:
                 health[check] = old
                 continue
             parts, due_s = [known[name] for name in names if name in known], now_s + new // _BATCH * _BATCH_S
-            health[check] = begin(check.health, known_up=all(parts) if parts else None, due_s=due_s, now_s=now_s)
+            is_up = all(parts) if parts else None
+            health[check] = initial_health(check.health, remembered_up=is_up, due_s=due_s, now_s=now_s)
             new += 1
         return HealthTracker(checks, Map(health), self._ejections(checks, health))
 
-    def probed(
-        self, check: Check, result: ProbeResult, services: Iterable[Service], *, asked_s: float, now_s: float
+    def with_result(
+        self, check: Check, result: ProbeResult, services: Iterable[Service], *, sent_s: float, now_s: float
     ) -> tuple[HealthTracker, HealthChange | None]:
         """Return the tracker after a result, and what changed. `services`: all of them, with the weights in use."""
         before, names = self.health[check], self.checks.backends[check]
-        health = observe(before, check, result, asked_s=asked_s, now_s=now_s)
+        health = with_result(before, check, result, sent_s=sent_s, now_s=now_s)
         tracker = HealthTracker(self.checks, self.health.set(check, health), self.ejections)
         if health.is_up != before.is_up:
             tracker = replace(tracker, ejections=tracker._with_down(names, None if health.is_up else now_s))
@@ -548,9 +561,9 @@ class HealthTracker:
         if health.is_up:
             return tracker, None
         tracker, late = tracker._eject_late(check, services, now_s)
-        return tracker, HealthChange(late, is_up=False, reason=result.reason, is_late=True) if late else None
+        return tracker, HealthChange(late, is_up=False, reason=result.reason, was_held=True) if late else None
 
-    def decided(self, services: Iterable[Service], now_s: float) -> HealthTracker:
+    def with_decisions(self, services: Iterable[Service], now_s: float) -> HealthTracker:
         """Return the tracker after it was decided which backends are ejected."""
         if not self.ejections:
             return self
@@ -561,11 +574,12 @@ class HealthTracker:
     def _decide(self, service: Service, now_s: float) -> Ejection:
         before = self.ejections[service.name]
         checks = ((name, self.checks.by_backend[service.name, name]) for name in before.held if name in before.down)
-        failing = ((name, self.health[check].failing_s(check.health.fall)) for name, check in checks)
-        return decide(before, service, {name: since_s for name, since_s in failing if since_s is not None}, now_s=now_s)
+        times = ((name, self.health[check].failing_s(check.health.fall)) for name, check in checks)
+        failing = {name: since_s for name, since_s in times if since_s is not None}
+        return decide_ejections(before, service, failing, now_s=now_s)
 
     def _ejections(self, checks: Checks, health: Mapping[Check, BackendHealth]) -> Map[str, Ejection]:
-        """Return who is down by other checks. What was decided holds for backends whose check stays."""
+        """Return the backends that are down by other checks. Decisions hold for backends whose check stays."""
         down = defaultdict[str, dict[str, float]](dict)
         for check, names in checks.backends.items():
             if not health[check].is_up:
@@ -581,7 +595,7 @@ class HealthTracker:
         return Map(found)
 
     def _with_down(self, names: Iterable[BackendName], since_s: float | None) -> Map[str, Ejection]:
-        """Return who is down after backends went down, or came up (None)."""
+        """Return the backends that are down after some went down, or came up (None)."""
         found = self.ejections
         for service, backend in names:
             before = found.get(service, Ejection())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from xenoovs.agent.config_file import Candidate, ConfigFile
-from xenoovs.agent.health import Known
+from xenoovs.agent.health import KnownShares
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.overrides import EndedOverride, Merged, merge, merge_rollback, require_possible, with_weight
 from xenoovs.agent.report import Report
@@ -253,7 +253,7 @@ class Reloader:
         """
         if merged is not None:
             self._set_overrides(merged)
-        known: Known = {}
+        known: KnownShares = {}
         self._is_bridge_unknown = True
         try:
             known = await asyncio.to_thread(self._engine.known, self.config.balancer)

@@ -92,7 +92,7 @@ class Report:
         names, held = (",".join(map("/".join, some)) for some in (change.backends, change.held))
         if change.is_up:
             info("backend up", backends=names, reason=change.reason)
-        elif change.is_late:
+        elif change.was_held:
             warn("backend still down, and ejected now", backends=names, reason=change.reason)
         else:
             warn("backend down", backends=names, **({"held": held} if held else {}), reason=change.reason)

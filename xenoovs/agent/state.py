@@ -1,7 +1,7 @@
 """The agent's state: one frozen value, and one function that makes the next one. Pure.
 
-Events go into `step`. Effects come out, for those who have a clock, threads and sockets. A trial of another config is
-`step` on the same value, with a result that nobody keeps.
+Events go into `step`, and effects come out, for modules with a clock, threads and sockets. A trial of another config is
+`step` on the same value, whose result is dropped.
 """
 
 from __future__ import annotations
@@ -15,24 +15,21 @@ from xenoovs.agent.health import (
     Ejected,
     HealthChange,
     HealthTracker,
-    Known,
+    KnownShares,
     Ramps,
     Signal,
     SlowStarts,
     checks_of,
-    raised,
+    raised_by_operators,
     ramps,
     update_slow_starts,
-    with_ports,
+    with_dead_ports,
 )
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.decision.decision import BackendName, DesiredState
 from xenoovs.errors import CompileError, assert_never
 from xenoovs.model.balancer import Balancer, Service
-
-# The weights in use: those of the config, those that operators set, and what a policy makes of both. Pure.
-
 
 WeightPolicy = Callable[[Service, Mapping[str, Signal]], Mapping[str, Fraction]]
 """Gives the weights of a service's backends, by their names, from the service with the weights of config and operators,
@@ -75,14 +72,14 @@ def _with_weights(service: Service, weights: Mapping[BackendName, Fraction]) -> 
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """All that the agent knows of what the bridge should be.
+    """All that decides what the bridge should be.
 
     Attributes:
         balancer: The config in use.
         in_use: The config with the weights in use.
         runtime: What operators set at run time.
         known: What the bridge remembered when the config was followed.
-        tracker: What the probes say.
+        tracker: The health of backends.
         ports_down: The ports of the bridge without link.
         ejected: The backends that get no clients, by health and ports, as of the last `Tick`.
         slow_starts: The slow starts as of the last `Tick`.
@@ -92,7 +89,7 @@ class AgentState:
     balancer: Balancer
     in_use: Balancer
     runtime: Runtime = field(default_factory=Runtime)
-    known: Known = field(default_factory=dict)
+    known: KnownShares = field(default_factory=dict)
     tracker: HealthTracker = field(default_factory=HealthTracker)
     ports_down: frozenset[str] = frozenset()
     ejected: Ejected = field(default_factory=dict)
@@ -117,7 +114,7 @@ class ConfigFollowed:
 
     balancer: Balancer
     overrides: tuple[Override, ...] = ()
-    known: Known = field(default_factory=dict)
+    known: KnownShares = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,18 +126,18 @@ class RuntimeChanged:
 
 @dataclass(frozen=True, slots=True)
 class PortsChanged:
-    """These ports of the bridge are without link now."""
+    """These ports of the bridge have no link now."""
 
     down: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A probe that was sent at `asked_s` came to a result. It is ignored if the config no longer has the check."""
+    """A probe that was sent at `sent_s` came to a result. It is ignored if the config no longer has the check."""
 
     check: Check
     result: ProbeResult
-    asked_s: float
+    sent_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,7 @@ class ProbeAt:
 
 @dataclass(frozen=True, slots=True)
 class SaveRuntime:
-    """What operators set has changed, and has to outlive the agent."""
+    """Overrides or the pause have changed, and have to survive a restart."""
 
     runtime: Runtime
 
@@ -170,7 +167,7 @@ Effect = ProbeAt | HealthChange | SaveRuntime
 
 
 def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
-    """Return the state after an event, and what has to be done for it."""
+    """Return the state after an event, and the effects to carry out."""
     match event:
         case Probed():
             return _probed(state, event, now_s)
@@ -180,7 +177,7 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
             return replace(state, ports_down=down), ()
         case RuntimeChanged(runtime):
             used, saves = _with_runtime(state, runtime)
-            is_same = raised(runtime.overrides) == raised(state.runtime.overrides)
+            is_same = raised_by_operators(runtime.overrides) == raised_by_operators(state.runtime.overrides)
             probed, probes = (used, ()) if is_same else _probing(used, {}, now_s)
             return probed, (*probes, *saves)
         case ConfigFollowed(balancer, overrides, known):
@@ -193,7 +190,7 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
 
 
 def after(state: AgentState, *events: Event, now_s: float) -> AgentState:
-    """Return the state after some events, as a trial: nothing is done for them."""
+    """Return the state after some events, as a trial: their effects are not carried out."""
     for event in events:
         state, _ = step(state, event, now_s)
     return state
@@ -213,19 +210,19 @@ def desired_state(state: AgentState, now_s: float) -> DesiredState:
 def _probed(state: AgentState, event: Probed, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
     if event.check not in state.tracker.health:
         return state, ()
-    tracker, change = state.tracker.probed(
-        event.check, event.result, state.in_use.services, asked_s=event.asked_s, now_s=now_s
+    tracker, change = state.tracker.with_result(
+        event.check, event.result, state.in_use.services, sent_s=event.sent_s, now_s=now_s
     )
     probe = ProbeAt(event.check, tracker.health[event.check].due_s)
     return replace(state, tracker=tracker), (probe,) if change is None else (probe, change)
 
 
 def _ticked(state: AgentState, now_s: float) -> AgentState:
-    # Weights of config and operators change by their own events alone. Any other policy may have other signals now; it
-    # takes some 20 ms to ask it about 16,000 backends.
+    # Weights of config and operators change by their own events alone. Any other policy may have other signals now. For
+    # 16,000 backends it takes some 20 ms.
     state = state if state.policy is configured_weights else _weighted(state)
-    tracker = state.tracker.decided(state.in_use.services, now_s)
-    ejected = with_ports(tracker.ejected, state.in_use, state.ports_down)
+    tracker = state.tracker.with_decisions(state.in_use.services, now_s)
+    ejected = with_dead_ports(tracker.ejected, state.in_use, state.ports_down)
     starts = update_slow_starts(state.slow_starts, state.in_use, ejected, known=state.known, now_s=now_s)
     return replace(state, tracker=tracker, ejected=ejected, slow_starts=starts)
 
@@ -235,10 +232,10 @@ def _with_runtime(state: AgentState, runtime: Runtime) -> tuple[AgentState, tupl
     return _weighted(replace(state, runtime=runtime)), saves
 
 
-def _probing(state: AgentState, known: Known, now_s: float) -> tuple[AgentState, tuple[ProbeAt, ...]]:
+def _probing(state: AgentState, known: KnownShares, now_s: float) -> tuple[AgentState, tuple[ProbeAt, ...]]:
     """Begin to probe the backends of config and overrides. `known`: what the bridge remembers of new ones."""
     before, checks = state.tracker.health, checks_of(state.balancer, state.runtime.overrides)
-    tracker = state.tracker.followed(checks, known, now_s)
+    tracker = state.tracker.with_checks(checks, known, now_s)
     new = (check for check in checks.backends if check not in before)
     return replace(state, tracker=tracker), tuple(ProbeAt(check, tracker.health[check].due_s) for check in new)
 

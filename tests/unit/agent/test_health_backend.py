@@ -10,7 +10,7 @@ from ipaddress import IPv4Address
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.agent.health import BackendHealth, Check, Signal, begin, observe
+from xenoovs.agent.health import BackendHealth, Check, Signal, initial_health, with_result
 from xenoovs.agent.probe.target import IcmpTarget, ProbeResult
 from xenoovs.model.balancer import Health, Initial, ProbeKind
 
@@ -29,19 +29,19 @@ def result(*, ok: bool, latency_s: float = 0.0) -> ProbeResult:
     return ProbeResult(ok=ok, latency_s=latency_s, reason="")
 
 
-def walk(health: Health, answers: list[bool], *, known_up: bool | None) -> list[BackendHealth]:
+def walk(health: Health, answers: list[bool], *, remembered_up: bool | None) -> list[BackendHealth]:
     check = Check(IcmpTarget(IPv4Address("192.0.2.1")), health)
-    found = [begin(health, known_up=known_up, due_s=0.0, now_s=0.0)]
+    found = [initial_health(health, remembered_up=remembered_up, due_s=0.0, now_s=0.0)]
     for moment, ok in enumerate(answers, 1):
-        found.append(observe(found[-1], check, result(ok=ok), asked_s=float(moment), now_s=float(moment)))
+        found.append(with_result(found[-1], check, result(ok=ok), sent_s=float(moment), now_s=float(moment)))
     return found
 
 
 @given(healths, st.booleans(), results)
 def test_a_state_changes_exactly_after_enough_contradictions_in_a_row(
-    health: Health, known_up: bool, answers: list[bool]
+    health: Health, remembered_up: bool, answers: list[bool]
 ) -> None:
-    states = walk(health, answers, known_up=known_up)
+    states = walk(health, answers, remembered_up=remembered_up)
     for index, (before, now) in enumerate(itertools.pairwise(states), 1):
         needed = health.fall if before.is_up else health.rise
         last = answers[max(0, index - needed) : index]
@@ -53,34 +53,34 @@ def test_a_state_changes_exactly_after_enough_contradictions_in_a_row(
 
 
 @given(healths, st.booleans(), results)
-def test_changes_are_no_more_than_rise_and_fall_allow(health: Health, known_up: bool, answers: list[bool]) -> None:
-    states = [state.is_up for state in walk(health, answers, known_up=known_up)]
+def test_changes_are_no_more_than_rise_and_fall_allow(health: Health, remembered_up: bool, answers: list[bool]) -> None:
+    states = [state.is_up for state in walk(health, answers, remembered_up=remembered_up)]
     changes = sum(one != other for one, other in itertools.pairwise(states))
     pairs, rest = divmod(changes, 2)
-    first = health.fall if known_up else health.rise
+    first = health.fall if remembered_up else health.rise
     assert pairs * (health.rise + health.fall) + rest * first <= len(answers)
 
 
 def test_trusted_believes_the_first_result() -> None:
     for ok in (True, False):
-        last = walk(HEALTH, [ok], known_up=None)[-1]
-        assert (last.is_up, last.is_known, last.against, last.since_s) == (ok, True, 0, 1.0)
+        last = walk(HEALTH, [ok], remembered_up=None)[-1]
+        assert (last.is_up, last.is_known, last.contradictions, last.since_s) == (ok, True, 0, 1.0)
 
 
 def test_closed_is_down_until_it_has_risen() -> None:
     closed = replace(HEALTH, initial=Initial.DOWN)
-    assert [state.is_up for state in walk(closed, [True, True], known_up=None)] == [False, False, True]
+    assert [state.is_up for state in walk(closed, [True, True], remembered_up=None)] == [False, False, True]
 
 
 def test_what_the_switch_knows_goes_before_initial() -> None:
     closed = replace(HEALTH, initial=Initial.DOWN)
-    assert begin(closed, known_up=True, due_s=7.0, now_s=7.0).is_up
-    assert [state.is_up for state in walk(HEALTH, [True, True], known_up=False)] == [False, False, True]
+    assert initial_health(closed, remembered_up=True, due_s=7.0, now_s=7.0).is_up
+    assert [state.is_up for state in walk(HEALTH, [True, True], remembered_up=False)] == [False, False, True]
 
 
 def test_the_pause_is_short_only_while_results_contradict_the_state() -> None:
     answers = [True, False, True, False, False, False, False]
-    states = walk(replace(HEALTH, jitter=Fraction(0)), answers, known_up=None)
+    states = walk(replace(HEALTH, jitter=Fraction(0)), answers, remembered_up=None)
     pauses = [state.due_s - moment for moment, state in enumerate(states)][1:]
     assert pauses == [1.0, 0.25, 1.0, 0.25, 0.25, 1.0, 1.0]
 
@@ -88,15 +88,15 @@ def test_the_pause_is_short_only_while_results_contradict_the_state() -> None:
 @given(results)
 def test_the_last_failures_in_a_row_are_known(answers: list[bool]) -> None:
     row = len(answers) - next((i for i in range(len(answers), 0, -1) if answers[i - 1]), 0)
-    last = walk(HEALTH, answers, known_up=True)[-1]
+    last = walk(HEALTH, answers, remembered_up=True)[-1]
     assert last.failed_s == tuple(map(float, range(len(answers) - min(row, HEALTH.fall) + 1, len(answers) + 1)))
     assert last.results == len(answers)
 
 
 def test_a_signal_smooths_the_latencies_of_answers_alone() -> None:
     check = Check(IcmpTarget(IPv4Address("192.0.2.1")), HEALTH)
-    health, signals = begin(HEALTH, known_up=None, due_s=0.0, now_s=0.0), []
+    health, signals = initial_health(HEALTH, remembered_up=None, due_s=0.0, now_s=0.0), []
     for ok, latency_s in [(False, 5.0), (True, 0.8), (True, 1.6), (False, 5.0), (True, 0.9)]:
-        health = observe(health, check, result(ok=ok, latency_s=latency_s), asked_s=0.0, now_s=0.0)
+        health = with_result(health, check, result(ok=ok, latency_s=latency_s), sent_s=0.0, now_s=0.0)
         signals.append(health.signal)
     assert signals == [None, Signal(0.8, 0.8), Signal(1.6, 0.9), Signal(1.6, 0.9), Signal(0.9, 0.9)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from tests.unit import balancer as small
-from xenoovs.agent.health import Ejection, decide, select, with_ports
+from xenoovs.agent.health import Ejection, decide_ejections, select_ejected, with_dead_ports
 from xenoovs.model.balancer import AllDown, Backend, Health, ProbeKind, Service
 from xenoovs.model.next_hop import Direct, mac_of
 
@@ -24,7 +24,7 @@ parts = st.fractions(0, 1, max_denominator=100)
 @given(st.integers(1, 20), st.integers(0, 20), parts, st.sampled_from(AllDown))
 def test_bounds(of: int, down: int, part: Fraction, policy: AllDown) -> None:
     fallen = [f"b{i}" for i in range(min(down, of))]
-    out = select(fallen, of=of, health=replace(HEALTH, max_down=part, on_all_down=policy))
+    out = select_ejected(fallen, total=of, health=replace(HEALTH, max_down=part, on_all_down=policy))
     if len(fallen) == of and policy is AllDown.DROP:
         assert out == set(fallen)
     else:
@@ -36,7 +36,7 @@ def test_bounds(of: int, down: int, part: Fraction, policy: AllDown) -> None:
 def test_one_more_that_falls_brings_nobody_in(of: int, part: Fraction) -> None:
     health = replace(HEALTH, max_down=part)
     names = [f"b{i}" for i in range(of)]
-    sets = [select(names[:down], of=of, health=health) for down in range(of + 1)]
+    sets = [select_ejected(names[:down], total=of, health=health) for down in range(of + 1)]
     assert all(one <= other for one, other in itertools.pairwise(sets))
 
 
@@ -53,7 +53,7 @@ def step(
     failing: Mapping[str, float] | None = None,
 ) -> Ejection:
     """What is decided with these backends down, each since when, and failing since when."""
-    return decide(replace(before, down=Map(down)), one, failing or {}, now_s=now_s)
+    return decide_ejections(replace(before, down=Map(down)), one, failing or {}, now_s=now_s)
 
 
 def both_down(one: Service) -> Ejection:
@@ -114,5 +114,5 @@ def test_backends_behind_ports_without_link_are_ejected_as_long_as_one_is_left(
         for backend, (name, weight, egress) in zip(plain.backends, named, strict=True)
     )
     one = replace(plain, name="web", backends=tuple[Backend, ...](backends))
-    found = with_ports({"web": frozenset(fallen)} if fallen else {}, small.balancer(one), frozenset(down.split()))
+    found = with_dead_ports({"web": frozenset(fallen)} if fallen else {}, small.balancer(one), frozenset(down.split()))
     assert found == ({"web": frozenset(ejected)} if ejected else {})

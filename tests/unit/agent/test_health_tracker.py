@@ -37,19 +37,19 @@ class Driven(DrivenAgent):
         self.now = now_s
         return self.take_due()
 
-    def answer(self, check: Check, *, ok: bool, asked_s: float, now_s: float) -> HealthChange | None:
+    def answer(self, check: Check, *, ok: bool, sent_s: float, now_s: float) -> HealthChange | None:
         self.now = now_s
-        return self.record(check, ok=ok, asked_s=asked_s)
+        return self.record(check, ok=ok, sent_s=sent_s)
 
 
 def test_one_probe_for_one_backend_however_many_services_use_it() -> None:
     shared = small.balancer(*(service(f"s{port}", 1, 1, port=port) for port in range(80, 90)))
     one = Driven(shared)
     (first, second) = one.due(0.0)
-    change = one.answer(first, ok=False, asked_s=0.0, now_s=0.1)
+    change = one.answer(first, ok=False, sent_s=0.0, now_s=0.1)
     assert change is not None
     assert change.backends == tuple((f"s{port}", "b0") for port in range(80, 90))
-    one.answer(second, ok=True, asked_s=0.0, now_s=0.1)
+    one.answer(second, ok=True, sent_s=0.0, now_s=0.1)
     assert one.desired().ejected == {f"s{port}": {"b0"} for port in range(80, 90)}
 
 
@@ -72,14 +72,14 @@ def test_a_probe_is_not_started_again_before_its_result() -> None:
     one = Driven(small.balancer(service("a", 1, port=80)))
     (check,) = one.due(0.0)
     assert one.due(100.0) == []
-    one.answer(check, ok=True, asked_s=0.0, now_s=0.2)
+    one.answer(check, ok=True, sent_s=0.0, now_s=0.2)
     assert one.queue.next_due_s == 1.0
 
 
 def test_a_new_config_keeps_what_is_known_and_asks_new_backends_at_once() -> None:
     one = Driven(small.balancer(service("a", 1, 1, port=80)))
     for check in one.due(0.0):
-        one.answer(check, ok="192.0.2.17" in str(check.target), asked_s=0.0, now_s=0.0)
+        one.answer(check, ok="192.0.2.17" in str(check.target), sent_s=0.0, now_s=0.0)
     assert one.desired().ejected == {"a": {"b0"}}
     one.now = 0.5
     one.follow(small.balancer(service("renamed", 2, 1, 1, port=80)))
@@ -92,7 +92,7 @@ def test_a_result_for_a_check_that_is_gone_is_ignored() -> None:
     (check,) = one.due(0.0)
     one.now = 0.1
     one.follow(small.balancer())
-    assert one.answer(check, ok=False, asked_s=0.0, now_s=0.2) is None
+    assert one.answer(check, ok=False, sent_s=0.0, now_s=0.2) is None
     assert one.desired().ejected == {}
 
 
@@ -106,7 +106,7 @@ def busiest(one: Driven, *, seconds: int, apart_ms: int = 10) -> int:
     for moment in range(0, 1000 * seconds, apart_ms):
         due = one.due(moment / 1000)
         for check in due:
-            one.answer(check, ok=True, asked_s=moment / 1000, now_s=moment / 1000)
+            one.answer(check, ok=True, sent_s=moment / 1000, now_s=moment / 1000)
         counts.append(len(due))
     return max(counts[1000 // apart_ms :])
 
@@ -124,7 +124,7 @@ def test_jitter_only_shortens_and_is_the_same_in_every_run() -> None:
             due_s = one.queue.next_due_s
             assert due_s is not None
             (check,) = one.due(due_s)
-            one.answer(check, ok=True, asked_s=due_s, now_s=due_s)
+            one.answer(check, ok=True, sent_s=due_s, now_s=due_s)
             asked.append(due_s)
         pauses.append([round(later - earlier, 9) for earlier, later in pairwise(asked)])
     assert pauses[0] == pauses[1]
@@ -146,17 +146,17 @@ def test_a_check_that_comes_again_while_its_probe_is_under_way_is_not_asked_twic
     one.follow(none)
     one.now = 0.2
     one.follow(with_check)
-    one.answer(check, ok=True, asked_s=0.0, now_s=0.3)
+    one.answer(check, ok=True, sent_s=0.0, now_s=0.3)
     asked = 0
     for moment in range(100):
         for due in one.due(moment / 10):
             asked += 1
-            one.answer(due, ok=True, asked_s=moment / 10, now_s=moment / 10)
+            one.answer(due, ok=True, sent_s=moment / 10, now_s=moment / 10)
     assert asked == 9
 
 
 def all_fall(one: Driven, *, moment: float) -> list[HealthChange]:
-    told = [one.answer(check, ok=False, asked_s=moment, now_s=moment) for check in one.due(moment)]
+    told = [one.answer(check, ok=False, sent_s=moment, now_s=moment) for check in one.due(moment)]
     one.desired()
     return [each for each in told if each is not None]
 
@@ -184,10 +184,10 @@ def test_a_kept_backend_that_goes_later_is_told_once_and_wants_a_round() -> None
     told = []
     for moment in range(1, 8):
         for check in one.due(moment):
-            told.append(one.answer(check, ok=".16'" in str(check.target), asked_s=moment, now_s=moment))
+            told.append(one.answer(check, ok=".16'" in str(check.target), sent_s=moment, now_s=moment))
         one.desired()
     news = [each for each in told if each is not None]
-    assert [(each.backends, each.is_up, each.is_late) for each in news] == [
+    assert [(each.backends, each.is_up, each.was_held) for each in news] == [
         ((("a", "b0"),), True, False),
         ((("a", "b1"),), False, True),
     ]

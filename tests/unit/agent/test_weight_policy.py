@@ -33,7 +33,7 @@ def measured(state: AgentState) -> AgentState:
     """Two of three backends have answered."""
     checks = state.tracker.checks.by_backend
     results = (
-        Probed(checks["web", name], ProbeResult(ok=True, latency_s=latency_s, reason="answered"), asked_s=0.0)
+        Probed(checks["web", name], ProbeResult(ok=True, latency_s=latency_s, reason="answered"), sent_s=0.0)
         for name, latency_s in LATENCIES_S.items()
     )
     return after(state, *results, Tick(), now_s=1.0)
