@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, bridge_command, load_resolved, reach
+from xenoovs.cli.options import Output, bridge_command, load, load_resolved, reach
 from xenoovs.cli.output import echo, print_json, print_table
 from xenoovs.display import percent
 from xenoovs.errors import counted
@@ -53,7 +53,7 @@ def decision_command(
     offline, installed = given["offline"], given["installed"]
     if offline and (installed or other == INSTALLED):
         raise click.UsageError("--offline reads no bridge: leave it out to see what is installed.")
-    balancer = load_resolved(config)
+    balancer = load(config) if offline else load_resolved(config)
     ids = service_ids(service.claim for service in balancer.services)
     names = {ids[service.claim]: service.name for service in balancer.services}
     engine = None if offline else Engine(reach(given["db"], given["lab"]))

@@ -53,7 +53,7 @@ from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Protocol, Service, service_ids
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
-from xenoovs.model.next_hop import NextHop
+from xenoovs.model.next_hop import NextHop, with_mac
 from xenoovs.openflow.flow import (
     ETH_ARP,
     TCP,
@@ -456,9 +456,30 @@ def _unnamed(program: ServiceProgram, owner: Owner) -> Backend:
 # A config to a program in one call: on a bridge without flows, or on one that has some.
 
 
+_PLACEHOLDER = 0x02FFFF000000
+"""The first of the locally administered MACs of backends whose MAC is not known."""
+
+
 def compile_config(balancer: Balancer) -> Program:
-    """Return the program with the fewest blocks. Raises ToleranceUnreachable, BudgetUnreachable, CompileError."""
-    return compile_program(balancer, decide(Decision(), DesiredState(balancer)))
+    """Return the program with the fewest blocks, without a switch or a network.
+
+    Backends whose MAC is not known have a placeholder in it: blocks and hardware entries depend on no MAC.
+
+    Raises:
+        ToleranceUnreachable, BudgetUnreachable, CompileError.
+    """
+    known = replace(balancer, services=tuple(map(_with_placeholders, balancer.services)))
+    return compile_program(known, decide(Decision(), DesiredState(known)))
+
+
+def _with_placeholders(service: Service) -> Service:
+    found = (
+        backend
+        if backend.next_hop.is_known
+        else replace(backend, next_hop=with_mac(backend.next_hop, Mac(placeholder)))
+        for placeholder, backend in enumerate(service.backends, _PLACEHOLDER)
+    )
+    return replace(service, backends=tuple(found))
 
 
 def compile_onto(balancer: Balancer, observed: Iterable[ObservedFlow]) -> Program:

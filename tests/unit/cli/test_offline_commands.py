@@ -173,3 +173,31 @@ def test_trace_wants_one_ip_version(xenoovs: CommandLine) -> None:
     said = xenoovs("trace", QUICKSTART, "--src", "198.51.100.7", "--dst", "2001:db8::1", "--offline")
     assert said.status == 64
     assert "not of one IP version" in said.err
+
+
+BY_ADDRESS = """
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+services:
+  - name: web
+    vip: 192.0.2.80
+    protocol: tcp
+    ports: [80]
+    backends:
+      - {name: web1, weight: 2, address: 192.0.2.2}
+      - {name: web2, weight: 1, address: 192.0.2.3}
+      - {name: web3, weight: 1, address: 192.0.2.4}
+"""
+
+
+@pytest.mark.parametrize("arguments", [("validate",), ("lint",), ("decision", "--offline"), ("analyse", "clients")])
+def test_backends_by_address_need_no_network(
+    xenoovs: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.yaml").write_text(BY_ADDRESS)
+    Path("clients").write_text("".join(f"198.51.100.{number}\n" for number in range(64)))
+    name, *rest = arguments
+    said = xenoovs(name, "my.yaml", *rest)
+    assert (said.status, said.err) == (0, "")
+    assert "02:ff:ff" not in said.out
