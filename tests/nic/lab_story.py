@@ -13,7 +13,7 @@ from typing import Any
 
 from xenoovs.lab.host import marked_processes
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, MARK, machine_directory
-from xenoovs.lab.nic.machine import Machine
+from xenoovs.lab.nic.machine import VirtualMachine
 
 NAME = "nictest"
 _XENOOVS = Path(sys.executable).with_name("xenoovs")
@@ -72,7 +72,7 @@ class LabStory:
         self._say("not there", "apply", "no-such.yaml", "--yes", "--lab", NAME)
 
     def _end(self) -> None:
-        Machine(machine_directory(self._directory / NAME)).kill()
+        VirtualMachine(machine_directory(self._directory / NAME)).kill()
         self._say("status without machine", "lab", "status", "--name", NAME)
         self._say("down", "lab", "down", "--name", NAME)
         self._say("second down", "lab", "down", "--name", NAME)
@@ -82,7 +82,7 @@ class LabStory:
 
     def _crash(self) -> None:
         building = self._start("lab", "up", self._config, "--nic", "emulated", "--name", _CRASHED)
-        machine = Machine(machine_directory(self._directory / _CRASHED))
+        machine = VirtualMachine(machine_directory(self._directory / _CRASHED))
         while machine.pid is None and building.poll() is None:
             time.sleep(0.05)
         building.kill()

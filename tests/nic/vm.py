@@ -27,7 +27,7 @@ from xenoovs.config.templates import read_template
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.nic.call import conversation
 from xenoovs.lab.nic.frames import FrameKind, GuestCommand
-from xenoovs.lab.nic.machine import Machine, boot, build_module, missing_packages, start_module, unpacked_kernel
+from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, missing_packages, start_module, unpacked_kernel
 from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.switch.process import run
 
@@ -53,7 +53,7 @@ class Recording:
         self._directory = directory
         self._records = {part: Future[Record]() for part in PARTS if part in parts}
         self._stopped = Event()
-        self._machines: list[Machine] = []
+        self._machines: list[VirtualMachine] = []
         scenarios = [part for part in self._records if part in SCENARIOS]
         second = scenarios[-_SECOND_SHARE:]
         first = [part for part in scenarios if part not in second]
@@ -140,7 +140,7 @@ def _lab_record() -> Record:
 
 
 @contextmanager
-def _booted() -> Iterator[Machine]:
+def _booted() -> Iterator[VirtualMachine]:
     kernel = unpacked_kernel()
     with tempfile.TemporaryDirectory(prefix="xenoovs-nic-") as directory:
         machine = boot(kernel, Path(directory), start=start_module(nic_guest.__name__, kernel))
@@ -151,7 +151,7 @@ def _booted() -> Iterator[Machine]:
             machine.kill()
 
 
-def _lines(machine: Machine, module: str, *arguments: str, stdin: str = "") -> Iterator[str]:
+def _lines(machine: VirtualMachine, module: str, *arguments: str, stdin: str = "") -> Iterator[str]:
     """The lines that a Python module prints in the guest, each as soon as it is complete."""
     command = GuestCommand(("python", "-m", module, *arguments), str(_REPOSITORY))
     output, errors = b"", b""

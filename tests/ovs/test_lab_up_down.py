@@ -14,7 +14,7 @@ from tests.ovs.lab_support import EVEN_MAC, backend, balancer, lab_name, links, 
 from xenoovs.errors import LabError
 from xenoovs.lab.host import namespaces_of, processes_in
 from xenoovs.lab.lab import open_lab, sole_owner
-from xenoovs.lab.lifecycle import Removed, down, lab_status, up
+from xenoovs.lab.lifecycle import RemovedLab, down, lab_status, up
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim
 from xenoovs.switch.process import run
@@ -37,7 +37,7 @@ def test_up_and_down_leave_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_down_twice_and_of_nothing_is_fine(tmp_path: Path) -> None:
-    assert down(lab_name("none"), directory=tmp_path) == Removed(0, 0, 0)
+    assert down(lab_name("none"), directory=tmp_path) == RemovedLab(0, 0, 0)
 
 
 def test_the_directory_is_private(tmp_path: Path) -> None:

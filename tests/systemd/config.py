@@ -37,7 +37,7 @@ SILENT = "silent"
 WEIGHED = "icmp"
 """The service with two backends, web1 and web2."""
 
-_HEALTH = {"interval": "5s", "timeout": "4s", "rise": 1, "initial": "down"}
+_HEALTH = {"interval": "10s", "timeout": "9s", "rise": 1, "initial": "down"}
 
 
 def config(*, weight: int = 1, late: bool = False) -> str:

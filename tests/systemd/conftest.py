@@ -6,12 +6,12 @@ import pytest
 
 from tests.systemd.install import install
 from tests.systemd.machine import booted, install_programs
-from tests.systemd.story import Answer, Story
+from tests.systemd.story import StepOutput, Story
 
 
 @pytest.fixture(scope="session")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
-    """What each step of the story said (tests/systemd/story.py)."""
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StepOutput]:
+    """The outputs of the steps by name (tests/systemd/story.py)."""
     install_programs()
     # Sockets have short names (unix(7)).
     place = tmp_path_factory.mktemp("vm")
@@ -19,4 +19,4 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
     for directory in directories:
         directory.mkdir()
     with booted(directories[1], install(directories[0])) as machine:
-        return Story(machine, directories[2]).tell()
+        return Story(machine, directories[2]).run()

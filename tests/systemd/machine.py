@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.nic.vm import install
 from tests.systemd.install import DEPENDENCIES, Installed
-from xenoovs.lab.nic.machine import Machine, boot, missing_packages, unpacked_kernel
+from xenoovs.lab.nic.machine import VirtualMachine, boot, missing_packages, unpacked_kernel
 from xenoovs.lab.nic.up import wait_until_ready
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -56,8 +56,8 @@ def install_programs() -> None:
 
 
 @contextmanager
-def booted(directory: Path, installed: Installed) -> Iterator[Machine]:
-    """One that takes commands; it ends with the block. `directory` is empty."""
+def booted(directory: Path, installed: Installed) -> Iterator[VirtualMachine]:
+    """Boot a machine that runs commands until the end of the block. `directory` is empty."""
     kernel = unpacked_kernel()
     units = directory / "units"
     units.mkdir()
@@ -73,7 +73,7 @@ def booted(directory: Path, installed: Installed) -> Iterator[Machine]:
     }
     machine = boot(kernel, directory, start=_START.format_map({k: shlex.quote(str(v)) for k, v in places.items()}))
     try:
-        wait_until_ready(machine)
+        wait_until_ready(machine, timeout_s=1800.0)
         yield machine
     finally:
         machine.kill()

@@ -19,7 +19,7 @@ from xenoovs.model.balancer import Protocol
 
 if TYPE_CHECKING:
     from xenoovs.compile.program import Program
-    from xenoovs.lab.nic.machine import Machine
+    from xenoovs.lab.nic.machine import VirtualMachine
     from xenoovs.lab.traffic import ServiceTraffic, TrafficReport
     from xenoovs.model.balancer import Balancer
 
@@ -336,7 +336,7 @@ def shell_command(context: click.Context, /, name: str) -> None:
     context.exit(run_inside(_machine(name), ["env", prompt, "bash", "--noprofile", "--norc"], name=name))
 
 
-def _machine(name: str) -> Machine:
+def _machine(name: str) -> VirtualMachine:
     from xenoovs.errors import LabError
     from xenoovs.lab.lab import open_lab
     from xenoovs.lab.topology import switch_namespace

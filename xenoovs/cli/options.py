@@ -17,7 +17,7 @@ import click
 from xenoovs.errors import XenoovsError
 
 if TYPE_CHECKING:
-    from xenoovs.lab.nic.machine import Machine
+    from xenoovs.lab.nic.machine import VirtualMachine
     from xenoovs.model.balancer import Balancer
     from xenoovs.switch.live import LiveSwitch
 
@@ -37,11 +37,11 @@ def hand_on(context: click.Context, _parameter: click.Parameter, name: str | Non
     return name
 
 
-def machine_of(name: str) -> Machine | None:
+def machine_of(name: str) -> VirtualMachine | None:
     """The machine of that lab; None: the lab is on this host, or is not there. Raises LabError when it is not ready."""
     from xenoovs.errors import LabError
     from xenoovs.lab.lab import directory_of, machine_directory, read_state
-    from xenoovs.lab.nic.machine import Machine
+    from xenoovs.lab.nic.machine import VirtualMachine
 
     place = directory_of(name, None)
     state = read_state(place)
@@ -49,7 +49,7 @@ def machine_of(name: str) -> Machine | None:
         return None
     if not state.complete:
         raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --name {name}`")
-    machine = Machine(machine_directory(place))
+    machine = VirtualMachine(machine_directory(place))
     if machine.pid is None:
         raise LabError(
             f"the virtual machine of lab {name} does not run any more; {machine.last_words()}\n"
@@ -58,7 +58,7 @@ def machine_of(name: str) -> Machine | None:
     return machine
 
 
-def run_inside(machine: Machine, argv: Sequence[str], *, name: str) -> int:
+def run_inside(machine: VirtualMachine, argv: Sequence[str], *, name: str) -> int:
     """Run a command in the machine of lab `name` as if it were here: this terminal, this directory, its exit status."""
     from xenoovs.lab.nic.call import attach
     from xenoovs.lab.nic.frames import GuestCommand

@@ -15,18 +15,12 @@ from xenoovs.errors import LabError
 from xenoovs.lab.topology import is_namespace_of
 from xenoovs.switch.process import Completed, run, try_run
 
-# How long work of the lab tells how far it is.
-
-
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, steps done, steps in all."""
+"""Called with the current step, the number of steps done, and the number of steps in all."""
 
 
-def silent(what: str, done: int, total: int) -> None:
-    """Tells nobody."""
-
-
-# What a lab needs of the machine it runs on, found out before anything is made.
+def no_progress(what: str, done: int, total: int) -> None:
+    """Ignore progress."""
 
 
 TOOLS: Mapping[str, str] = {
@@ -55,7 +49,7 @@ class Host:
 
 
 def probe_host() -> Host:
-    """Look at this machine; changes nothing."""
+    """Return the facts of this machine."""
     return Host(
         is_root=os.geteuid() == 0,
         missing=tuple(tool for tool in TOOLS if shutil.which(tool) is None),
@@ -65,13 +59,13 @@ def probe_host() -> Host:
 
 
 def check_root(host: Host) -> None:
-    """Raises LabError for anybody but root."""
+    """Raises LabError unless this process is root."""
     if not host.is_root:
         raise LabError("a lab is made of network namespaces, which takes root: run the same command with `sudo`")
 
 
 def check_host(host: Host, *, needs_ipv6: bool) -> None:
-    """Raises LabError with the first thing that is missing and what to do."""
+    """Raises LabError with the first thing that is missing and the command that adds it."""
     check_root(host)
     if host.missing:
         packages = " ".join(sorted({TOOLS[tool] for tool in host.missing}))
@@ -85,9 +79,6 @@ def check_host(host: Host, *, needs_ipv6: bool) -> None:
         raise LabError("the config has IPv6 services and the kernel's IPv6 is off: boot without `ipv6.disable=1`")
 
 
-# Processes of a lab: found by a mark in their environment, ended for good. Reads /proc (proc(5)).
-
-
 _STOP_TIMEOUT_S = 5.0
 _STEP_S = 0.005
 
@@ -95,7 +86,7 @@ _PROC = Path("/proc")
 
 
 def environment_of(pid: int) -> Mapping[str, str]:
-    """The environment with which a process was started; empty when it has ended or is not ours to read."""
+    """Return the environment with which a process was started; empty when it has ended or cannot be read."""
     with suppress(OSError):
         pairs = (_PROC / str(pid) / "environ").read_bytes().decode(errors="surrogateescape").split("\0")
         return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
@@ -103,7 +94,7 @@ def environment_of(pid: int) -> Mapping[str, str]:
 
 
 def marked_processes(name: str, value: str) -> tuple[int, ...]:
-    """Every other process whose environment has `name=value`, in order of process id."""
+    """Return every other process whose environment has `name=value`, in order of process id."""
     pids = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
     return tuple(pid for pid in pids if pid != os.getpid() and environment_of(pid).get(name) == value)
 
@@ -122,12 +113,12 @@ def _has_not_ended(thread: Path) -> bool:
 
 
 def stop_and_wait(pids: Iterable[int]) -> bool:
-    """SIGTERM; False when some live on after a few seconds."""
+    """Send SIGTERM; return False when some are alive after a few seconds."""
     return _signal_and_wait(pids, signal.SIGTERM)
 
 
 def kill_and_wait(pids: Iterable[int]) -> bool:
-    """SIGKILL; False when some hang in the kernel."""
+    """Send SIGKILL; return False when some hang in the kernel."""
     return _signal_and_wait(pids, signal.SIGKILL)
 
 
@@ -142,9 +133,6 @@ def _signal_and_wait(pids: Iterable[int], number: signal.Signals) -> bool:
     return not left
 
 
-# Network namespaces and what is in them, by ip(8) and ip-netns(8).
-
-
 @dataclass(frozen=True, slots=True)
 class Netns:
     """Runs ip(8) with the marks of a lab in the environment, so that a crash leaves no unknown process."""
@@ -152,10 +140,10 @@ class Netns:
     marks: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def batch(self, lines: Iterable[str], *, namespace: str | None = None) -> None:
-        """Several commands of ip(8) in one process. Raises CommandFailed at the first that fails."""
+        """Run several commands of ip(8) in one process. Raises CommandFailed at the first that fails."""
         text = "".join(f"{line}\n" for line in lines)
         if text:
-            run(["ip", *_inside(namespace), "-batch", "-"], stdin=text, env=self.marks)
+            run(["ip", *(["-n", namespace] if namespace else []), "-batch", "-"], stdin=text, env=self.marks)
 
     def execute(
         self, namespace: str, argv: Iterable[str], *, stdin: str | None = None, timeout_s: float = 30.0
@@ -169,21 +157,17 @@ class Netns:
 
 
 def namespaces_of(name: str) -> tuple[str, ...]:
-    """The namespaces of lab `name` that exist, complete or not, sorted."""
+    """Return the namespaces of lab `name` that exist, complete or not, sorted."""
     listed = run(["ip", "netns", "list"]).stdout.splitlines()
     names = (line.split()[0] for line in listed if line.split())
     return tuple(sorted(namespace for namespace in names if is_namespace_of(namespace, name)))
 
 
 def processes_in(namespace: str) -> tuple[int, ...]:
-    """Processes in a namespace; none when it is gone or half made."""
+    """Return the processes in a namespace; none when it is missing or incomplete."""
     return tuple(int(word) for word in try_run(["ip", "netns", "pids", namespace]).stdout.split())
 
 
 def delete_namespace(namespace: str) -> None:
-    """Remove a namespace and with it every device inside; nothing when it is gone."""
+    """Remove a namespace and every device inside, if it exists."""
     try_run(["ip", "netns", "del", namespace])
-
-
-def _inside(namespace: str | None) -> list[str]:
-    return ["-n", namespace] if namespace else []

@@ -32,7 +32,7 @@ _LOCK_STEP_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LabState:
     """What is remembered. `complete`: `up` came to its end. `nic`: its ports are those of an emulated NIC.
 
     Such a lab is inside a virtual machine, where it has a state of its own, with `nic` False.
@@ -96,10 +96,10 @@ def open_lab(name: str, *, directory: Path | None = None) -> Lab:
     return Lab(place, state.topology)
 
 
-def read_state(place: Path) -> State | None:
+def read_state(place: Path) -> LabState | None:
     """What the lab in `place` remembers; None when there is no lab. Raises LabError when it cannot be read."""
     try:
-        return TypeAdapter(State).validate_json((place / _STATE).read_bytes())
+        return TypeAdapter(LabState).validate_json((place / _STATE).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:
@@ -110,10 +110,10 @@ def read_state(place: Path) -> State | None:
         ) from None
 
 
-def write_state(place: Path, state: State) -> None:
+def write_state(place: Path, state: LabState) -> None:
     """Remember, so that a crash in the middle leaves the old state or the new one."""
     draft = place / f"{_STATE}.new"
-    draft.write_bytes(TypeAdapter(State).dump_json(state, indent=1))
+    draft.write_bytes(TypeAdapter(LabState).dump_json(state, indent=1))
     draft.replace(place / _STATE)
 
 

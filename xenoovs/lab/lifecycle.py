@@ -1,4 +1,4 @@
-"""Builds a lab, takes it down, and says what of it is alive."""
+"""Builds a lab, removes it, and says what of it is alive."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Iterable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.host import (
-    Host,
     Netns,
     Progress,
     check_host,
@@ -22,186 +22,51 @@ from xenoovs.lab.host import (
     kill_and_wait,
     marked_processes,
     namespaces_of,
+    no_progress,
     probe_host,
     processes_in,
-    silent,
 )
-from xenoovs.lab.lab import DEFAULT_DIRECTORY, MARK, Lab, State, directory_of, sole_owner, write_state
+from xenoovs.lab.lab import DEFAULT_DIRECTORY, MARK, Lab, LabState, directory_of, sole_owner, write_state
 from xenoovs.lab.private_ovs import Datapath, start_private_ovs
-from xenoovs.lab.topology import Clients, Link, Machine, Topology, families_of, plan_topology
+from xenoovs.lab.topology import ClientHost, End, Link, Machine, Topology, families_of, plan_topology
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer
 
-# Addresses, routes and neighbours inside the namespaces of a lab, and the processes that answer there.
 
-
-# Next hop of everything, by a fixed neighbour entry: one instead of thousands (RFC 3927; RFC 4291, section 2.5.6).
-_GATEWAY4, _GATEWAY6 = "169.254.0.1", "fe80::1"
-
-_IPV4_OFF = tuple(f"ipv4/conf/{scope}/{key}" for scope in ("all", "default") for key in ("rp_filter", "forwarding"))
-
-
-def prepare_namespace(netns: Netns, namespace: str) -> None:
-    """A host that neither forwards nor checks the way back, whatever the settings of the machine outside."""
-    netns.write_sysctls(namespace, _IPV4_OFF, value=0)
-    netns.batch(["link set dev lo up"], namespace=namespace)
-
-
-def configure_clients(netns: Netns, clients: Clients) -> None:
-    """Every address of the clients' nets is local (`ip route add local`), so that thousands need no set-up each."""
-    dev = clients.interface
-    lines = [
-        *_route_lines(dev, clients.gateway_mac, nets=clients.nets, families=clients.nets),
-        *(f"route add {vip}/32 dev {dev}" for vip in clients.arp_vips),
-        *(f"route add {vip}/128 dev {dev}" for vip, _ in clients.fixed_vips),
-        *(f"neigh replace {vip} lladdr {mac} dev {dev} nud permanent" for vip, mac in clients.fixed_vips),
-    ]
-    netns.batch(lines, namespace=clients.namespace)
-
-
-def add_clients(netns: Netns, clients: Clients, addresses: list[str]) -> None:
-    """Make further addresses, outside of the clients' nets, addresses of clients."""
-    netns.batch((f"route replace local {address} dev lo" for address in addresses), namespace=clients.namespace)
-
-
-def forget_neighbours(netns: Netns, clients: Clients) -> None:
-    """Let clients ask by ARP again; fixed entries stay (ip-neighbour(8), flush)."""
-    netns.batch([f"neigh flush dev {clients.interface}"], namespace=clients.namespace)
-
-
-def configure_machine(netns: Netns, machine: Machine) -> None:
-    """A backend for direct server return: VIPs on its loopback, silent about them in ARP (arp_ignore, arp_announce).
-
-    The values are those of ip-sysctl.rst of the kernel: 1 answers only for addresses of the asked interface, 2 never
-    asks in the name of an address of another one.
-    """
-    netns.write_sysctls(machine.namespace, ["ipv4/conf/all/arp_ignore"], value=1)
-    netns.write_sysctls(machine.namespace, ["ipv4/conf/all/arp_announce"], value=2)
-    vips = (_vip_line(vip) for vip in machine.addresses)
-    families = (*machine.addresses, *machine.nets)
-    routes = _route_lines("eth0", machine.gateway_mac, nets=machine.nets, families=families)
-    netns.batch((*vips, *routes), namespace=machine.namespace)
-
-
-def start_responder(netns: Netns, machine: Machine, *, log: Path) -> None:
-    """Start the process that answers in a machine; it listens when this returns. Raises LabError with its complaint."""
-    job = {"label": machine.label, "names": list(machine.names), "listen": list(machine.listen), "log": str(log)}
-    argv = [sys.executable, "-P", "-m", "xenoovs.lab.responder"]
-    try:
-        netns.execute(machine.namespace, argv, stdin=json.dumps(job))
-    except CommandFailed as error:
-        raise LabError(f"backend {machine.label} does not start to answer: {error.stderr.strip()}") from None
-
-
-def _route_lines(dev: str, gateway_mac: str, *, nets: Iterable[str], families: Iterable[str]) -> list[str]:
-    """Local nets, and the way to everything else; `families`: addresses or nets of the IP versions in use."""
-    lines = [f"route add local {net} dev lo" for net in nets]
-    versions = {":" in text for text in families}
-    if False in versions:
-        lines.append(f"neigh replace {_GATEWAY4} lladdr {gateway_mac} dev {dev} nud permanent")
-        lines.append(f"route add 0.0.0.0/0 via {_GATEWAY4} dev {dev} onlink")
-    if True in versions:
-        lines.append(f"neigh replace {_GATEWAY6} lladdr {gateway_mac} dev {dev} nud permanent")
-        lines.append(f"route add ::/0 via {_GATEWAY6} dev {dev} onlink")
-    return lines
-
-
-def _vip_line(vip: str) -> str:
-    # Duplicate address detection would find the other backends, which have the VIP on purpose.
-    return f"addr add {vip}/128 dev lo nodad" if ":" in vip else f"addr add {vip}/32 dev lo"
-
-
-# Taking a lab down, whole, half built or in ruins.
-
-
-_ROUNDS = 20
-_PAUSE_S = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """What `down` has found and removed; all zero: there was no lab."""
-
-    namespaces: int
-    processes: int
-    directories: int
-
-    @property
-    def anything(self) -> bool:
-        return bool(self.namespaces or self.processes or self.directories)
-
-
-def down(name: str, *, directory: Path | None = None) -> Removed:
-    """Remove all of lab `name`: processes, namespaces with their devices, files. Nothing to do is fine.
-
-    Raises LabError without root, while another process builds the lab, or when a process cannot be killed.
-    """
-    place = directory_of(name, directory)
-    check_root(probe_host())
-    with sole_owner(place) if place.is_dir() else nullcontext():
-        return remove(name, place)
-
-
-def remove(name: str, place: Path) -> Removed:
-    """As `down`, for the owner of the directory."""
-    processes = namespaces = 0
-    for _ in range(_ROUNDS):
-        # A helper of a killed `up` may still make things until it is dead itself: look until a round finds nothing.
-        found = namespaces_of(name)
-        pids = {*marked_processes(MARK, str(place)), *(pid for there in found for pid in processes_in(there))}
-        if not found and not pids:
-            break
-        if not kill_and_wait(pids):
-            raise LabError(f"processes of lab {name} do not die: {', '.join(map(str, sorted(pids)))}; try again later")
-        for namespace in found:
-            delete_namespace(namespace)
-        processes, namespaces = processes + len(pids), namespaces + len(found)
-        time.sleep(_PAUSE_S)
-    else:
-        raise LabError(f"lab {name} cannot be removed: {', '.join(namespaces_of(name))} are still there")
-    existed = place.exists()
-    shutil.rmtree(place, ignore_errors=True)
-    _remove_empty(place.parent)
-    return Removed(namespaces, processes, int(existed))
-
-
-def _remove_empty(base: Path) -> None:
-    # Only directories of our own making; a directory that the user has named stays.
-    if base == DEFAULT_DIRECTORY:
-        for ours in (base, base.parent):
-            with suppress(OSError):
-                ours.rmdir()
-
-
-# Building a lab: one after the other what `topology` says.
-
-
-def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress: Progress = silent) -> Lab:
+def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress: Progress = no_progress) -> Lab:
     """Build lab `name` for a balancer; its bridge has no flows yet.
 
     Raises LabError when the machine cannot hold a lab, when the lab exists, or when a name does not fit; whatever goes
     wrong on the way, also Ctrl-C, everything that was made is removed again.
     """
     topology = plan_topology(name, balancer)
+    check_host(probe_host(), needs_ipv6=Family.IPV6 in families_of(balancer))
+    with new_lab(topology, directory=directory) as lab:
+        LabBuilder(lab, progress).build()
+    return lab
+
+
+@contextmanager
+def new_lab(topology: Topology, *, directory: Path | None = None, nic: bool = False) -> Iterator[Lab]:
+    """Make the directory of a lab, which is complete at the end of the block; an error there removes everything.
+
+    Raises LabError when there is a lab of that name.
+    """
+    name = topology.name
     place = directory_of(name, directory)
-    host = probe_host()
-    check_host(host, needs_ipv6=Family.IPV6 in families_of(balancer))
-    make_directory(name, place)
+    _make_directory(name, place)
     with sole_owner(place):
-        lab = Lab(place, topology)
         try:
-            # Before the first thing is made, so that `down` knows of everything after a crash.
-            write_state(place, State(complete=False, topology=topology))
-            _Builder(lab, Netns(lab.marks), host, progress).build()
-            write_state(place, State(complete=True, topology=topology))
+            # Before the first thing is made, so that `down` finds everything after a crash.
+            write_state(place, LabState(complete=False, topology=topology, nic=nic))
+            yield Lab(place, topology)
+            write_state(place, LabState(complete=True, topology=topology, nic=nic))
         except BaseException:
-            remove(name, place)
+            _remove(name, place)
             raise
-        return lab
 
 
-def make_directory(name: str, place: Path) -> None:
-    """The directory of a new lab. Raises LabError when there is a lab of that name."""
+def _make_directory(name: str, place: Path) -> None:
     again = f"`xenoovs lab down --name {name}` removes it, another --name makes a second one"
     if place.exists():
         raise LabError(f"lab {name} exists already ({place}); {again}")
@@ -217,88 +82,199 @@ def make_directory(name: str, place: Path) -> None:
         raise LabError(f"the lab's directory {place} cannot be made: {error.strerror}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Builder:
-    """The steps of `up` in their order."""
+# Next hop of everything, by a fixed neighbour entry: one instead of thousands (RFC 3927; RFC 4291, section 2.5.6).
+_GATEWAYS = {False: ("169.254.0.1", "0.0.0.0/0"), True: ("fe80::1", "::/0")}
 
-    lab: Lab
-    netns: Netns
-    host: Host
-    progress: Progress
+_IPV4_OFF = tuple(f"ipv4/conf/{scope}/{key}" for scope in ("all", "default") for key in ("rp_filter", "forwarding"))
 
-    @property
-    def topology(self) -> Topology:
-        return self.lab.topology
+
+class LabBuilder:
+    """Builds what a topology describes: on this host, with veth pairs and the userspace datapath of Open vSwitch."""
+
+    def __init__(self, lab: Lab, progress: Progress) -> None:
+        self.lab, self.topology, self.progress = lab, lab.topology, progress
+        self.netns = Netns(lab.marks)
 
     def build(self) -> None:
-        machines = self.topology.machines
-        total = 4 + len(machines)
-        self.progress("namespaces", 0, total)
-        self._namespaces()
-        self.progress("links", 1, total)
-        self._links()
-        self.progress("Open vSwitch", 2, total)
-        self._switch()
-        self.progress("clients", 3, total)
-        configure_clients(self.netns, self.topology.clients)
-        for i, machine in enumerate(machines, start=4):
-            self.progress(f"backend {'/'.join(machine.names)}", i, total)
-            configure_machine(self.netns, machine)
-            start_responder(self.netns, machine, log=self.lab.directory / f"{machine.label}.log")
-        self.progress("ready", total, total)
+        steps: list[tuple[str, Callable[[], None]]] = [
+            ("namespaces", self.add_namespaces),
+            ("links", self.add_links),
+            ("Open vSwitch", self.start_switch),
+            ("clients", self._configure_clients),
+        ]
+        for machine in self.topology.machines:
+            steps.append((f"backend {'/'.join(machine.names)}", partial(self._start_machine, machine)))
+        for done, (what, step) in enumerate(steps):
+            self.progress(what, done, len(steps))
+            step()
+        self.progress("ready", len(steps), len(steps))
 
-    def _namespaces(self) -> None:
+    def add_namespaces(self) -> None:
+        self.add_new_namespaces(self.topology.namespaces)
+
+    def add_new_namespaces(self, namespaces: Iterable[str]) -> None:
+        """Create hosts that neither forward nor check the return path, whatever the settings of the machine outside."""
         try:
-            self.netns.batch(f"netns add {namespace}" for namespace in self.topology.namespaces)
+            self.netns.batch(f"netns add {namespace}" for namespace in namespaces)
         except CommandFailed as error:
             raise LabError(
                 f"network namespaces cannot be made here: {error.stderr.strip()}; "
                 "inside a container it takes `--privileged`"
             ) from None
         for namespace in self.topology.namespaces:
-            prepare_namespace(self.netns, namespace)
+            self.netns.write_sysctls(namespace, _IPV4_OFF, value=0)
+            self.netns.batch(["link set dev lo up"], namespace=namespace)
 
-    def _links(self) -> None:
-        switch, links = self.topology.switch_namespace, self.topology.links
-        self.netns.batch(map(link_line, links), namespace=switch)
-        ends = [end for link in links for end in (link.near, link.far)]
-        for namespace in self.topology.namespaces:
-            devices = [end.interface for end in ends if end.namespace == namespace]
-            self.netns.batch((f"link set dev {device} {self._quiet} up" for device in devices), namespace=namespace)
-        for end in ends:
-            if end.namespace != switch:
-                # Packets that stay inside the machine have no checksum unless the sender must make it (ethtool(8)).
-                self.netns.execute(end.namespace, ["ethtool", "-K", end.interface, "tx", "off"])
+    def add_links(self) -> None:
+        self.netns.batch(map(link_line, self.topology.links), namespace=self.topology.switch_namespace)
+        self.set_up(self.ends)
+        self.compute_checksums(self.ends)
 
     @property
-    def _quiet(self) -> str:
-        # No link-local address, hence no router solicitations among the packets of the lab.
-        return "addrgenmode none" if self.host.has_ipv6 else ""
+    def ends(self) -> list[End]:
+        return [end for link in self.topology.links for end in (link.near, link.far)]
 
-    def _switch(self) -> None:
+    def set_up(self, ends: Iterable[End]) -> None:
+        """Set the devices up."""
+        # Without a link-local address there are no router solicitations among the packets of the lab.
+        options = "addrgenmode none up" if probe_host().has_ipv6 else "up"
+        for namespace in self.topology.namespaces:
+            devices = [end.interface for end in ends if end.namespace == namespace]
+            self.netns.batch((f"link set dev {device} {options}" for device in devices), namespace=namespace)
+
+    def compute_checksums(self, ends: Iterable[End]) -> None:
+        """Let senders compute checksums, which packets that stay inside the machine lack otherwise (ethtool(8))."""
+        for end in ends:
+            if end.namespace != self.topology.switch_namespace:
+                self.netns.execute(end.namespace, ["ethtool", "-K", end.interface, "tx", "off"])
+
+    def start_switch(self) -> None:
         switch = self.topology.switch_namespace
         ovs = start_private_ovs(self.lab.ovs.directory, datapath=Datapath.USERSPACE, netns=switch, marks=self.lab.marks)
         for bridge in self.topology.bridges:
-            mode = "secure" if bridge.secure else "standalone"
-            ports = [word for i, port in enumerate(bridge.ports, start=1) for word in port_words(bridge.name, port, i)]
-            settings = [f"datapath_type={Datapath.USERSPACE.value}", f"fail_mode={mode}"]
-            ovs.vsctl("add-br", bridge.name, "--", "set", "bridge", bridge.name, *settings, *ports)
+            ovs.add_bridge(bridge.name, bridge.ports, datapath=Datapath.USERSPACE, secure=bridge.secure)
+
+    def _configure_clients(self) -> None:
+        """Make every address of the clients' nets local (`ip route add local`), so that none needs a set-up."""
+        clients, dev = self.topology.clients, self.topology.clients.interface
+        lines = [
+            *_route_lines(dev, clients.gateway_mac, nets=clients.nets, families=clients.nets),
+            *(f"route add {vip}/32 dev {dev}" for vip in clients.arp_vips),
+            *(f"route add {vip}/128 dev {dev}" for vip, _ in clients.fixed_vips),
+            *(f"neigh replace {vip} lladdr {mac} dev {dev} nud permanent" for vip, mac in clients.fixed_vips),
+        ]
+        self.netns.batch(lines, namespace=clients.namespace)
+
+    def _start_machine(self, machine: Machine) -> None:
+        """Configure a backend for direct server return: VIPs on its loopback, which it does not announce by ARP.
+
+        The values are those of ip-sysctl.rst of the kernel: arp_ignore 1 answers only for addresses of the asked
+        interface, arp_announce 2 never asks in the name of an address of another one.
+        """
+        self.netns.write_sysctls(machine.namespace, ["ipv4/conf/all/arp_ignore"], value=1)
+        self.netns.write_sysctls(machine.namespace, ["ipv4/conf/all/arp_announce"], value=2)
+        # Duplicate address detection would find the other backends, which have the VIP on purpose.
+        vips = (f"addr add {vip}/{'128 dev lo nodad' if ':' in vip else '32 dev lo'}" for vip in machine.addresses)
+        families = (*machine.addresses, *machine.nets)
+        routes = _route_lines("eth0", machine.gateway_mac, nets=machine.nets, families=families)
+        self.netns.batch((*vips, *routes), namespace=machine.namespace)
+        start_responder(self.netns, machine, log=self.lab.directory / f"{machine.label}.log")
 
 
-def port_words(bridge: str, port: str, ofport: int) -> tuple[str, ...]:
-    """Words for ovs-vsctl(8)."""
-    return ("--", "add-port", bridge, port, "--", "set", "interface", port, f"ofport_request={ofport}")
+def start_responder(netns: Netns, machine: Machine, *, log: Path) -> None:
+    """Start the process that answers in a machine and wait until it listens. Raises LabError with its message."""
+    job = {"label": machine.label, "names": list(machine.names), "listen": list(machine.listen), "log": str(log)}
+    argv = [sys.executable, "-P", "-m", "xenoovs.lab.responder"]
+    try:
+        netns.execute(machine.namespace, argv, stdin=json.dumps(job))
+    except CommandFailed as error:
+        raise LabError(f"backend {machine.label} does not start to answer: {error.stderr.strip()}") from None
 
 
 def link_line(link: Link) -> str:
-    """A veth pair, for ip(8)."""
+    """Return the command of ip(8) that makes a veth pair."""
     # Both ends are made where they belong: none is ever seen in the host's namespace.
     near, far = link.near, link.far
     address = f"address {far.mac}" if far.mac else ""
     return f"link add dev {near.interface} type veth peer name {far.interface} {address} netns {far.namespace}"
 
 
-# What of a lab is alive.
+def _route_lines(dev: str, gateway_mac: str, *, nets: Iterable[str], families: Iterable[str]) -> list[str]:
+    """Return commands for local nets and the default route; `families`: addresses or nets of the IP versions in use."""
+    lines = [f"route add local {net} dev lo" for net in nets]
+    for is_ipv6 in sorted({":" in text for text in families}):
+        gateway, everything = _GATEWAYS[is_ipv6]
+        lines.append(f"neigh replace {gateway} lladdr {gateway_mac} dev {dev} nud permanent")
+        lines.append(f"route add {everything} via {gateway} dev {dev} onlink")
+    return lines
+
+
+def add_clients(netns: Netns, clients: ClientHost, addresses: Iterable[str]) -> None:
+    """Let clients also send from these addresses outside of their nets."""
+    netns.batch((f"route replace local {address} dev lo" for address in addresses), namespace=clients.namespace)
+
+
+def forget_neighbours(netns: Netns, clients: ClientHost) -> None:
+    """Let clients ask by ARP again; fixed entries stay (ip-neighbour(8), flush)."""
+    netns.batch([f"neigh flush dev {clients.interface}"], namespace=clients.namespace)
+
+
+_ROUNDS = 20
+_PAUSE_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedLab:
+    """How much `down` removed; all zero: there was no lab."""
+
+    namespaces: int
+    processes: int
+    directories: int
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.namespaces or self.processes or self.directories)
+
+
+def down(name: str, *, directory: Path | None = None) -> RemovedLab:
+    """Remove lab `name`, complete or not: processes, namespaces with their devices, files.
+
+    Raises LabError without root, while another process builds the lab, or when a process cannot be killed.
+    """
+    place = directory_of(name, directory)
+    check_root(probe_host())
+    with sole_owner(place) if place.is_dir() else nullcontext():
+        return _remove(name, place)
+
+
+def _remove(name: str, place: Path) -> RemovedLab:
+    processes = namespaces = 0
+    for _ in range(_ROUNDS):
+        # A helper of a killed `up` may still make things until it is dead itself: look until a round finds nothing.
+        namespaces_left = namespaces_of(name)
+        pids = {*marked_processes(MARK, str(place)), *(pid for there in namespaces_left for pid in processes_in(there))}
+        if not namespaces_left and not pids:
+            break
+        if not kill_and_wait(pids):
+            raise LabError(f"processes of lab {name} do not die: {', '.join(map(str, sorted(pids)))}; try again later")
+        for namespace in namespaces_left:
+            delete_namespace(namespace)
+        processes, namespaces = processes + len(pids), namespaces + len(namespaces_left)
+        time.sleep(_PAUSE_S)
+    else:
+        raise LabError(f"lab {name} cannot be removed: {', '.join(namespaces_of(name))} are still there")
+    existed = place.exists()
+    shutil.rmtree(place, ignore_errors=True)
+    _remove_empty(place.parent)
+    return RemovedLab(namespaces, processes, int(existed))
+
+
+def _remove_empty(base: Path) -> None:
+    # A directory that the user has named stays.
+    if base == DEFAULT_DIRECTORY:
+        with suppress(OSError):
+            base.rmdir()
+            base.parent.rmdir()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A whole Open vSwitch of our own: its directories, its database, its daemon; the host's one is never touched."""
+"""A private Open vSwitch with directory, database and daemons of its own, beside that of the host."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import fcntl
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,7 +18,7 @@ from xenoovs.lab.host import environment_of, kill_and_wait, stop_and_wait
 from xenoovs.switch.process import run
 
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
-# Emulated machines take their time.
+# Emulated machines are slow.
 _START_TIMEOUT_S = 120.0
 _LOCK_PATIENCE_S, _LOCK_STEP_S = 2.0, 0.02
 _ORPHANED_S = 5
@@ -41,7 +41,7 @@ class Datapath(Enum):
 class PrivateOvs:
     """Where a private Open vSwitch lives. `directory` holds sockets, pid files, logs and the database.
 
-    `marks`: further environment of its daemons, by which their owner finds them again.
+    `marks`: further environment of its daemons, by which their owner finds them.
     """
 
     directory: Path
@@ -54,13 +54,13 @@ class PrivateOvs:
 
     @property
     def env(self) -> dict[str, str]:
-        """What makes the OVS tools find this one (ovs-appctl(8), "ENVIRONMENT")."""
+        """The environment in which the OVS tools use this one (ovs-appctl(8), "ENVIRONMENT")."""
         here = str(self.directory)
         return {"OVS_RUNDIR": here, "OVS_LOGDIR": here, "OVS_DBDIR": here}
 
     def vsctl(self, *arguments: str, timeout_s: float = 30.0) -> str:
-        """ovs-vsctl(8). Raises LabError when it only complains on stderr: it may still exit with 0."""
-        # It waits for ovs-vswitchd for ever; whoever started it may have been killed, and then nobody else ends it.
+        """Run ovs-vsctl(8). Raises LabError when it writes an error to stderr, also when it exits with 0."""
+        # It waits for ovs-vswitchd forever, also after the process that started it was killed.
         patience = f"--timeout={ceil(timeout_s) + _ORPHANED_S}"
         argv = ["ovs-vsctl", patience, f"--db={self.db}", *arguments]
         done = run(argv, timeout_s=timeout_s, env={**self.env, **self.marks})
@@ -71,11 +71,19 @@ class PrivateOvs:
         return done.stdout.strip()
 
     def appctl(self, *arguments: str, timeout_s: float = 30.0) -> str:
-        """ovs-appctl(8) to this ovs-vswitchd."""
+        """Run ovs-appctl(8)."""
         return run(["ovs-appctl", *arguments], timeout_s=timeout_s, env=self.env).stdout
 
+    def add_bridge(self, name: str, ports: Iterable[str], *, datapath: Datapath, secure: bool = True) -> None:
+        """Add a bridge with `ports` as OpenFlow ports 1, 2, ...; `secure`: without flows it forwards nothing."""
+        mode = "secure" if secure else "standalone"
+        argv = ["add-br", name, "--", "set", "bridge", name, f"datapath_type={datapath.value}", f"fail_mode={mode}"]
+        for ofport, port in enumerate(ports, start=1):
+            argv += ["--", "add-port", name, port, "--", "set", "interface", port, f"ofport_request={ofport}"]
+        self.vsctl(*argv, timeout_s=_START_TIMEOUT_S)
+
     def pids(self) -> tuple[int, ...]:
-        """Process ids of the daemons that run: ovs-vswitchd, then ovsdb-server."""
+        """Return the process ids of the daemons that run: ovs-vswitchd, then ovsdb-server."""
         found = (_read_pid(self.directory / f"{daemon}.pid") for daemon in _DAEMONS)
         return tuple(pid for pid in found if pid is not None and self._owns(pid))
 
@@ -87,7 +95,7 @@ class PrivateOvs:
 def start_private_ovs(
     directory: Path, *, datapath: Datapath, netns: str | None = None, marks: Mapping[str, str] | None = None
 ) -> PrivateOvs:
-    """Start ovsdb-server and ovs-vswitchd in `directory` (made anew, mode 0700), inside network namespace `netns`.
+    """Start ovsdb-server and ovs-vswitchd in `directory` (mode 0700), inside network namespace `netns`.
 
     Raises LabError when Open vSwitch is not installed or does not start; nothing stays running then.
     """
@@ -105,7 +113,7 @@ def start_private_ovs(
 
 
 def start_database(ovs: PrivateOvs, *, netns: str | None = None) -> None:
-    """Start ovsdb-server; an existing database is used on."""
+    """Start ovsdb-server, with the existing database if there is one."""
     conf = ovs.directory / "conf.db"
     if not conf.exists():
         _run_daemon(ovs, ["ovsdb-tool", "create", str(conf), str(_SCHEMA)])
@@ -127,19 +135,19 @@ def start_vswitchd(ovs: PrivateOvs, *, datapath: Datapath, netns: str | None = N
 
 def start_vswitchd_again(ovs: PrivateOvs) -> None:
     """Start ovs-vswitchd as it was started last."""
-    how = json.loads((ovs.directory / _STARTED).read_text())
-    start_vswitchd(ovs, datapath=Datapath(how["datapath"]), netns=how["netns"])
+    options = json.loads((ovs.directory / _STARTED).read_text())
+    start_vswitchd(ovs, datapath=Datapath(options["datapath"]), netns=options["netns"])
 
 
 def stop_private_ovs(ovs: PrivateOvs) -> None:
-    """Stop the daemons and remove the directory. Does nothing where nothing is."""
+    """Stop the daemons and remove the directory, if they exist."""
     for pid in ovs.pids():
         stop_process(pid)
     shutil.rmtree(ovs.directory, ignore_errors=True)
 
 
 def stop_process(pid: int) -> None:
-    """SIGTERM, and SIGKILL after some seconds."""
+    """Send SIGTERM, and SIGKILL after some seconds."""
     if not stop_and_wait([pid]):
         kill_and_wait([pid])
 

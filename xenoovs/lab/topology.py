@@ -327,7 +327,7 @@ HOST_PORT = "pf0hpf"
 
 
 @dataclass(frozen=True, slots=True)
-class Bridge:
+class LabBridge:
     """A bridge of the private OVS. `secure`: forwards nothing without flows; else it is a learning switch."""
 
     name: str
@@ -336,7 +336,7 @@ class Bridge:
 
 
 @dataclass(frozen=True, slots=True)
-class Clients:
+class ClientHost:
     """Where clients send from, by `interface`. `nets`: every address in them is local there.
 
     gateway_mac: neighbour for all destinations but `arp_vips`, found by ARP, and `fixed_vips`, pairs of VIP and MAC.
@@ -356,9 +356,9 @@ class Topology:
 
     name: str
     namespaces: tuple[str, ...]
-    bridges: tuple[Bridge, ...]
+    bridges: tuple[LabBridge, ...]
     links: tuple[Link, ...]
-    clients: Clients
+    clients: ClientHost
     machines: tuple[Machine, ...]
 
     @property
@@ -404,8 +404,8 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
         name,
         namespaces=(site.switch, site.clients, *(machine.namespace for machine in machines)),
         bridges=(
-            Bridge(uplinks.bridge, ports, secure=True),
-            *(Bridge(fabric, ports_of(fabric, links), secure=False) for fabric in fabrics.values()),
+            LabBridge(uplinks.bridge, ports, secure=True),
+            *(LabBridge(fabric, ports_of(fabric, links), secure=False) for fabric in fabrics.values()),
         ),
         links=tuple(links),
         clients=_clients(balancer, namespace=site.clients, interface=interface, gateway_mac=gateway_mac),
@@ -413,10 +413,10 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
     )
 
 
-def _clients(balancer: Balancer, *, namespace: str, interface: str, gateway_mac: str) -> Clients:
+def _clients(balancer: Balancer, *, namespace: str, interface: str, gateway_mac: str) -> ClientHost:
     vip_macs = {vip: service.vip_mac for service in balancer.services if service.vip_mac for vip in service.claim.vips}
     vips = vips_of(balancer)
-    return Clients(
+    return ClientHost(
         namespace,
         interface,
         nets=tuple(str(client_net(family, vips)) for family in families_of(balancer)),

@@ -12,7 +12,7 @@ from itertools import product
 
 from xenoovs.errors import LabError
 from xenoovs.lab.client import AnswerCounts, Flight, parse_counts, render_round
-from xenoovs.lab.host import Netns, Progress, check_root, namespaces_of, probe_host, silent
+from xenoovs.lab.host import Netns, Progress, check_root, namespaces_of, no_progress, probe_host
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.lifecycle import add_clients, forget_neighbours
 from xenoovs.lab.topology import (
@@ -275,7 +275,7 @@ _BASE_TIMEOUT_S = 60.0
 _PACKET_TIMEOUT_S = 0.02
 
 
-def send(lab: Lab, balancer: Balancer, *, load: Load | None = None, progress: Progress = silent) -> TrafficReport:
+def send(lab: Lab, balancer: Balancer, *, load: Load | None = None, progress: Progress = no_progress) -> TrafficReport:
     """Send from inside the clients' namespace, wait for the answers, count them by service and backend.
 
     Raises LabError when the lab is not up, was built for another config, or nothing can be sent.

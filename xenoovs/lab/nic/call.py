@@ -18,7 +18,7 @@ from pathlib import Path
 
 from xenoovs.errors import CommandTimeout, LabError
 from xenoovs.lab.nic.frames import PORTS, FrameKind, FrameReader, GuestCommand, render_command, render_frame
-from xenoovs.lab.nic.machine import Machine
+from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.switch.process import Completed
 
 # A guest without KVM on a busy machine accepts a command within this time. The command itself may take longer.
@@ -30,7 +30,7 @@ _PIECE_BYTES = 65536
 class Call:
     """A command that runs in a guest, from `begin` to its exit status. Ends with the command or with this process."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
         self._stack = ExitStack()
         self._frames = FrameReader()
@@ -101,7 +101,7 @@ class Call:
 
 
 def run_inside(
-    machine: Machine,
+    machine: VirtualMachine,
     argv: Sequence[str],
     *,
     stdin: str = "",
@@ -124,7 +124,12 @@ def run_inside(
 
 
 def conversation(
-    machine: Machine, command: GuestCommand, *, stdin: str, timeout_s: float, begin_timeout_s: float = BEGIN_TIMEOUT_S
+    machine: VirtualMachine,
+    command: GuestCommand,
+    *,
+    stdin: str,
+    timeout_s: float,
+    begin_timeout_s: float = BEGIN_TIMEOUT_S,
 ) -> Iterator[tuple[FrameKind, bytes]]:
     """Run a command in the guest and yield what it says, piece by piece; the last is EXIT with its status.
 
@@ -154,7 +159,7 @@ _KEYBOARD_INTERVAL_S = 0.02
 _STREAMS = {FrameKind.OUTPUT: 1, FrameKind.ERROR: 2}
 
 
-def attach(machine: Machine, command: GuestCommand) -> int:
+def attach(machine: VirtualMachine, command: GuestCommand) -> int:
     """Run a command to its end and return its exit status; on a terminal it gets the keys and the size of that.
 
     Raises LabError when the guest ends meanwhile.

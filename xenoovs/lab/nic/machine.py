@@ -76,7 +76,7 @@ _DOWNLOAD_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class GuestKernel:
     """A kernel unpacked below `root`. `release` is what `uname -r` says in the guest."""
 
     root: Path
@@ -104,13 +104,13 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "xenoovs" / "nic"
 
 
-def cached_kernel() -> Kernel | None:
+def cached_kernel() -> GuestKernel | None:
     """The newest kernel that an earlier call has unpacked."""
     cached = sorted(cache_directory().glob("kernel-*"))
-    return Kernel(cached[-1], cached[-1].name.removeprefix("kernel-")) if cached else None
+    return GuestKernel(cached[-1], cached[-1].name.removeprefix("kernel-")) if cached else None
 
 
-def unpacked_kernel() -> Kernel:
+def unpacked_kernel() -> GuestKernel:
     """Return the kernel in the cache; where there is none, download and unpack Debian's current one, about 100 MB.
 
     Raises LabError when Debian's archive cannot be used.
@@ -145,7 +145,7 @@ def _current_release() -> str:
     return found.group(1)
 
 
-def _download(release: str) -> Kernel:
+def _download(release: str) -> GuestKernel:
     common = re.sub(r"-amd64$", "-common", release)
     kbuild = "linux-kbuild-" + ".".join(release.split(".")[:2])
     packages = [f"linux-image-{release}", f"linux-headers-{release}", f"linux-headers-{common}", kbuild]
@@ -161,7 +161,7 @@ def _download(release: str) -> Kernel:
         makefile = work / "usr" / "src" / f"linux-headers-{release}" / "Makefile"
         makefile.write_text(makefile.read_text().replace("/usr/src/", f"{root}/usr/src/"))
         run(["depmod", "-b", str(work), release], timeout_s=120.0)
-    return Kernel(root, release)
+    return GuestKernel(root, release)
 
 
 @contextmanager
@@ -183,7 +183,7 @@ _ESWITCH = _HERE / "eswitch"
 _BOOT_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_console")
 
 
-def build_module(kernel: Kernel) -> Path:
+def build_module(kernel: GuestKernel) -> Path:
     """`eswitch.ko`; built anew only when its source has changed. Raises LabError with what the compiler said."""
     sources = sorted(file for file in _ESWITCH.iterdir() if file.suffix in (".c", ".h") or file.name == "Kbuild")
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
@@ -203,7 +203,7 @@ def build_module(kernel: Kernel) -> Path:
     return directory / "eswitch.ko"
 
 
-def build_initrd(kernel: Kernel, directory: Path, *, start: str) -> Path:
+def build_initrd(kernel: GuestKernel, directory: Path, *, start: str) -> Path:
     """A ram disk of busybox, a few modules and `guest/init.sh`, as a newc archive in `directory`.
 
     start: the script with which the guest goes on once it has the host's files.
@@ -235,7 +235,7 @@ _STEP_S = 0.1
 # One processor: emulated ones spend half of their time waiting for each other.
 # Enough for numpy (x86-64-v2), and without what QEMU emulates at length: AVX in every memcpy, page tables of 5 levels.
 _CPU = "Nehalem"
-# Kernel parameters (kernel-parameters.txt): no checks that an emulated processor pays for, no long waits of RCU.
+# GuestKernel parameters (kernel-parameters.txt): no checks that an emulated processor pays for, no long waits of RCU.
 _CHEAPER = "mitigations=off apparmor=0 audit=0 init_on_alloc=0 nowatchdog rcupdate.rcu_expedited=1"
 
 # Its value in the environment of QEMU is the machine's directory: process ids are used again.
@@ -243,7 +243,7 @@ MACHINE_MARK = "XENOOVS_MACHINE"
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class VirtualMachine:
     """A virtual machine. `directory` holds its sockets, its process id and its console's text."""
 
     directory: Path
@@ -290,13 +290,13 @@ class Machine:
         return True
 
 
-def boot(kernel: Kernel, directory: Path, *, start: str, marks: Mapping[str, str] | None = None) -> Machine:
+def boot(kernel: GuestKernel, directory: Path, *, start: str, marks: Mapping[str, str] | None = None) -> VirtualMachine:
     """Start a machine whose root is this machine's, read-only under a scratch layer; it boots when this returns.
 
     Everything about it is in `directory`, which must exist. `start`: text of the program with which the guest goes on
     once it has its root. `marks`: further environment of its process. Raises LabError when QEMU does not start.
     """
-    machine = Machine(directory)
+    machine = VirtualMachine(directory)
     if len(os.fsencode(machine.socket(0))) > _SOCKET_PATH_BYTES:
         raise LabError(f"{directory} is too long a name for sockets: choose a shorter one")
     initrd = build_initrd(kernel, directory, start=start)
@@ -311,7 +311,7 @@ def boot(kernel: Kernel, directory: Path, *, start: str, marks: Mapping[str, str
     return machine
 
 
-def start_module(module: str, kernel: Kernel) -> str:
+def start_module(module: str, kernel: GuestKernel) -> str:
     """For `boot`: run a Python module with the root of the kernel, in the Python and with the packages of now."""
     # A new root has no environment: PATH for the tools of Open vSwitch, and the Python that runs now.
     package, own = Path(__file__).parents[3], str(Path(sys.executable).parent)
@@ -325,7 +325,7 @@ def start_module(module: str, kernel: Kernel) -> str:
     )
 
 
-def _argv(machine: Machine, kernel: Kernel, initrd: Path) -> list[str]:
+def _argv(machine: VirtualMachine, kernel: GuestKernel, initrd: Path) -> list[str]:
     here = machine.directory
     argv = ["qemu-system-x86_64", "-M", "q35", "-cpu", _CPU, "-smp", "1", "-m", str(_MEMORY_MIB), "-no-reboot"]
     # Always emulated: /dev/kvm exists on many machines where a guest then hangs in its first instructions.

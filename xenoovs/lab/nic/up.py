@@ -7,12 +7,12 @@ from pathlib import Path
 
 from xenoovs.config.emit import render_config
 from xenoovs.errors import LabError
-from xenoovs.lab.host import Progress, check_root, probe_host, silent
-from xenoovs.lab.lab import Lab, State, directory_of, machine_directory, sole_owner, write_state
-from xenoovs.lab.lifecycle import make_directory, remove
+from xenoovs.lab.host import Progress, check_root, no_progress, probe_host
+from xenoovs.lab.lab import Lab, machine_directory
+from xenoovs.lab.lifecycle import new_lab
 from xenoovs.lab.nic.call import conversation, run_inside
 from xenoovs.lab.nic.frames import FrameKind, GuestCommand
-from xenoovs.lab.nic.machine import Machine, boot, build_module, check_needs, start_module, unpacked_kernel
+from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, check_needs, start_module, unpacked_kernel
 from xenoovs.lab.topology import Topology, plan_topology
 from xenoovs.model.balancer import Balancer
 
@@ -28,30 +28,24 @@ _STEPS = 3
 
 
 def up(
-    name: str, balancer: Balancer, *, guest: str, directory: Path | None = None, progress: Progress = silent
-) -> Machine:
+    name: str, balancer: Balancer, *, guest: str, directory: Path | None = None, progress: Progress = no_progress
+) -> VirtualMachine:
     """Boot a machine and build lab `name` in it; its bridge has no flows yet.
 
-    guest: the module that is the first program in the machine, and calls `guest/agent.py` with commands of its own.
-    The first time it downloads a kernel and builds a module for it, which are kept (`debian.cache_directory`). Raises
-    LabError when something is missing or fails; whatever goes wrong, also Ctrl-C, the machine is removed again.
+    The first time it downloads a kernel and builds a module for it, which stay in `machine.cache_directory`.
+
+    Args:
+        guest: The module that is the first program in the machine, and calls `guest/agent.py` with commands of its own.
+
+    Raises:
+        LabError: Something is missing or fails. After any error, also Ctrl-C, the machine is removed again.
     """
     topology = plan_topology(name, balancer)
     check_ports(topology)
     check_root(probe_host())
     check_needs()
-    place = directory_of(name, directory)
-    make_directory(name, place)
-    with sole_owner(place):
-        try:
-            # Before the first thing is made, so that `down` knows of everything after a crash.
-            write_state(place, State(complete=False, topology=topology, nic=True))
-            machine = _build(balancer, Lab(place, topology), guest=guest, progress=progress)
-            write_state(place, State(complete=True, topology=topology, nic=True))
-        except BaseException:
-            remove(name, place)
-            raise
-        return machine
+    with new_lab(topology, directory=directory, nic=True) as lab:
+        return _build(balancer, lab, guest=guest, progress=progress)
 
 
 def check_ports(topology: Topology) -> None:
@@ -64,7 +58,7 @@ def check_ports(topology: Topology) -> None:
             raise LabError(f"{port!r} cannot be a port of the emulated NIC: {MAX_PORT_NAME} characters, no comma")
 
 
-def _build(balancer: Balancer, lab: Lab, *, guest: str, progress: Progress) -> Machine:
+def _build(balancer: Balancer, lab: Lab, *, guest: str, progress: Progress) -> VirtualMachine:
     progress("Debian's kernel (the first time a minute)", 0, _STEPS)
     kernel = unpacked_kernel()
     progress("the NIC's module", 1, _STEPS)
@@ -75,19 +69,19 @@ def _build(balancer: Balancer, lab: Lab, *, guest: str, progress: Progress) -> M
     machine = boot(kernel, here, start=start_module(guest, kernel), marks=lab.marks)
     wait_until_ready(machine)
     command = GuestCommand(("python", "-m", "xenoovs.lab.nic.guest.lab", lab.name, str(module)))
-    complaint = bytearray()
+    errors = bytearray()
     for kind, payload in conversation(machine, command, stdin=render_config(balancer), timeout_s=_BUILD_TIMEOUT_S):
         if kind is FrameKind.OUTPUT:
             what, done, total = json.loads(payload.splitlines()[-1])
             progress(what, _STEPS + done, _STEPS + total)
         elif kind is FrameKind.ERROR:
-            complaint += payload
+            errors += payload
         elif payload != b"0":
-            said = complaint.decode(errors="replace").strip()
-            raise LabError(f"the lab cannot be built in the virtual machine: {said}")
+            message = errors.decode(errors="replace").strip()
+            raise LabError(f"the lab cannot be built in the virtual machine: {message}")
     return machine
 
 
-def wait_until_ready(machine: Machine, *, timeout_s: float = BOOT_TIMEOUT_S) -> None:
-    """Return when the guest takes commands. Raises LabError when it ends, or is not ready in time."""
+def wait_until_ready(machine: VirtualMachine, *, timeout_s: float = BOOT_TIMEOUT_S) -> None:
+    """Wait until the guest runs commands. Raises LabError when it ends, or is not ready in time."""
     run_inside(machine, ["true"], timeout_s=timeout_s, begin_timeout_s=timeout_s)

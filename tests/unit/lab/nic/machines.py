@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from xenoovs.lab.nic.frames import PORTS
-from xenoovs.lab.nic.machine import MACHINE_MARK, Machine
+from xenoovs.lab.nic.machine import MACHINE_MARK, VirtualMachine
 
 _SERVER = """
 import os, signal, socket, sys
@@ -42,9 +42,9 @@ def start_process(directory: Path, *code: str, keep: tuple[int, ...] = ()) -> su
 
 
 @contextmanager
-def serving_machine(directory: Path) -> Iterator[Machine]:
+def serving_machine(directory: Path) -> Iterator[VirtualMachine]:
     """A machine that runs commands: on this host."""
-    machine = Machine(directory)
+    machine = VirtualMachine(directory)
     listeners = [socket.socket(socket.AF_UNIX) for _ in range(PORTS)]
     for port, listener in enumerate(listeners):
         listener.bind(str(machine.socket(port)))

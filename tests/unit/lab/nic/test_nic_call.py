@@ -24,55 +24,55 @@ from tests.unit.lab.nic.machines import serving_machine
 from xenoovs.errors import CommandTimeout, LabError
 from xenoovs.lab.nic.call import Call, conversation, run_inside
 from xenoovs.lab.nic.frames import PORTS, FrameKind, GuestCommand
-from xenoovs.lab.nic.machine import Machine
+from xenoovs.lab.nic.machine import VirtualMachine
 
 
 @pytest.fixture
-def machine() -> Iterator[Machine]:
+def machine() -> Iterator[VirtualMachine]:
     # Not tmp_path: its name may be too long for a socket.
     with tempfile.TemporaryDirectory() as directory, serving_machine(Path(directory)) as made:
         yield made
 
 
-def test_output_errors_and_status_come_back_apart(machine: Machine) -> None:
+def test_output_errors_and_status_come_back_apart(machine: VirtualMachine) -> None:
     done = run_inside(machine, ["sh", "-c", "cat; echo wrong >&2; exit 7"], stdin="given\n")
     assert (done.stdout, done.stderr, done.exit_code) == ("given\n", "wrong\n", 7)
 
 
-def test_much_output_and_much_input(machine: Machine) -> None:
+def test_much_output_and_much_input(machine: VirtualMachine) -> None:
     text = "0123456789\n" * 40_000
     assert run_inside(machine, ["cat"], stdin=text).stdout == text
 
 
-def test_a_signal_shows_as_shells_show_it(machine: Machine) -> None:
+def test_a_signal_shows_as_shells_show_it(machine: VirtualMachine) -> None:
     assert run_inside(machine, ["sh", "-c", "kill -9 $$"]).exit_code == 128 + signal.SIGKILL
 
 
-def test_a_program_that_is_not_there(machine: Machine) -> None:
+def test_a_program_that_is_not_there(machine: VirtualMachine) -> None:
     done = run_inside(machine, ["no-such-program"])
     assert (done.exit_code, done.stderr) == (127, "no-such-program: No such file or directory\n")
 
 
-def test_commands_of_xenoovs_run_without_a_new_python(machine: Machine) -> None:
+def test_commands_of_xenoovs_run_without_a_new_python(machine: VirtualMachine) -> None:
     done = run_inside(machine, ["xenoovs", "validate", "/no/such/file.yaml"])
     assert (done.exit_code, done.stdout) == (1, "")
     assert "cannot read the config /no/such/file.yaml" in done.stderr
 
 
-def test_files_are_in_place_before_the_command_starts(machine: Machine, tmp_path: Path) -> None:
+def test_files_are_in_place_before_the_command_starts(machine: VirtualMachine, tmp_path: Path) -> None:
     file = tmp_path / "deeper" / "my.yaml"
     command = GuestCommand(("cat", "my.yaml"), str(file.parent), files={str(file): "version: 1\n"})
     said = list(conversation(machine, command, stdin="", timeout_s=30.0))
     assert said == [(FrameKind.OUTPUT, b"version: 1\n"), (FrameKind.EXIT, b"0")]
 
 
-def test_on_a_terminal_the_command_sees_one_of_that_size(machine: Machine) -> None:
+def test_on_a_terminal_the_command_sees_one_of_that_size(machine: VirtualMachine) -> None:
     command = GuestCommand(("sh", "-c", "stty size"), terminal=(33, 101))
     said = list(conversation(machine, command, stdin="", timeout_s=30.0))
     assert said == [(FrameKind.OUTPUT, b"33 101\r\n"), (FrameKind.EXIT, b"0")]
 
 
-def test_what_takes_too_long_is_given_up_and_killed(machine: Machine, tmp_path: Path) -> None:
+def test_what_takes_too_long_is_given_up_and_killed(machine: VirtualMachine, tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     with pytest.raises(CommandTimeout):
         run_inside(machine, ["sh", "-c", f"echo $$ > {mark}; exec sleep 600"], timeout_s=2.0)
@@ -82,7 +82,7 @@ def test_what_takes_too_long_is_given_up_and_killed(machine: Machine, tmp_path: 
         os.kill(int(mark.read_text()), 0)
 
 
-def test_every_port_is_used_before_a_command_is_refused(machine: Machine) -> None:
+def test_every_port_is_used_before_a_command_is_refused(machine: VirtualMachine) -> None:
     with ExitStack() as stack:
         for _ in range(PORTS):
             stack.enter_context(Call(machine))
@@ -91,7 +91,7 @@ def test_every_port_is_used_before_a_command_is_refused(machine: Machine) -> Non
     assert run_inside(machine, ["true"]).exit_code == 0
 
 
-def test_a_machine_that_dies_meanwhile_is_told_with_its_last_words(machine: Machine) -> None:
+def test_a_machine_that_dies_meanwhile_is_told_with_its_last_words(machine: VirtualMachine) -> None:
     machine.console.write_text("booted\nKernel panic - not syncing\n")
     pid = machine.pid
     assert pid is not None
@@ -105,7 +105,7 @@ def test_a_machine_that_dies_meanwhile_is_told_with_its_last_words(machine: Mach
 
 def test_a_machine_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="the virtual machine does not run; its console says nothing"):
-        run_inside(Machine(tmp_path), ["true"])
+        run_inside(VirtualMachine(tmp_path), ["true"])
 
 
 _ATTACH = """
@@ -113,13 +113,13 @@ import sys
 from pathlib import Path
 from xenoovs.lab.nic.call import attach
 from xenoovs.lab.nic.frames import GuestCommand
-from xenoovs.lab.nic.machine import Machine
+from xenoovs.lab.nic.machine import VirtualMachine
 script = "trap 'stty size' WINCH; stty size; read line; read line; echo got $line; exit 5"
-sys.exit(attach(Machine(Path(sys.argv[1])), GuestCommand(("bash", "-c", script))))
+sys.exit(attach(VirtualMachine(Path(sys.argv[1])), GuestCommand(("bash", "-c", script))))
 """
 
 
-def test_on_a_terminal_keys_and_sizes_go_to_the_command(machine: Machine) -> None:
+def test_on_a_terminal_keys_and_sizes_go_to_the_command(machine: VirtualMachine) -> None:
     ours, theirs = pty.openpty()
     set_size(ours, rows=24, columns=80)
     argv = [sys.executable, "-c", _ATTACH, str(machine.directory)]

@@ -15,9 +15,9 @@ import pytest
 from xenoovs.config.load import parse_config
 from xenoovs.errors import LabError
 from xenoovs.lab.host import marked_processes
-from xenoovs.lab.lab import State, open_lab, write_state
+from xenoovs.lab.lab import LabState, open_lab, write_state
 from xenoovs.lab.nic import machine, up
-from xenoovs.lab.nic.machine import Kernel
+from xenoovs.lab.nic.machine import GuestKernel
 from xenoovs.lab.topology import plan_topology
 from xenoovs.model.balancer import Balancer
 
@@ -54,7 +54,7 @@ def labs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setenv("PATH", f"{programs}:{path}")
         monkeypatch.setattr(up, "check_root", lambda _host: None)
         monkeypatch.setattr(up, "check_needs", lambda: None)
-        monkeypatch.setattr(up, "unpacked_kernel", lambda: Kernel(Path("/nowhere"), "6.1"))
+        monkeypatch.setattr(up, "unpacked_kernel", lambda: GuestKernel(Path("/nowhere"), "6.1"))
         monkeypatch.setattr(up, "build_module", lambda kernel: kernel.root / "eswitch.ko")
         monkeypatch.setattr(machine, "build_initrd", lambda *_, start: Path("/nowhere/initrd"))
         yield Path(directory) / "labs"
@@ -87,7 +87,7 @@ def test_a_lab_of_that_name_stays_as_it_is(labs: Path) -> None:
 
 def test_whoever_looks_for_it_on_this_host_is_sent_into_the_machine(labs: Path) -> None:
     (labs / "one").mkdir(parents=True)
-    write_state(labs / "one", State(complete=True, topology=plan_topology("one", balancer()), nic=True))
+    write_state(labs / "one", LabState(complete=True, topology=plan_topology("one", balancer()), nic=True))
     with pytest.raises(LabError, match="lab one is in a virtual machine: `xenoovs lab exec --name one -- COMMAND`"):
         open_lab("one", directory=labs)
 
@@ -124,13 +124,13 @@ def test_two_at_once_download_one_kernel(tmp_path: Path, monkeypatch: pytest.Mon
     """apt-get refused the second, and `lab up` ended."""
     both, downloaded = Barrier(2), []
 
-    def download(release: str) -> Kernel:
+    def download(release: str) -> GuestKernel:
         downloaded.append(release)
         with suppress(BrokenBarrierError):
             both.wait(0.5)
         root = machine.cache_directory() / f"kernel-{release}"
         root.mkdir()
-        return Kernel(root, release)
+        return GuestKernel(root, release)
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(machine, "run", lambda *_, **__: None)
