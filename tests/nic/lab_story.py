@@ -46,6 +46,17 @@ class LabStory:
         self._record = LabRecord()
         self._directory = directory
         self._config = directory / "my.yaml"
+        self._process: subprocess.Popen[str] | None = None
+
+    def kill(self) -> None:
+        """Make the remaining steps fail at once."""
+        if self._process is not None:
+            self._process.terminate()
+        self._machine.kill()
+
+    @property
+    def _machine(self) -> VirtualMachine:
+        return VirtualMachine(machine_directory(self._directory / NAME))
 
     def record(self, config: str) -> dict[str, Any]:
         """Run all of it and return a LabRecord as a dictionary."""
@@ -72,7 +83,7 @@ class LabStory:
         self._say("not there", "apply", "no-such.yaml", "--yes", "--lab", NAME)
 
     def _end(self) -> None:
-        VirtualMachine(machine_directory(self._directory / NAME)).kill()
+        self._machine.kill()
         self._say("status without machine", "lab", "status", "--name", NAME)
         self._say("down", "lab", "down", "--name", NAME)
         self._say("second down", "lab", "down", "--name", NAME)
@@ -101,7 +112,7 @@ class LabStory:
         return answer
 
     def _start(self, *arguments: object) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        self._process = subprocess.Popen(
             [str(_XENOOVS), *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -110,3 +121,4 @@ class LabStory:
             cwd=self._directory,
             env={**os.environ, DIRECTORY_VARIABLE: str(self._directory)},
         )
+        return self._process

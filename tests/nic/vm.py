@@ -53,7 +53,7 @@ class Recording:
         self._directory = directory
         self._records = {part: Future[Record]() for part in PARTS if part in parts}
         self._stopped = Event()
-        self._machines: list[VirtualMachine] = []
+        self._running: list[VirtualMachine | LabStory] = []
         scenarios = [part for part in self._records if part in SCENARIOS]
         second = scenarios[-_SECOND_SHARE:]
         first = [part for part in scenarios if part not in second]
@@ -73,8 +73,8 @@ class Recording:
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
-        for machine in self._machines:
-            machine.kill()
+        for each in self._running:
+            each.kill()
         for worker in self._workers:
             worker.join()
 
@@ -86,7 +86,7 @@ class Recording:
         while parts and not self._stopped.is_set():
             try:
                 if parts[0] == LAB:
-                    self._finish(parts, _lab_record())
+                    self._finish(parts, self._lab_record())
                 else:
                     self._use_machine(parts)
             except Exception as error:  # noqa: BLE001 (the tests of the part show it)
@@ -97,8 +97,7 @@ class Recording:
             self._finish(parts, {"error": "the recording was stopped"})
 
     def _use_machine(self, parts: deque[str]) -> None:
-        with _booted() as machine:
-            self._machines.append(machine)
+        with self._booted() as machine:
             module = str(build_module(unpacked_kernel()))
             if parts[0] == HARDWARE:
                 [line] = _lines(machine, "tests.nic.guest.hardware", module)
@@ -109,6 +108,24 @@ class Recording:
             job = {"module": module, "scenarios": list(parts), "programs": programs}
             for line in _lines(machine, "tests.nic.guest.main", stdin=json.dumps(job)):
                 self._finish(parts, json.loads(line))
+
+    def _lab_record(self) -> Record:
+        with tempfile.TemporaryDirectory(prefix="xenoovs-nic-") as directory:
+            story = LabStory(Path(directory))
+            self._running.append(story)
+            return story.record(read_template("quickstart"))
+
+    @contextmanager
+    def _booted(self) -> Iterator[VirtualMachine]:
+        kernel = unpacked_kernel()
+        with tempfile.TemporaryDirectory(prefix="xenoovs-nic-") as directory:
+            machine = boot(kernel, Path(directory), start=start_module(nic_guest.__name__, kernel))
+            self._running.append(machine)
+            try:
+                wait_until_ready(machine, timeout_s=_BOOT_TIMEOUT_S)
+                yield machine
+            finally:
+                machine.kill()
 
     def _finish(self, parts: deque[str], record: Record) -> None:
         part = parts.popleft()
@@ -132,23 +149,6 @@ def record_all(parts: Collection[str], directory: Path) -> dict[str, Record]:
         if record.get("error"):
             raise LabError(f"{part}: {record['error']}")
     return records
-
-
-def _lab_record() -> Record:
-    with tempfile.TemporaryDirectory(prefix="xenoovs-nic-") as directory:
-        return LabStory(Path(directory)).record(read_template("quickstart"))
-
-
-@contextmanager
-def _booted() -> Iterator[VirtualMachine]:
-    kernel = unpacked_kernel()
-    with tempfile.TemporaryDirectory(prefix="xenoovs-nic-") as directory:
-        machine = boot(kernel, Path(directory), start=start_module(nic_guest.__name__, kernel))
-        try:
-            wait_until_ready(machine, timeout_s=_BOOT_TIMEOUT_S)
-            yield machine
-        finally:
-            machine.kill()
 
 
 def _lines(machine: VirtualMachine, module: str, *arguments: str, stdin: str = "") -> Iterator[str]:
