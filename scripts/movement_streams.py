@@ -133,8 +133,8 @@ def measure(kind: Kind, tolerance: Fraction, *, seeds: Sequence[int], events: in
         for event in stream:
             goal = Goal(event.weights, tolerance)
             begin = start(live, goal, owners=event.owners)
-            kept = not begin.least_moved
-            new = begin.table.assignment(len(event.weights)) if kept else change(live, goal, event.owners)
+            is_kept = not begin.least_moved
+            new = begin.table.assignment(len(event.weights)) if is_kept else change(live, goal, event.owners)
             went = Fraction(moved(_renamed(live, event), new), 1 << max(live.width, new.width))
             least = Fraction(begin.least_moved, 1 << begin.table.width)
             cost.add(event.step, went, least, _ratio(new, event.weights, tolerance))
@@ -189,12 +189,12 @@ def _health_event(
     new = failover(home, active, goal=goal, down=down)
     weights = tuple(0 if index in down else weight for index, weight in enumerate(goal.weights))
     if _blocks(weights, goal.tolerance) is not None:
-        begin = start(_widened(active, new.width), Goal(weights, goal.tolerance))
+        begin = start(_at_width(active, new.width), Goal(weights, goal.tolerance))
         went = Fraction(moved(active, new), 1 << max(active.width, new.width))
         least = Fraction(begin.least_moved, 1 << begin.table.width)
         cost.add(step, went, least, _ratio(new, weights, goal.tolerance))
     return _narrow(new)
 
 
-def _widened(blocks: Assignment, width: int) -> Assignment:
+def _at_width(blocks: Assignment, width: int) -> Assignment:
     return Assignment(max(width, blocks.width), blocks.blocks, blocks.backends)

@@ -1,4 +1,4 @@
-"""`make soak`: an agent for ten minutes with a change every second; its memory stays, and megaflows are as predicted.
+"""`make soak`: runs an agent for ten minutes with a change every second; checks its memory and the megaflows.
 
 Changes in turn: weights, a backend more or less, a service more or less, a text that is no config, the same text again.
 """
@@ -28,7 +28,7 @@ _WARM = 0.75
 _GROWTH = 1.05
 TEXTS = 40
 """Configs that alternate in ten minutes. The caches of flows as text hold 65,536 entries each: without repetition they
-would fill up all the time, and a leak could not be told from that."""
+would grow all the time, like a leak."""
 _PATIENCE_S = 60.0
 
 
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def soak(duration_s: float, *, texts: int = TEXTS) -> list[str]:
-    """What went wrong in so many seconds with `texts` configs that alternate; all should be used while it warms up."""
+    """Run for so many seconds with `texts` alternating configs, all within the warm-up; return the problems."""
     with tempfile.TemporaryDirectory() as name, running_dummy_ovs(Path(name) / "ovs") as ovs, ovs.bridge() as bridge:
         config = Path(name) / "config.yaml"
         config.write_text(_config(random.Random(0)))

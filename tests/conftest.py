@@ -1,4 +1,4 @@
-"""What holds for all tests: hypothesis measures no time, and golden files are written anew on request."""
+"""Settings of all tests: hypothesis has no deadline, and --update-golden rewrites golden files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import settings
 
 from tests.command_line import CommandLine
 
-# A slow machine is no mistake of the code: time is measured by `make bench`, as ratios.
+# `make bench` measures time, as ratios; tests do not.
 settings.register_profile("xenoovs", deadline=None, print_blob=True)
 settings.load_profile("xenoovs")
 
-# What a shell starts in the background ignores ctrl-c, and so would all that the tests start and interrupt.
+# A shell's background jobs ignore ctrl-c, and so would all processes that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -21,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden",
         action="store_true",
-        help="Write the golden files of flows/ anew instead of comparing them; read the difference before you commit.",
+        help="Write the golden files of flows/ instead of comparing them; read the difference before you commit.",
     )
 
 

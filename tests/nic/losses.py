@@ -55,8 +55,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="xenoovs-nic-") as directory:
         [stream] = record_all([SCENARIO], Path(directory) / "run")[SCENARIO]["streams"]
     for window in windows_of(stream):
-        told = f"{window.lost:5} of {window.sent:5} lost in {window.seconds:5.1f} s, {window.rules} rules at its end"
-        print(f"{window.begins:>18} .. {window.ends:18}{told}")
+        loss = f"{window.lost:5} of {window.sent:5} lost in {window.seconds:5.1f} s, {window.rules} rules at its end"
+        print(f"{window.begins:>18} .. {window.ends:18}{loss}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""tests/hardware on the emulated NIC: every row passes, every obstacle is told, and the machine is as it was."""
+"""tests/hardware on the emulated NIC: every row passes, every obstacle is reported, and the machine is as before."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ WRONG: Mapping[str, list[tuple[str, str | None]]] = {
 """Scenarios whose set-up is wrong at every look; nothing is wrong in the set-up of the others."""
 
 
-@pytest.mark.parametrize("story", [name for name in SCENARIOS if name != "mended"], indirect=True)
+@pytest.mark.parametrize("story", [name for name in SCENARIOS if name != "fixed"], indirect=True)
 def test_what_is_wrong_is_named_and_nothing_else(story: Story) -> None:
     for judged in judgements(story):
         assert judged.wrong == WRONG.get(story.name, []), judged.look.label
@@ -38,18 +38,18 @@ def test_widened_by_tos__the_foreign_flow_is_shown(story: Story) -> None:
     assert row["state"] != "ok"
 
 
-def test_mended(story: Story) -> None:
-    labels = ("mended", "without its qdisc", "mended again")
+def test_fixed(story: Story) -> None:
+    labels = ("fixed", "without its qdisc", "fixed again")
     assert [judged_at(story, label).wrong for label in labels] == [[], [("ingress qdisc", "p0")], []]
 
 
-def test_mended__the_nic_holds_the_blocks_only_then(story: Story) -> None:
+def test_fixed__the_nic_holds_the_blocks_only_then(story: Story) -> None:
     held = {look.label: len(look.rules) for look in story.looks}
-    assert held == {"mended": 7, "without its qdisc": 0, "mended again": 7}
+    assert held == {"fixed": 7, "without its qdisc": 0, "fixed again": 7}
 
 
-def test_mended__each_fix_is_told(story: Story) -> None:
-    asked = "--db=unix:/run/ovs/mended/db.sock"
+def test_fixed__each_fix_is_reported(story: Story) -> None:
+    asked = "--db=unix:/run/ovs/fixed/db.sock"
     fixed = [json.loads(said["stdout"])["fixed"] for said in story.record["said"] if "--fix" in said["argv"]]
     assert [[row["fix"].partition(" && ")[0] for row in rows] for rows in fixed] == [
         [

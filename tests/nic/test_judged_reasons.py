@@ -74,7 +74,7 @@ def test_beside_the_refusal_stands_the_flow_of_others_that_brought_the_key_in(st
         ("not_restarted", "on, 5 packets of each client", "10.3.10.45", "not-retried"),
         ("skip_hw", "after 5 packets of each client", "10.3.10.45", "tc-policy-skip-hw"),
         ("hw_tc_offload_off", "after 5 packets of each client", "10.3.10.45", "hw-tc-offload-off"),
-        ("mended", "without its qdisc", "10.3.10.45", "no-ingress-qdisc"),
+        ("fixed", "without its qdisc", "10.3.10.45", "no-ingress-qdisc"),
         ("conntrack", "after 5 packets of each client", "10.3.10.46", "recirculation"),
         ("select_group", "after 5 packets of each client", "10.3.10.46", "unsupported-action"),
     ],

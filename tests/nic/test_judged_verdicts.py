@@ -13,7 +13,7 @@ from tests.nic.recorded import Seen, Story
 BLOCKS = 7
 """Flows of balancers/dns.yaml and of balancers/foreign_port.yaml."""
 TAKEN = ("foreign_prefix",)
-"""Where a flow of somebody else sends packets of our blocks to another port than the config does."""
+"""Scenarios in which a foreign flow sends packets of blocks to another port than the config does."""
 _WORSE = ("ABSENT", "HW", "TC_SW", "SW")
 
 every_scenario = pytest.mark.parametrize("story", SCENARIOS, indirect=True)
@@ -43,8 +43,8 @@ def test_packets_in_hardware_are_those_that_the_nic_counted(story: Story) -> Non
         counted = {rule.ufid: (rule.packets, rule.bytes) for rule in judged.look.rules}
         for block in judged.verify["blocks"]:
             held = [counted.get(flow.ufid or "", (0, 0)) for flow in megaflows_of(block, judged.look)]
-            told = (block["hw_packets"], block["hw_bytes"])
-            assert told == (sum(p for p, _ in held), sum(b for _, b in held)), (judged.look.label, block)
+            reported = (block["hw_packets"], block["hw_bytes"])
+            assert reported == (sum(p for p, _ in held), sum(b for _, b in held)), (judged.look.label, block)
 
 
 @every_scenario

@@ -25,7 +25,7 @@ from tests.ovs.lab_support import (
 )
 from xenoovs.errors import LabError
 from xenoovs.lab.lab import Lab
-from xenoovs.lab.traffic import Load, ServiceTraffic, TrafficReport, send
+from xenoovs.lab.traffic import LabReport, Load, ServiceTraffic, send
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, OtherTraffic, PortRange, Protocol
 
@@ -59,7 +59,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield made
 
 
-def _of(report: TrafficReport, name: str) -> ServiceTraffic:
+def _of(report: LabReport, name: str) -> ServiceTraffic:
     return next(service for service in report.services if service.service == name)
 
 
@@ -100,9 +100,9 @@ def test_services_of_another_protocol_are_skipped_with_the_reason(lab: Lab) -> N
     set_flows(lab, *ALL)
     report = send(lab, BALANCER, load=_load(Protocol.ICMP, packets=40))
     assert report.skipped == (
-        ("dns", "it does not take icmp"),
-        ("web", "it does not take icmp"),
-        ("lone", "it does not take icmp"),
+        ("dns", "it does not serve icmp"),
+        ("web", "it does not serve icmp"),
+        ("lone", "it does not serve icmp"),
     )
 
 
@@ -135,7 +135,7 @@ def test_the_packets_tell_who_answered_even_against_the_config(lab: Lab) -> None
     wrong = f"priority=10,in_port=p0,icmp actions=mod_dl_dst:{THIRD_MAC},output:p1"
     set_flows(lab, wrong, *ALL)
     traffic = _of(send(lab, BALANCER, load=_load(Protocol.ICMP, packets=100)), "ping")
-    assert traffic.strangers == (("(third, of another service)", 50),)
+    assert traffic.foreign_answers == (("(third, of another service)", 50),)
     assert [seen.answered for seen in traffic.backends] == [0, 0]
 
 

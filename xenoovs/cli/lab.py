@@ -20,7 +20,7 @@ from xenoovs.model.balancer import Protocol
 if TYPE_CHECKING:
     from xenoovs.compile.program import Program
     from xenoovs.lab.nic.machine import VirtualMachine
-    from xenoovs.lab.traffic import ServiceTraffic, TrafficReport
+    from xenoovs.lab.traffic import LabReport, ServiceTraffic
     from xenoovs.model.balancer import Balancer
 
 
@@ -48,7 +48,7 @@ def progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
 _HEADERS = ["SERVICE", "BACKEND", "WANTED", "ADDRESS SPACE", "PACKETS", "SEEN"]
 
 
-def show_traffic(report: TrafficReport, program: Program) -> None:
+def show_traffic(report: LabReport, program: Program) -> None:
     """Print a table, then what was lost or went astray."""
     rows = [row for service in report.services for row in _rows(service, _spaces(program, service.service))]
     print_table(_HEADERS, rows, right=range(2, 6))
@@ -63,7 +63,7 @@ def show_traffic(report: TrafficReport, program: Program) -> None:
         echo(click.style(f"{counted(report.duplicates, 'packet')} answered twice", fg="yellow"))
 
 
-def traffic_document(report: TrafficReport, program: Program) -> dict[str, object]:
+def traffic_document(report: LabReport, program: Program) -> dict[str, object]:
     """The same for programs."""
     return {
         "duration_s": round(report.duration_s, 3),
@@ -92,14 +92,16 @@ def _rows(service: ServiceTraffic, spaces: Mapping[str, Fraction]) -> list[list[
         ]
         for backend in service.backends
     ]
-    strangers = [[service.service, name, "-", "-", str(packets), "-"] for name, packets in service.strangers]
-    return [*rows, *strangers]
+    foreign_answers = [
+        [service.service, name, "-", "-", str(packets), "-"] for name, packets in service.foreign_answers
+    ]
+    return [*rows, *foreign_answers]
 
 
 def _line(service: ServiceTraffic) -> str:
     kind = f"{counted(service.sent, f'{service.protocol.value} packet')} of {counted(service.clients, 'client')}"
-    told = f"{service.service}: {kind}, {service.answered} answered, {service.lost} lost"
-    return click.style(told, fg="yellow") if service.lost else told
+    line = f"{service.service}: {kind}, {service.answered} answered, {service.lost} lost"
+    return click.style(line, fg="yellow") if service.lost else line
 
 
 def _document(service: ServiceTraffic, spaces: Mapping[str, Fraction]) -> dict[str, object]:
@@ -110,7 +112,7 @@ def _document(service: ServiceTraffic, spaces: Mapping[str, Fraction]) -> dict[s
         "sent": service.sent,
         "answered": service.answered,
         "lost": service.lost,
-        "strangers": dict(service.strangers),
+        "other_machines": dict(service.foreign_answers),
         "backends": [
             {
                 "backend": backend.name,

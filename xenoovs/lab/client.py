@@ -142,7 +142,7 @@ _COLLECT_EVERY = 16
 _NO_ARP = "packets pile up in the kernel; does anything answer ARP for the destination?"
 
 
-class Channel(Protocol):
+class TrafficChannel(Protocol):
     """A way to send packets, each under a key, and to get their answers."""
 
     def new_window(self) -> SendWindow: ...
@@ -160,10 +160,10 @@ class Channel(Protocol):
         """Stop to wait for the answer to a packet."""
 
 
-class Exchange:
+class TrafficExchange:
     """Sends the packets of some flights by a channel, as quickly as answers come, and counts into `counts`."""
 
-    def __init__(self, channel: Channel, flights: Sequence[Flight], protocol: str, counts: AnswerCounts) -> None:
+    def __init__(self, channel: TrafficChannel, flights: Sequence[Flight], protocol: str, counts: AnswerCounts) -> None:
         self._channel, self._flights, self._counts = channel, flights, counts
         self._packets = [
             (number, source)
@@ -424,7 +424,7 @@ def _sender(family: socket.AddressFamily) -> socket.socket:
     return sock
 
 
-_CHANNELS: dict[str, Callable[[], Channel]] = {"udp": UdpChannel, "tcp": TcpChannel, "icmp": EchoChannel}
+_CHANNELS: dict[str, Callable[[], TrafficChannel]] = {"udp": UdpChannel, "tcp": TcpChannel, "icmp": EchoChannel}
 
 
 def main() -> int:
@@ -433,7 +433,7 @@ def main() -> int:
     counts = AnswerCounts([0] * len(flights))
     try:
         for protocol in dict.fromkeys(flight.protocol for flight in flights):
-            Exchange(_CHANNELS[protocol](), flights, protocol, counts).run(lost=lost)
+            TrafficExchange(_CHANNELS[protocol](), flights, protocol, counts).run(lost=lost)
     except OSError as error:
         print(f"cannot send: {error}", file=sys.stderr)
         return 1

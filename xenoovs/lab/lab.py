@@ -1,4 +1,4 @@
-"""A lab as a value, and the file in its directory that remembers it."""
+"""A lab as a value, and the file in its directory that describes it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,12 @@ _LOCK_STEP_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class LabState:
-    """What is remembered. `complete`: `up` came to its end. `nic`: its ports are those of an emulated NIC.
+    """The content of the file.
 
-    Such a lab is inside a virtual machine, where it has a state of its own, with `nic` False.
+    Attributes:
+        complete: Whether `up` came to its end.
+        nic: Whether its ports are those of an emulated NIC. Such a lab is in a virtual machine, which has a file of its
+            own with `nic` False.
     """
 
     complete: bool
@@ -64,12 +67,12 @@ class Lab:
 
 
 def marks_of(directory: Path) -> dict[str, str]:
-    """The environment that every process of the lab in `directory` carries."""
+    """Return the environment that marks every process of the lab in `directory`."""
     return {MARK: str(directory)}
 
 
 def directory_of(name: str, directory: Path | None) -> Path:
-    """Where lab `name` lives: below `directory`, else below $XENOOVS_LAB_DIRECTORY, else below /run/xenoovs/lab.
+    """Return the directory of lab `name`: below `directory`, else $XENOOVS_LAB_DIRECTORY, else /run/xenoovs/lab.
 
     Raises LabError when the name is not usable.
     """
@@ -79,12 +82,12 @@ def directory_of(name: str, directory: Path | None) -> Path:
 
 
 def machine_directory(place: Path) -> Path:
-    """Where a lab in `place` keeps its virtual machine."""
+    """Return the directory of the virtual machine of a lab in `place`."""
     return place / _MACHINE
 
 
 def open_lab(name: str, *, directory: Path | None = None) -> Lab:
-    """A lab that is up. Raises LabError when there is none, or only the ruin of one."""
+    """Return a lab that is up. Raises LabError when there is none, or it is incomplete."""
     place = directory_of(name, directory)
     state = read_state(place)
     if state is None:
@@ -97,7 +100,7 @@ def open_lab(name: str, *, directory: Path | None = None) -> Lab:
 
 
 def read_state(place: Path) -> LabState | None:
-    """What the lab in `place` remembers; None when there is no lab. Raises LabError when it cannot be read."""
+    """Read the file of the lab in `place`; None when there is no lab. Raises LabError when it cannot be read."""
     try:
         return TypeAdapter(LabState).validate_json((place / _STATE).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
@@ -111,7 +114,7 @@ def read_state(place: Path) -> LabState | None:
 
 
 def write_state(place: Path, state: LabState) -> None:
-    """Remember, so that a crash in the middle leaves the old state or the new one."""
+    """Write the file atomically."""
     draft = place / f"{_STATE}.new"
     draft.write_bytes(TypeAdapter(LabState).dump_json(state, indent=1))
     draft.replace(place / _STATE)
@@ -121,7 +124,7 @@ def write_state(place: Path, state: LabState) -> None:
 def sole_owner(place: Path) -> Iterator[None]:
     """Hold the lock of a lab's directory; the kernel lets go of it when the holder dies (flock(2)).
 
-    Raises LabError when somebody else builds or removes this lab now.
+    Raises LabError when another process builds or removes this lab now.
     """
     descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -133,7 +136,7 @@ def sole_owner(place: Path) -> Iterator[None]:
 
 
 def _lock(descriptor: int) -> bool:
-    # A killed `up` may leave a child between fork and exec, which holds the lock for another moment. So whoever gets
+    # A killed `up` may leave a child between fork and exec, which holds the lock for another moment. So the holder of
     # the lock also knows that every child has its own environment by now, and with it the mark of the lab.
     deadline = time.monotonic() + _LOCK_PATIENCE_S
     while True:

@@ -250,7 +250,7 @@ def down(name: str, *, directory: Path | None = None) -> RemovedLab:
 def _remove(name: str, place: Path) -> RemovedLab:
     processes = namespaces = 0
     for _ in range(_ROUNDS):
-        # A helper of a killed `up` may still make things until it is dead itself: look until a round finds nothing.
+        # A child of a killed `up` may still make things until it ends: repeat until a round finds nothing.
         namespaces_left = namespaces_of(name)
         pids = {*marked_processes(MARK, str(place)), *(pid for there in namespaces_left for pid in processes_in(there))}
         if not namespaces_left and not pids:
@@ -291,7 +291,7 @@ class MachineStatus:
 
 @dataclass(frozen=True, slots=True)
 class LabStatus:
-    """A lab. `ovs_pids`: ovs-vswitchd, then ovsdb-server, those that run. `missing`: namespaces that are gone."""
+    """What of a lab is alive. `ovs_pids`: ovs-vswitchd, then ovsdb-server. `missing`: namespaces."""
 
     name: str
     directory: str
@@ -308,11 +308,11 @@ class LabStatus:
 
 
 def lab_status(lab: Lab) -> LabStatus:
-    """Look at the namespaces and processes of a lab. Raises LabError without root."""
+    """Return what of a lab is alive. Raises LabError without root."""
     check_root(probe_host())
     topology = lab.topology
     present = namespaces_of(lab.name)
-    ours = set(marked_processes(MARK, str(lab.directory)))
+    processes = set(marked_processes(MARK, str(lab.directory)))
     machines = tuple(
         MachineStatus(
             machine.label,
@@ -320,7 +320,7 @@ def lab_status(lab: Lab) -> LabStatus:
             machine.namespace,
             machine.mac,
             machine.egress,
-            is_up=machine.namespace in present and not ours.isdisjoint(processes_in(machine.namespace)),
+            is_up=machine.namespace in present and not processes.isdisjoint(processes_in(machine.namespace)),
         )
         for machine in topology.machines
     )

@@ -1,7 +1,7 @@
-"""The program that runs in a backend machine and answers: `python -m xenoovs.lab.responder`, its job on stdin.
+"""The program that answers in a backend machine: `python -m xenoovs.lab.responder`, its job on stdin.
 
-UDP: the request comes back with the machine's label and names behind it. TCP: label and names, then the end.
-ICMP is the kernel's. It leaves for the background once it listens. Needs nothing but the standard library.
+UDP: it returns the request with the machine's label and names behind it. TCP: it sends label and names and closes. The
+kernel answers ICMP. It goes to the background once it listens. Needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Job:
 
 
 def main() -> int:
-    """Listen, tell the caller by ending, go on in the background until killed."""
+    """Listen, return to the caller, and answer in the background until killed."""
     facts = json.load(sys.stdin)
     listen = tuple((str(protocol), int(port)) for protocol, port in facts["listen"])
     job = Job(facts["label"], tuple(facts["names"]), listen, facts["log"])
@@ -53,13 +53,13 @@ def main() -> int:
 
 
 def open_sockets(listen: Iterable[tuple[str, int]]) -> list[socket.socket]:
-    """One socket for each port, protocol and IP version; each takes packets to every address of the machine."""
+    """Return a socket for each port, protocol and IP version; each receives for every address of the machine."""
     families = [socket.AF_INET, *([socket.AF_INET6] if os.path.exists("/proc/sys/net/ipv6") else [])]  # noqa: PTH110
     return [_open(protocol, port, family) for protocol, port in listen for family in families]
 
 
 def detach(log: str) -> None:
-    """Become a process of its own session, with its complaints in a file."""
+    """Become a process of its own session, which writes errors to a file."""
     os.setsid()
     os.chdir("/")
     with open(os.devnull, "rb") as nothing, open(log, "ab") as file:  # noqa: PTH123
@@ -69,7 +69,7 @@ def detach(log: str) -> None:
 
 
 def serve(sockets: Iterable[socket.socket], greeting: bytes) -> None:
-    """Answer for ever."""
+    """Answer forever."""
     with selectors.DefaultSelector() as selector:
         for sock in sockets:
             answer = _answer_tcp if sock.type == socket.SOCK_STREAM else _answer_udp

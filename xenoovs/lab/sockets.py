@@ -12,7 +12,7 @@ from collections.abc import Iterable
 Ancillary = list[tuple[int, int, bytes]]
 
 ECHOED_BYTES = 64
-"""How much of a UDP request comes back in front of the answer."""
+"""How many bytes of a UDP request the answer repeats."""
 
 # linux/in.h and linux/in6.h; Python 3.11 does not name these.
 _IP_PKTINFO = 8
@@ -28,7 +28,7 @@ _PKTINFO6 = struct.Struct("=16sI")
 
 
 def udp_socket(family: socket.AddressFamily) -> socket.socket:
-    """A UDP socket that does not block, for packets from and to any local address."""
+    """Return a UDP socket that does not block, for packets from and to any local address."""
     sock = socket.socket(family, socket.SOCK_DGRAM)
     if family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -37,7 +37,7 @@ def udp_socket(family: socket.AddressFamily) -> socket.socket:
 
 
 def prepare(sock: socket.socket) -> None:
-    """Make a datagram or raw socket of IPv4 or IPv6 fit for `from_address`, with room for bursts, not blocking."""
+    """Prepare a datagram or raw socket for `from_address`: with large buffers, not blocking."""
     sock.settimeout(0)
     sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
     allow_any_local(sock)
@@ -48,7 +48,7 @@ def prepare(sock: socket.socket) -> None:
 
 
 def allow_any_local(sock: socket.socket) -> None:
-    """Let a socket use addresses that are local by a route alone; IPv6 looks for them on interfaces otherwise."""
+    """Let a socket use addresses that are local by a route alone; IPv6 requires them on an interface otherwise."""
     if sock.family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_FREEBIND, 1)
     else:
@@ -56,14 +56,14 @@ def allow_any_local(sock: socket.socket) -> None:
 
 
 def from_address(source: bytes) -> Ancillary:
-    """Control message of sendmsg(2): send from this address (4 or 16 bytes)."""
+    """Return the control message of sendmsg(2) to send from this address (4 or 16 bytes)."""
     if len(source) == 4:
         return [(socket.IPPROTO_IP, _IP_PKTINFO, _PKTINFO4.pack(0, source, bytes(4)))]
     return [(socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, _PKTINFO6.pack(source, 0))]
 
 
 def destination_of(ancillary: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """The address a received packet came to, from the control messages of recvmsg(2). Raises OSError without any."""
+    """Return the address a packet came to, from the control messages of recvmsg(2). Raises OSError without any."""
     for level, kind, data in ancillary:
         if (level, kind) == (socket.IPPROTO_IP, _IP_PKTINFO):
             return bytes(_PKTINFO4.unpack(data)[2])

@@ -1,4 +1,4 @@
-"""What a lab for a balancer consists of: names, addresses, machines, cables, bridges. Pure: builds nothing."""
+"""What a lab for a balancer consists of: names, addresses, machines, cables, bridges. Builds nothing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from xenoovs.errors import LabError
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, PortRange, Protocol, Service
 from xenoovs.model.next_hop import mac_and_port, mac_of
-
-# Names of a lab: which are allowed, and what its namespaces and devices are called.
-
 
 MAX_NAME_LENGTH = 16
 """Keeps the sockets below the run directory within the 107 characters of a Unix socket's path (unix(7))."""
@@ -39,7 +36,7 @@ def check_name(name: str) -> None:
             "socket paths; choose a shorter one"
         )
     if not _NAME.fullmatch(name):
-        raise LabError(f"lab name {name!r} is not usable: take a-z, 0-9 and, in between, `-`; for example `demo-2`")
+        raise LabError(f"lab name {name!r} is not usable: use a-z, 0-9 and, in between, `-`; for example `demo-2`")
 
 
 def switch_namespace(name: str) -> str:
@@ -56,11 +53,8 @@ def backend_namespace(name: str, number: int) -> str:
 
 
 def is_namespace_of(namespace: str, name: str) -> bool:
-    """Whether the namespace belongs to lab `name`; roles hold no `-`, so lab `a` and lab `a-b` are told apart."""
+    """Return whether the namespace belongs to lab `name`; roles hold no `-`, so that labs `a` and `a-b` differ."""
     return re.fullmatch(rf"xo-{re.escape(name)}-{_ROLE}", namespace) is not None
-
-
-# Addresses of a lab: nets of its clients and servers, the addresses that clients send from, MACs of its own.
 
 
 IPNetwork = IPv4Network | IPv6Network
@@ -84,7 +78,7 @@ _TRIES = 1000
 
 
 def client_net(family: Family, vips: Collection[IPAddress]) -> IPNetwork:
-    """The net whose addresses all belong to the lab's clients: the first candidate that holds no VIP.
+    """Return the net whose addresses all belong to the lab's clients: the first candidate that holds no VIP.
 
     Raises LabError when VIPs lie in all of them.
     """
@@ -96,25 +90,27 @@ def client_net(family: Family, vips: Collection[IPAddress]) -> IPNetwork:
 
 
 def server_net(family: Family) -> IPNetwork:
-    """The net whose addresses all belong to the backends of a service without VIP."""
+    """Return the net whose addresses all belong to the backends of a service without VIP."""
     return ip_network(_SERVER_NETS[family])
 
 
 def whole_space(family: Family) -> IPNetwork:
-    """Where to draw clients from when the service splits by bits that `client_net` holds constant."""
+    """Return the net of clients for a service that splits by bits which are constant in `client_net`."""
     return ip_network(_WHOLE[family])
 
 
-def own_macs(taken: Collection[Mac]) -> Iterable[Mac]:
-    """MACs for the lab's own ends, in order, without those that the config uses."""
-    return (mac for number in range(1, 1 << 24) if (mac := Mac(_OWN_MACS + number)) not in taken)
+def own_macs(used: Collection[Mac]) -> Iterable[Mac]:
+    """Yield MACs for the lab's own devices, in order, without those in use."""
+    return (mac for number in range(1, 1 << 24) if (mac := Mac(_OWN_MACS + number)) not in used)
 
 
-def draw_clients(nets: Iterable[IPNetwork], *, count: int, seed: int, taken: Collection[IPAddress]) -> list[IPAddress]:
-    """`count` different addresses, uniformly from all of the nets together, the same ones for the same seed.
+def draw_clients(
+    nets: Iterable[IPNetwork], *, count: int, seed: int, excluded: Collection[IPAddress]
+) -> list[IPAddress]:
+    """Return `count` different addresses, uniformly from all nets together, the same ones for the same seed.
 
     Addresses that cannot be a client's are left out: network, broadcast, multicast, loopback, reserved ones, those in
-    `taken` and in the lab's server nets. Raises LabError when the nets hold too few.
+    `excluded` and in the lab's server nets. Raises LabError when the nets hold too few.
     """
     chance = random.Random(seed)  # noqa: S311 - repeatable test traffic, no secret
     nets = tuple(nets)
@@ -124,23 +120,23 @@ def draw_clients(nets: Iterable[IPNetwork], *, count: int, seed: int, taken: Col
         at = bisect_right(ends, number)
         net = nets[at]
         address = net[number - (ends[at] - net.num_addresses)]
-        if address not in taken and _is_client(address, net):
+        if address not in excluded and _is_client(address, net):
             drawn[address] = None
         if len(drawn) == count:
             return list(drawn)
     named = ", ".join(map(str, nets[:5])) + (", ..." if len(nets) > 5 else "")
-    raise LabError(f"{named} gave only {len(drawn)} addresses that clients can have, {count} are wanted; take fewer")
+    raise LabError(f"{named} has only {len(drawn)} addresses for {count} clients; use fewer clients")
 
 
 def _numbers(size: int, *, count: int, chance: random.Random) -> Iterable[int]:
-    """Numbers below `size` by chance: all of them once where there are few, else enough to choose from."""
+    """Return random numbers below `size`: each once where there are few, else enough to choose from."""
     if size <= _FEW:
         return chance.sample(range(size), size)
     return (chance.randrange(size) for _ in range(_TRIES + 100 * count))
 
 
 def _is_client(address: IPAddress, net: IPNetwork) -> bool:
-    """Whether a host in `net` may have the address."""
+    """Return whether a host in `net` may have the address."""
     if isinstance(address, IPv4Address) and net.prefixlen < 31 and address in (net[0], net[-1]):
         return False
     special = address.is_multicast or address.is_loopback or address.is_unspecified or address.is_link_local
@@ -149,7 +145,7 @@ def _is_client(address: IPAddress, net: IPNetwork) -> bool:
 
 
 def parse_net(text: str) -> IPNetwork:
-    """An address or a net in CIDR notation. Raises LabError with the text."""
+    """Parse an address or a net in CIDR notation. Raises LabError with the text."""
     try:
         return ip_network(text, strict=False)
     except ValueError as error:
@@ -159,9 +155,6 @@ def parse_net(text: str) -> IPNetwork:
 def parse_address(text: str) -> IPAddress:
     """An address that this package itself has written."""
     return ip_address(text)
-
-
-# The backend machines of a lab: one for each MAC behind a port, whichever services it serves.
 
 
 MAX_MACHINES = 100
@@ -175,11 +168,16 @@ _LISTED_PORTS = 16
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A backend machine. `label`: what its answers begin with; `names`: how services call it; `egress`: port to it.
+    """A backend machine: one for each MAC behind a port, whichever services it serves.
 
-    addresses:   VIPs on its loopback. nets: where it takes every address (services without VIP).
-    listen:      pairs of protocol (`udp`, `tcp`) and port.
-    gateway_mac: where its answers go.
+    Attributes:
+        label: The first word of its answers.
+        egress: The port of the bridge towards it.
+        names: Its names as a backend.
+        addresses: VIPs on its loopback.
+        nets: Nets of which it has every address (services without VIP).
+        listen: Pairs of protocol (`udp`, `tcp`) and port.
+        gateway_mac: The next hop of its answers.
     """
 
     label: str
@@ -195,7 +193,7 @@ class Machine:
 
 
 def machines_of(name: str, balancer: Balancer, *, gateway_macs: Mapping[str, str]) -> tuple[Machine, ...]:
-    """The machines of lab `name` in the order of the config; `gateway_macs`: port towards them -> their next hop.
+    """Return the machines of lab `name` in the order of the config; `gateway_macs`: their next hop by port.
 
     Raises LabError when there are more than MAX_MACHINES.
     """
@@ -215,12 +213,12 @@ def machines_of(name: str, balancer: Balancer, *, gateway_macs: Mapping[str, str
 
 
 def tried_ports(claim: Claim) -> tuple[int, ...]:
-    """Destination ports at which a service is tried: all of short ranges, the first and the last of long ones."""
+    """Return the destination ports at which a service is tried: short ranges whole, of long ones the first and last."""
     return tuple(port for ports in claim.ports for port in _tried(ports)) or (ANY_PORT,)
 
 
 def tried_protocols(claim: Claim) -> tuple[Protocol, ...]:
-    """Protocols by which the lab can try a service; none for SCTP, which many kernels lack."""
+    """Return the protocols by which the lab can try a service; none for SCTP, which many kernels lack."""
     possible = (Protocol.UDP, Protocol.TCP, Protocol.ICMP) if not claim.ports else (Protocol.UDP, Protocol.TCP)
     return tuple(protocol for protocol in possible if claim.protocol in (None, protocol))
 
@@ -258,9 +256,6 @@ def _tried(ports: PortRange) -> tuple[int, ...]:
     return (first, ports.last)
 
 
-# The cables of a lab: which veth pair connects what, and which bridge its ends are plugged into. Pure.
-
-
 @dataclass(frozen=True, slots=True)
 class End:
     """One end of a veth pair (veth(4)). `mac` None: the kernel chooses. `bridge` None: not a port of a bridge."""
@@ -281,7 +276,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where the cables run. `fabrics`: port towards backends -> the bridge that stands for the switch behind it."""
+    """The ends of the cables. `fabrics`: the bridge that emulates the switch behind each port towards backends."""
 
     switch: str
     clients: str
@@ -290,7 +285,7 @@ class Site:
 
 
 def port_links(site: Site, ports: Iterable[str], *, ingress_macs: Mapping[str, str]) -> Iterator[Link]:
-    """Each port of the bridge leads to a fabric, to the clients, to both, or to a dead end."""
+    """Yield the cables of the bridge's ports: to a fabric, to the clients, to both, or to an unused device."""
     for i, port in enumerate(ports, start=1):
         inner = End(site.switch, port, bridge=site.bridge)
         fabric = site.fabrics.get(port)
@@ -304,21 +299,21 @@ def port_links(site: Site, ports: Iterable[str], *, ingress_macs: Mapping[str, s
 
 
 def return_links(site: Site, *, macs: Mapping[str, str]) -> Iterator[Link]:
-    """From each fabric straight to the clients: the way of answers where the bridge lets nothing back."""
+    """Yield cables from each fabric to the clients, for answers where the bridge forwards none."""
     for i, (port, fabric) in enumerate(site.fabrics.items(), start=1):
         near = End(site.switch, f"{RESERVED_PREFIX}ret{i}", bridge=fabric)
         yield Link(near, End(site.clients, f"ret{i}", macs[port]))
 
 
 def machine_links(site: Site, machines: Iterable[Machine]) -> Iterator[Link]:
-    """Each machine is plugged into the fabric behind its port."""
+    """Yield the cable of each machine to the fabric behind its port."""
     for machine in machines:
         near = End(site.switch, machine.switch_interface, bridge=site.fabrics[machine.egress])
         yield Link(near, End(machine.namespace, "eth0", machine.mac))
 
 
 def ports_of(bridge: str, links: Iterable[Link]) -> tuple[str, ...]:
-    """The devices plugged into `bridge`, in the order of the links."""
+    """Return the devices on `bridge`, in the order of the links."""
     return tuple(end.interface for link in links for end in (link.near, link.far) if end.bridge == bridge)
 
 
@@ -328,7 +323,7 @@ HOST_PORT = "pf0hpf"
 
 @dataclass(frozen=True, slots=True)
 class LabBridge:
-    """A bridge of the private OVS. `secure`: forwards nothing without flows; else it is a learning switch."""
+    """A bridge of the private OVS. `secure`: without flows it forwards nothing, else it is a learning switch."""
 
     name: str
     ports: tuple[str, ...]
@@ -337,9 +332,13 @@ class LabBridge:
 
 @dataclass(frozen=True, slots=True)
 class ClientHost:
-    """Where clients send from, by `interface`. `nets`: every address in them is local there.
+    """The namespace that sends as all clients.
 
-    gateway_mac: neighbour for all destinations but `arp_vips`, found by ARP, and `fixed_vips`, pairs of VIP and MAC.
+    Attributes:
+        nets: Nets of which it has every address.
+        gateway_mac: The next hop for all destinations but the VIPs below.
+        arp_vips: VIPs whose MAC it finds by ARP.
+        fixed_vips: Pairs of VIP and MAC.
     """
 
     namespace: str
@@ -352,7 +351,7 @@ class ClientHost:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A whole lab. Plain text and tuples only, so that it can be written down and read back."""
+    """A whole lab, as text and tuples only, so that it can be saved as JSON."""
 
     name: str
     namespaces: tuple[str, ...]
@@ -372,7 +371,7 @@ class Topology:
 
 
 def families_of(balancer: Balancer) -> tuple[Family, ...]:
-    """The IP versions that some service takes, IPv4 first."""
+    """Return the IP versions of the services, IPv4 first."""
     return tuple(family for family in Family if any(family in service.claim.families for service in balancer.services))
 
 
@@ -381,7 +380,7 @@ def vips_of(balancer: Balancer) -> frozenset[IPAddress]:
 
 
 def plan_topology(name: str, balancer: Balancer) -> Topology:
-    """The lab `name` for a balancer. Raises LabError when a name does not fit or there are too many backends."""
+    """Return the lab `name` for a balancer. Raises LabError when a name does not fit or there are too many backends."""
     check_name(name)
     uplinks = balancer.uplinks
     ports = tuple(dict.fromkeys((*balancer.ports, HOST_PORT)))
@@ -428,9 +427,9 @@ def _clients(balancer: Balancer, *, namespace: str, interface: str, gateway_mac:
 
 
 def _own_macs(balancer: Balancer, *, count: int) -> list[str]:
-    taken = {mac_of(backend.next_hop) for service in balancer.services for backend in service.backends}
-    taken |= {mac for service in balancer.services for mac in (service.vip_mac, service.source_mac) if mac is not None}
-    return [str(mac) for mac in islice(own_macs(taken), count)]
+    used = {mac_of(backend.next_hop) for service in balancer.services for backend in service.backends}
+    used |= {mac for service in balancer.services for mac in (service.vip_mac, service.source_mac) if mac is not None}
+    return [str(mac) for mac in islice(own_macs(used), count)]
 
 
 def _check_devices(names: Iterable[str]) -> None:

@@ -33,18 +33,17 @@ from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
 from xenoovs.model.next_hop import mac_and_port
 
-# What traffic to send: which clients, to which destinations of which services. Pure but for the seeded choice.
-
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much traffic. `packets` is split evenly over the services, and there over VIPs, ports and IP versions.
+    """How much traffic to send.
 
-    clients:  different source addresses of each IP version, > 0.
-    packets:  in all, > 0; for TCP connections. Packet after packet goes to the next client, round and round.
-    protocol: None: each service's own, UDP where it takes any. Services of another protocol are left out.
-    sources:  addresses or nets to draw clients from; empty: the lab's client net, or, for a service that splits by bits
-              which are constant there, all unicast addresses.
+    Attributes:
+        clients: Different source addresses of each IP version, > 0. They send in turn.
+        packets: In all, > 0; for TCP connections. They are split evenly over the services, VIPs, ports and IP versions.
+        protocol: None: that of each service, UDP where it serves any. Services of another protocol are left out.
+        sources: Addresses or nets to draw clients from; empty: the lab's client net, or, for a service that splits by
+            bits which are constant there, all unicast addresses.
     """
 
     clients: int = 2000
@@ -79,7 +78,7 @@ class _Clients:
         nets = self._nets(service, family)
         if nets and nets not in self.drawn:
             addresses = draw_clients(
-                nets, count=min(self.load.clients, self.load.packets), seed=self.load.seed, taken=self.vips
+                nets, count=min(self.load.clients, self.load.packets), seed=self.load.seed, excluded=self.vips
             )
             self.drawn[nets] = tuple(map(str, addresses))
         return self.drawn.get(nets, ())
@@ -93,13 +92,13 @@ class _Clients:
 
 
 def plan_trials(balancer: Balancer, load: Load) -> tuple[tuple[Trial, ...], tuple[tuple[str, str], ...]]:
-    """The trials of the services in their order, and those left out: pairs of service name and reason.
+    """Return the trials of the services in their order, and pairs of name and reason for those left out.
 
     Raises LabError when the load is empty or nothing is left to try.
     """
     if load.clients < 1 or load.packets < 1:
-        raise LabError(f"traffic of {load.clients} clients and {load.packets} packets is none; take 1 or more of each")
-    reasons = {service.name: _why_not(service, load) for service in balancer.services}
+        raise LabError(f"cannot send {load.packets} packets of {load.clients} clients; use 1 or more of each")
+    reasons = {service.name: _reason_to_skip(service, load) for service in balancer.services}
     tried = [service for service in balancer.services if reasons[service.name] is None]
     skipped = tuple((name, reason) for name, reason in reasons.items() if reason is not None)
     if not tried:
@@ -110,12 +109,12 @@ def plan_trials(balancer: Balancer, load: Load) -> tuple[tuple[Trial, ...], tupl
     return tuple(trials), skipped
 
 
-def _why_not(service: Service, load: Load) -> str | None:
+def _reason_to_skip(service: Service, load: Load) -> str | None:
     possible = tried_protocols(service.claim)
     if not possible:
         return "the lab cannot send SCTP"
     if load.protocol is not None and load.protocol not in possible:
-        return f"it does not take {load.protocol.value}"
+        return f"it does not serve {load.protocol.value}"
     if load.sources and not {Family(net.max_prefixlen) for net in load.sources} & service.claim.families:
         return "none of the given sources has its IP version"
     return None
@@ -145,20 +144,17 @@ def _round_robin(clients: Sequence[str], packets: range, *, every: int) -> tuple
 
 
 def _split(total: int, parts: int) -> list[int]:
-    """`total` in `parts` as equal as can be, each at least 1."""
+    """Return `total` in `parts` as equal as possible, each at least 1."""
     return [max(1, (total + part) // parts) for part in range(parts)]
 
 
-# What came of the traffic: for each service and backend, counted from the packets and never from the flows.
-
-
 MOST_LOST = Fraction(1, 100)
-"""Of the packets of a service: a busy machine drops some where buffers are full."""
+"""Fraction of the packets of a service: a busy machine drops some where buffers are full."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """How many packets of one client one backend answered."""
+class ClientAnswers:
+    """The number of packets of one client that one backend answered."""
 
     client: str
     backend: str
@@ -166,8 +162,13 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class BackendTraffic:
-    """wanted: the share its weight asks for; share: of the answered packets, None when none was."""
+class BackendAnswers:
+    """What one backend answered.
+
+    Attributes:
+        wanted: Its share by weight.
+        share: Its share of the answered packets; None when there are none.
+    """
 
     name: str
     wanted: Fraction
@@ -177,15 +178,19 @@ class BackendTraffic:
 
 @dataclass(frozen=True, slots=True)
 class ServiceTraffic:
-    """One service. sent = answered + lost. `strangers`: answers of machines that are no backend of it."""
+    """What the backends of one service answered; sent = answered + lost.
+
+    Attributes:
+        foreign_answers: Packets by name of the machine that answered though it is no backend of the service.
+    """
 
     service: str
     protocol: Protocol
     clients: int
     sent: int
-    backends: tuple[BackendTraffic, ...]
-    strangers: tuple[tuple[str, int], ...]
-    answers: tuple[Answer, ...]
+    backends: tuple[BackendAnswers, ...]
+    foreign_answers: tuple[tuple[str, int], ...]
+    answers: tuple[ClientAnswers, ...]
 
     @property
     def answered(self) -> int:
@@ -197,13 +202,19 @@ class ServiceTraffic:
 
     @property
     def is_served(self) -> bool:
-        """Whether its own backends answered, up to the few packets that a busy machine loses."""
-        return not self.strangers and self.lost <= MOST_LOST * self.sent
+        """Whether only its own backends answered, and nearly all packets."""
+        return not self.foreign_answers and self.lost <= MOST_LOST * self.sent
 
 
 @dataclass(frozen=True, slots=True)
-class TrafficReport:
-    """skipped: services not tried and why. duplicates: second answers to one packet. failures: reason -> not sent."""
+class LabReport:
+    """The result of one run of traffic.
+
+    Attributes:
+        skipped: Services that were not tried, each with the reason.
+        duplicates: Second answers to one packet.
+        failures: Reasons for which packets were not sent, each with their number.
+    """
 
     services: tuple[ServiceTraffic, ...]
     skipped: tuple[tuple[str, str], ...]
@@ -218,18 +229,18 @@ class TrafficReport:
 
     @property
     def is_served(self) -> bool:
-        """Whether all that was to be sent was, and answered by whom it should be, once."""
+        """Whether all packets were sent, and answered once by the right backends."""
         return all(service.is_served for service in self.services) and not self.failures and not self.duplicates
 
 
 def service_traffic(
     trial: Trial, machines: Sequence[Machine], *, sent: int, answers: Counter[tuple[str, str]]
 ) -> ServiceTraffic:
-    """Name who answered; `answers`: (client, label of a machine or its MAC) -> packets."""
+    """Return the result of a service; `answers`: (client, label of a machine or its MAC) -> packets."""
     service, named = trial.service, Counter[tuple[str, str]]()
-    names = {who: _name(service, machines, who) for _, who in answers}
-    for (client, who), packets in answers.items():
-        named[client, names[who]] += packets
+    names = {responder: _name(service, machines, responder) for _, responder in answers}
+    for (client, responder), packets in answers.items():
+        named[client, names[responder]] += packets
     per_backend = Counter[str]()
     for (_, name), packets in named.items():
         per_backend[name] += packets
@@ -240,43 +251,43 @@ def service_traffic(
         trial.clients,
         sent,
         backends=tuple(_backends(service, per_backend)),
-        strangers=tuple(sorted((name, packets) for name, packets in per_backend.items() if name not in own)),
-        answers=tuple(Answer(client, name, packets) for (client, name), packets in sorted(named.items())),
+        foreign_answers=tuple(sorted((name, packets) for name, packets in per_backend.items() if name not in own)),
+        answers=tuple(ClientAnswers(client, name, packets) for (client, name), packets in sorted(named.items())),
     )
 
 
-def _backends(service: Service, per_backend: Counter[str]) -> Iterable[BackendTraffic]:
+def _backends(service: Service, per_backend: Counter[str]) -> Iterable[BackendAnswers]:
     weights, answered = sum(service.weights, Fraction(0)), per_backend.total()
     for backend in service.backends:
         wanted = backend.weight / weights if weights else Fraction(0)
         packets = per_backend[backend.name]
-        yield BackendTraffic(backend.name, wanted, packets, Fraction(packets, answered) if answered else None)
+        yield BackendAnswers(backend.name, wanted, packets, Fraction(packets, answered) if answered else None)
 
 
-def _name(service: Service, machines: Sequence[Machine], who: str) -> str:
-    """The service's name for the machine with this label or MAC; a name that no backend can have for strangers."""
-    found = [machine for machine in machines if who in (machine.label, machine.mac)]
+def _name(service: Service, machines: Sequence[Machine], responder: str) -> str:
+    """Return the service's name for the machine with this label or MAC; in parentheses unless it is one backend."""
+    matching = [machine for machine in machines if responder in (machine.label, machine.mac)]
     own = [
         backend.name
         for backend in service.backends
-        if any((machine.mac, machine.egress) == mac_and_port(backend.next_hop) for machine in found)
+        if any((machine.mac, machine.egress) == mac_and_port(backend.next_hop) for machine in matching)
     ]
     if len(own) == 1:
         return own[0]
     if own:
         return f"({' or '.join(own)})"
-    return f"({'/'.join(found[0].names)}, of another service)" if found else f"({who}, unknown)"
+    return f"({'/'.join(matching[0].names)}, of another service)" if matching else f"({responder}, unknown)"
 
 
 _LEAST_CHUNK = 2000
 _CHUNKS = 20
 _BASE_TIMEOUT_S = 60.0
-# Each packet gone unanswered costs at most a window's patience shared by the window.
+# A lost packet costs at most the timeout of a window, divided by the size of the window.
 _PACKET_TIMEOUT_S = 0.02
 
 
-def send(lab: Lab, balancer: Balancer, *, load: Load | None = None, progress: Progress = no_progress) -> TrafficReport:
-    """Send from inside the clients' namespace, wait for the answers, count them by service and backend.
+def send(lab: Lab, balancer: Balancer, *, load: Load | None = None, progress: Progress = no_progress) -> LabReport:
+    """Send from the clients' namespace, wait for the answers, and count them by service and backend.
 
     Raises LabError when the lab is not up, was built for another config, or nothing can be sent.
     """
@@ -288,7 +299,7 @@ def send(lab: Lab, balancer: Balancer, *, load: Load | None = None, progress: Pr
     forget_neighbours(Netns(lab.marks), lab.topology.clients)
     begun_s = time.monotonic()
     counts = _fly(lab, trials, progress)
-    return TrafficReport(
+    return LabReport(
         services=tuple(_services(lab, trials, counts)),
         skipped=skipped,
         duplicates=counts.duplicates,
@@ -301,10 +312,11 @@ def _check_fit(lab: Lab, balancer: Balancer) -> None:
     again = f"`xenoovs lab down --name {lab.name}`, then `xenoovs lab up --name {lab.name}`"
     if plan_topology(lab.name, balancer) != lab.topology:
         raise LabError(
-            f"lab {lab.name} was built for another config (ports, VIPs or backends differ): build it anew with {again}"
+            f"lab {lab.name} was built for another config (ports, VIPs or backends differ); recreate it with {again}"
         )
-    if gone := set(lab.topology.namespaces) - set(namespaces_of(lab.name)):
-        raise LabError(f"lab {lab.name} is in ruins, {', '.join(sorted(gone))} is gone: build it anew with {again}")
+    if missing := set(lab.topology.namespaces) - set(namespaces_of(lab.name)):
+        names = ", ".join(sorted(missing))
+        raise LabError(f"lab {lab.name} is incomplete (namespace {names} is missing); recreate it with {again}")
 
 
 def _add_sources(lab: Lab, trials: Sequence[Trial]) -> None:
@@ -340,7 +352,7 @@ def _run_client(lab: Lab, flights: Sequence[Flight], *, lost: int) -> AnswerCoun
 
 
 def _chunks(flights: Sequence[Flight], size: int) -> Iterator[list[tuple[int, Flight]]]:
-    """Flights with their numbers, cut and gathered into pieces of at most `size` packets."""
+    """Yield flights with their numbers, cut and combined into pieces of at most `size` packets."""
     chunk: list[tuple[int, Flight]] = []
     room = size
     for number, flight in enumerate(flights):
@@ -359,8 +371,8 @@ def _chunks(flights: Sequence[Flight], size: int) -> Iterator[list[tuple[int, Fl
 def _merge(counts: AnswerCounts, part: AnswerCounts, numbers: Sequence[int]) -> None:
     for at, number in enumerate(numbers):
         counts.sent[number] += part.sent[at]
-    for (at, source, who), packets in part.answers.items():
-        counts.answers[numbers[at], source, who] += packets
+    for (at, source, responder), packets in part.answers.items():
+        counts.answers[numbers[at], source, responder] += packets
     counts.duplicates += part.duplicates
     counts.failures += part.failures
 
@@ -368,8 +380,8 @@ def _merge(counts: AnswerCounts, part: AnswerCounts, numbers: Sequence[int]) -> 
 def _services(lab: Lab, trials: Sequence[Trial], counts: AnswerCounts) -> Iterator[ServiceTraffic]:
     service_of = [at for at, trial in enumerate(trials) for _ in trial.flights]
     answers = [Counter[tuple[str, str]]() for _ in trials]
-    for (number, source, who), packets in counts.answers.items():
-        answers[service_of[number]][source, who] += packets
+    for (number, source, responder), packets in counts.answers.items():
+        answers[service_of[number]][source, responder] += packets
     sent = Counter[int]()
     for number, packets in enumerate(counts.sent):
         sent[service_of[number]] += packets

@@ -1,4 +1,4 @@
-"""What a scenario works with: one emulated NIC, one OVS of its own, and a record that fills up as it goes."""
+"""The means of a scenario: one emulated NIC, one OVS of its own, and the record of what it does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TELLING_MODULES = ("netdev_offload_tc", "tc", "dpif_netlink", "netdev_offload")
 
 
 class Bench:
-    """Start with `begin`; what is sent and looked at goes to `record`."""
+    """Start with `begin`; everything sent and observed goes to `record`."""
 
     def __init__(self, directory: Path, wires: Mapping[str, Wire], programs: Mapping[str, str]) -> None:
         self.record = Record()
@@ -77,14 +77,14 @@ class Bench:
     def send(
         self, sources: Sequence[str] = CLIENTS, *, packets_each: int = 1, kind: Kind | None = None, port: str = "p0"
     ) -> None:
-        """Let packets enter at `port`, and count what leaves anywhere soon after."""
+        """Send packets into `port`, and count those that leave by any port."""
         self._enter(sources, packets_each=packets_each, kind=kind or Kind(), port=port)
         self._count_arrived()
 
     def prime(self, sources: Sequence[str] = CLIENTS, *, kind: Kind | None = None, port: str = "p0") -> None:
-        """One packet of each source, in software as every first one; returns when the megaflows stand.
+        """Send one packet of each source and wait until their megaflows are installed.
 
-        ovs-vswitchd may take its time with them, and their packets leave only then.
+        ovs-vswitchd may install them late, and forwards their packets only then.
         """
         self._enter(sources, packets_each=1, kind=kind or Kind(), port=port)
         seen = [-1]
@@ -118,7 +118,7 @@ class Bench:
         self.record.bursts[-1] = replace(self.record.bursts[-1], arrived=arrived(self.wires))
 
     def look(self, label: str) -> Look:
-        """Record everything that can be seen now."""
+        """Record the output of every tool now."""
         appctl, environment = self.ovs.appctl, self.ovs.env
         # The first round of the revalidators may have begun before; the second has all counters of TC.
         for _ in range(2):
@@ -179,7 +179,7 @@ class Bench:
         self.record.said.append(said)
 
     def judge(self, balancer: str) -> None:
-        """Let xenoovs judge what the last look has recorded; nothing is sent meanwhile."""
+        """Run the commands of xenoovs that judge the state of the last look; nothing is sent meanwhile."""
         before = self._traces()
         ask = ("--probe-driver", "--listen", "0.2", "--output", "json")
         said = {
@@ -233,12 +233,12 @@ class Bench:
         planned_restart(LiveSwitch(endpoint), endpoint, order, directory=self._directory)
 
     def purge(self) -> None:
-        """Make OVS forget all megaflows (`revalidator/purge`), so that it asks the NIC anew."""
+        """Delete all megaflows (`revalidator/purge`), so that OVS offloads them again."""
         self._forgotten, self._changed = self._forgotten + 1, False
         self.ovs.appctl("revalidator/purge")
 
     def close(self) -> None:
-        """Leave a clean NIC to the next scenario, and what is over now in the record."""
+        """Complete the record, and clean the NIC for the next scenario."""
         if self._ovs is not None:
             self.record.features = {port: _hw_tc_offload(port) for port in self._ports}
             self.record.switch_ids = {port: _switch_id(port) for port in self._ports}
@@ -268,7 +268,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _is_noise(line: str) -> bool:
-    # A guest without KVM is slow, and OVS complains about it at length.
+    # A guest without KVM is slow, and OVS logs that at length.
     return any(f"|{module}" in line for module in ("coverage", "timeval", "poll_loop", "memory"))
 
 

@@ -22,7 +22,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "turned_off_not_restarted": setup.turned_off_not_restarted,
     "skip_hw": setup.skip_hw,
     "hw_tc_offload_off": setup.hw_tc_offload_off,
-    "mended": setup.mended,
+    "fixed": setup.fixed,
     "planned_restart": restarting.planned_restart,
     "idle": ageing.idle,
     "evicted": ageing.evicted,

@@ -1,4 +1,4 @@
-"""What a scenario leaves behind: everything that was done and seen, as it was seen. Judged on the host."""
+"""The record of a scenario: everything that was done and observed, unprocessed. Tests on the host judge it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Everything at one moment, as each tool prints it. `bursts` counts the bursts before."""
+    """The output of every tool at one moment. `bursts` counts the bursts before."""
 
     label: str
     bursts: int
     forgotten: int
-    """How often OVS was made to forget all its megaflows before: counters begin anew each time."""
+    """How often OVS has deleted all its megaflows before: counters restart each time."""
     changed: bool
-    """Whether flows of ours were changed since: a megaflow that got other actions by that is a new entry of the NIC."""
+    """Whether an apply has changed flows since: a megaflow with new actions is a new entry of the NIC."""
     flows: str
     """`ovs-ofctl --names dump-flows`."""
     megaflows: str
@@ -50,7 +50,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What `xenoovs` said when it was run in the guest, after `bursts` bursts."""
+    """The output of `xenoovs` in the guest, after `bursts` bursts."""
 
     argv: tuple[str, ...]
     bursts: int
@@ -61,7 +61,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What `xenoovs` might leave behind: filters of traffic control, entries of the NIC, log levels of ovs-vswitchd."""
+    """What `xenoovs` might change: filters of traffic control, entries of the NIC, log levels of ovs-vswitchd."""
 
     filters: dict[str, str]
     """`tc filter show dev PORT ingress`, by port, without counters."""
@@ -72,7 +72,7 @@ class Traces:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What `xenoovs` says of the moment of one look, and whether asking it has changed anything."""
+    """The output of `xenoovs` about the moment of one look, and what it might have changed."""
 
     label: str
     """Of the look."""
@@ -96,7 +96,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A packet of a stream that came out of `port`: the how manieth it was (from 0), and to which MAC it went."""
+    """A packet of a stream that came out of `port`: its number (from 0) and its destination MAC."""
 
     number: int
     port: str
@@ -119,7 +119,7 @@ class Record:
     program: str = ""
     """The flows that xenoovs compiled."""
     extra_flows: str = ""
-    """Flows beside them, of nobody."""
+    """Flows beside them, without a cookie."""
     bursts: list[Burst] = field(default_factory=list)
     streams: list[Streamed] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A steady stream that goes on beside everything else, and what became of each of its packets."""
+"""A steady stream of packets beside everything else, and which of them were delivered."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.nic.guest.wire import Wire, remaining_frames
 
 RATE_PPS = 100
 _FIRST_SOURCE_PORT = 10_000
-"""That of packet 0; the others follow: so each can be told from all others, and is of the same megaflow."""
+"""That of packet 0; each further packet has the next one, which identifies it, and the same megaflow."""
 _SOURCE_PORT_AT, _MAC_BYTES = 34, 6
 """In a frame of IPv4 without options (RFC 791, RFC 768)."""
 
 
 class Stream:
-    """Packets of the sources in turn, in an open loop: a packet that is lost changes nothing in what is sent."""
+    """Sends packets of the sources in turn, at a fixed rate whatever is lost."""
 
     def __init__(self, wires: Mapping[str, Wire], sources: Sequence[str]) -> None:
         """`wires`: the far ends of all ports. Nothing else may be sent until the end of the stream."""

@@ -65,7 +65,7 @@ def test_sctp_is_left_out_with_the_reason() -> None:
 
 
 def test_ports_rule_out_icmp() -> None:
-    with pytest.raises(LabError, match="s0: it does not take icmp"):
+    with pytest.raises(LabError, match="s0: it does not serve icmp"):
         plan_trials(_balancer(Claim(V4, (VIP,), None, (PortRange(53, 53),))), Load(protocol=Protocol.ICMP))
 
 
@@ -88,5 +88,5 @@ def test_packets_to_a_service_by_source_port_come_from_many_ports(key: KeyField)
 
 @pytest.mark.parametrize("load", [Load(clients=0), Load(packets=0), Load(clients=-1)])
 def test_no_traffic_is_refused(load: Load) -> None:
-    with pytest.raises(LabError, match="is none; take 1 or more of each"):
+    with pytest.raises(LabError, match="use 1 or more of each"):
         plan_trials(_balancer(Claim(V4)), load)

@@ -8,7 +8,7 @@ import pytest
 
 from xenoovs.lab.client import AnswerCounts, Flight, parse_counts, parse_round, render_counts, render_round
 from xenoovs.lab.topology import Machine
-from xenoovs.lab.traffic import Answer, BackendTraffic, ServiceTraffic, TrafficReport, Trial, service_traffic
+from xenoovs.lab.traffic import BackendAnswers, ClientAnswers, LabReport, ServiceTraffic, Trial, service_traffic
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.balancer import Backend, Claim, Protocol, Service
 from xenoovs.model.next_hop import Direct
@@ -34,10 +34,10 @@ def test_labels_and_macs_become_the_names_of_the_service() -> None:
     answers = Counter({(CLIENT, "b1"): 2, (OTHER, MACS[1]): 1})
     traffic = service_traffic(TRIAL, MACHINES, sent=4, answers=answers)
     assert traffic.backends == (
-        BackendTraffic("a", Fraction(3, 4), 2, Fraction(2, 3)),
-        BackendTraffic("b", Fraction(1, 4), 1, Fraction(1, 3)),
+        BackendAnswers("a", Fraction(3, 4), 2, Fraction(2, 3)),
+        BackendAnswers("b", Fraction(1, 4), 1, Fraction(1, 3)),
     )
-    assert traffic.answers == (Answer(CLIENT, "a", 2), Answer(OTHER, "b", 1))
+    assert traffic.answers == (ClientAnswers(CLIENT, "a", 2), ClientAnswers(OTHER, "b", 1))
     assert (traffic.clients, traffic.answered, traffic.lost) == (2, 3, 1)
 
 
@@ -47,19 +47,19 @@ def test_nothing_answered_is_no_share_of_zero() -> None:
     assert traffic.lost == 4
 
 
-def test_whoever_is_no_backend_is_a_stranger() -> None:
+def test_answers_of_other_machines_are_counted_apart() -> None:
     answers = Counter({(CLIENT, "b3"): 1, (CLIENT, "02:ff:00:00:00:01"): 2})
     traffic = service_traffic(TRIAL, MACHINES, sent=3, answers=answers)
-    assert traffic.strangers == (("(02:ff:00:00:00:01, unknown)", 2), ("(c, of another service)", 1))
+    assert traffic.foreign_answers == (("(02:ff:00:00:00:01, unknown)", 2), ("(c, of another service)", 1))
 
 
-def test_a_mac_on_two_ports_is_told_apart_by_label_and_not_guessed_by_mac() -> None:
+def test_a_mac_on_two_ports_is_identified_by_its_label_alone() -> None:
     twins = Service("s", SERVICE.claim, (_backend("near", MACS[0], 1), _backend("far", MACS[0], 1, egress="p2")))
     machines = (_machine("b1", "near", MACS[0]), _machine("b2", "far", MACS[0], egress="p2"))
     answers = Counter({(CLIENT, "b2"): 2, (CLIENT, MACS[0]): 1})
     traffic = service_traffic(Trial(twins, Protocol.ICMP, TRIAL.flights), machines, sent=3, answers=answers)
     assert [backend.answered for backend in traffic.backends] == [0, 2]
-    assert traffic.strangers == (("(near or far)", 1),)
+    assert traffic.foreign_answers == (("(near or far)", 1),)
 
 
 def test_rounds_and_counts_survive_json() -> None:
@@ -99,5 +99,5 @@ def test_nothing_sent_is_told_apart() -> None:
     assert (_report(nothing).is_sent, _report().is_sent) == (False, False)
 
 
-def _report(*services: ServiceTraffic) -> TrafficReport:
-    return TrafficReport(services, (), 0, (), 1.0)
+def _report(*services: ServiceTraffic) -> LabReport:
+    return LabReport(services, (), 0, (), 1.0)

@@ -21,9 +21,6 @@ from xenoovs.lab.host import environment_of, is_alive, kill_and_wait
 from xenoovs.lab.nic.frames import PORT_NAME, PORTS
 from xenoovs.switch.process import run
 
-# What the virtual machine needs of the machine it runs on, found out before anything is made.
-
-
 COMPILER = "gcc-12"
 """The compiler of Debian's kernel 6.1, as modules need it."""
 
@@ -48,17 +45,17 @@ PROGRAMS: Mapping[str, str] = {
 
 
 def missing_programs() -> tuple[str, ...]:
-    """Those that are not installed here."""
+    """Return the programs that are not installed here."""
     return tuple(program for program in PROGRAMS if shutil.which(program) is None)
 
 
 def missing_packages() -> tuple[str, ...]:
-    """What to install to have them all, sorted."""
+    """Return the packages that bring the missing programs, sorted."""
     return tuple(sorted({PROGRAMS[program] for program in missing_programs()}))
 
 
 def check_needs() -> None:
-    """Raises LabError with everything that is missing and the command that installs it."""
+    """Raises LabError with all missing programs and the command that installs them."""
     if platform.machine() != "x86_64":
         raise LabError(f"the emulated NIC runs on x86_64 alone, this machine is {platform.machine()}")
     missing = missing_programs()
@@ -67,9 +64,6 @@ def check_needs() -> None:
     if missing:
         install = f"apt-get install --no-install-recommends {' '.join(missing_packages())}"
         raise LabError(f"the emulated NIC needs {', '.join(missing)}; on Debian: `{install}`")
-
-
-# The kernel of the virtual machine: Debian's own, downloaded and unpacked into a cache directory, never installed.
 
 
 _DOWNLOAD_TIMEOUT_S = 600.0
@@ -93,19 +87,19 @@ class GuestKernel:
         return self.root / "usr" / "src" / f"linux-headers-{self.release}"
 
     def modules(self, names: Sequence[str]) -> list[Path]:
-        """The files of these modules and of all they need, in the order in which to load them."""
+        """Return the files of these modules and of all they need, in the order in which to load them."""
         argv = ["modprobe", "--show-depends", "-d", str(self.root), "-S", self.release, "-a", *names]
         lines = run(argv).stdout.splitlines()
         return list(dict.fromkeys(Path(line.split()[1]) for line in lines if line.startswith("insmod ")))
 
 
 def cache_directory() -> Path:
-    """`$XDG_CACHE_HOME/xenoovs/nic`; all of it may be deleted at any time."""
+    """Return `$XDG_CACHE_HOME/xenoovs/nic`; all of it may be deleted at any time."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "xenoovs" / "nic"
 
 
 def cached_kernel() -> GuestKernel | None:
-    """The newest kernel that an earlier call has unpacked."""
+    """Return the newest kernel that an earlier call has unpacked."""
     cached = sorted(cache_directory().glob("kernel-*"))
     return GuestKernel(cached[-1], cached[-1].name.removeprefix("kernel-")) if cached else None
 
@@ -174,17 +168,14 @@ def _new_directory(path: Path) -> Iterator[Path]:
     work.rename(path)
 
 
-# Builds the two files of ours that the virtual machine boots with: the kernel module and the initial ram disk.
-
-
 _HERE = Path(__file__).parent
 _ESWITCH = _HERE / "eswitch"
-# What the guest needs before it sees the host's files, and to be talked to.
+# What the guest needs for the host's files, and for the ports to the host.
 _BOOT_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_console")
 
 
 def build_module(kernel: GuestKernel) -> Path:
-    """`eswitch.ko`; built anew only when its source has changed. Raises LabError with what the compiler said."""
+    """Return `eswitch.ko`, built if its source has changed. Raises LabError with the message of the compiler."""
     sources = sorted(file for file in _ESWITCH.iterdir() if file.suffix in (".c", ".h") or file.name == "Kbuild")
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     directory = cache_directory() / f"eswitch-{kernel.release}-{digest}"
@@ -204,7 +195,7 @@ def build_module(kernel: GuestKernel) -> Path:
 
 
 def build_initrd(kernel: GuestKernel, directory: Path, *, start: str) -> Path:
-    """A ram disk of busybox, a few modules and `guest/init.sh`, as a newc archive in `directory`.
+    """Build a ram disk of busybox, a few modules and `guest/init.sh`, as a newc archive in `directory`.
 
     start: the script with which the guest goes on once it has the host's files.
     """
@@ -250,12 +241,12 @@ class VirtualMachine:
 
     @property
     def console(self) -> Path:
-        """What the guest's kernel and its first process have written."""
+        """The output of the guest's kernel and its first process."""
         return self.directory / "console.log"
 
     @property
     def pid(self) -> int | None:
-        """The process, when it is at work."""
+        """The process; None when it does not run."""
         with suppress(FileNotFoundError, ValueError):
             pid = int((self.directory / "pid").read_text())
             if is_alive(pid) and environment_of(pid).get(MACHINE_MARK) == str(self.directory):
@@ -263,11 +254,11 @@ class VirtualMachine:
         return None
 
     def socket(self, port: int) -> Path:
-        """Where the guest can be talked to on that port."""
+        """Return the socket of a port of the guest."""
         return self.directory / f"{port}.sock"
 
     def last_words(self) -> str:
-        """The end of the console's text, for a message."""
+        """Return the end of the console's text, for a message."""
         try:
             lines = self.console.read_text(errors="replace").splitlines()
         except OSError:
@@ -276,7 +267,7 @@ class VirtualMachine:
         return "\n".join([f"its console ({self.console}) said last:", *shown]) if shown else "its console says nothing"
 
     def kill(self) -> None:
-        """End it at once. Nothing where it does not run."""
+        """Kill the process, if it runs."""
         if (pid := self.pid) is not None:
             kill_and_wait([pid])
 
@@ -291,10 +282,15 @@ class VirtualMachine:
 
 
 def boot(kernel: GuestKernel, directory: Path, *, start: str, marks: Mapping[str, str] | None = None) -> VirtualMachine:
-    """Start a machine whose root is this machine's, read-only under a scratch layer; it boots when this returns.
+    """Start a machine whose root is this machine's, read-only under a scratch layer; it is booting when this returns.
 
-    Everything about it is in `directory`, which must exist. `start`: text of the program with which the guest goes on
-    once it has its root. `marks`: further environment of its process. Raises LabError when QEMU does not start.
+    Args:
+        directory: For its sockets, process id and console; it must exist.
+        start: Text of the program that the guest executes once it has its root.
+        marks: Further environment of its process.
+
+    Raises:
+        LabError: QEMU does not start.
     """
     machine = VirtualMachine(directory)
     if len(os.fsencode(machine.socket(0))) > _SOCKET_PATH_BYTES:
@@ -312,10 +308,10 @@ def boot(kernel: GuestKernel, directory: Path, *, start: str, marks: Mapping[str
 
 
 def start_module(module: str, kernel: GuestKernel) -> str:
-    """For `boot`: run a Python module with the root of the kernel, in the Python and with the packages of now."""
+    """Return the program for `boot` that runs a Python module with the interpreter and packages of this process."""
     # A new root has no environment: PATH for the tools of Open vSwitch, and the Python that runs now.
     package, own = Path(__file__).parents[3], str(Path(sys.executable).parent)
-    # The library below numpy starts threads, which forks do not have, unless it is told not to.
+    # The library below numpy starts threads by default, which forks do not have.
     agent = [sys.executable, "-P", "-m", module, str(kernel.root)]
     return (
         "#!/bin/sh\n"

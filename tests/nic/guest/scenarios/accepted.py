@@ -1,4 +1,4 @@
-"""The NIC takes everything: what a good day looks like."""
+"""The NIC offloads everything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def accepted(bench: Bench) -> None:
 
 
 def foreign_prefix(bench: Bench) -> None:
-    """A /24 of somebody else's flow widens the masks of ours: more entries, all of them in hardware."""
+    """A foreign flow for a /24 makes the megaflows of blocks match more bits: more entries, all in hardware."""
     bench.begin("dns", extra_flows="priority=3000,ip,in_port=p0,nw_src=203.0.113.0/24 actions=output:pf0hpf\n")
     bench.prime(SCATTERED)
     bench.send(SCATTERED, packets_each=5)

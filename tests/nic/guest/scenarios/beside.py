@@ -1,4 +1,4 @@
-"""Other people's flows on the same bridge that no NIC of this kind offloads; ours are not harmed."""
+"""Foreign flows on the same bridge that no NIC of this kind offloads; those of xenoovs stay in hardware."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GROUP = "group_id=1,type=select,bucket=output:p1,bucket=output:pf0hpf"
 
 
 def conntrack(bench: Bench) -> None:
-    """A stateful service beside ours. Debian's kernel cannot offload recirculation (CONFIG_NET_TC_SKB_EXT is off)."""
+    """A stateful service on the bridge; Debian's kernel cannot offload recirculation (no CONFIG_NET_TC_SKB_EXT)."""
     bench.begin("dns", extra_flows=_CONNTRACK)
     bench.explain()
     bench.prime()

@@ -46,7 +46,7 @@ def turned_off_not_restarted(bench: Bench) -> None:
 
 
 def skip_hw(bench: Bench) -> None:
-    """tc-policy=skip_hw: OVS uses TC, and tells it to leave the NIC alone."""
+    """tc-policy=skip_hw: OVS uses TC without the NIC."""
     bench.begin("dns", settings=["tc-policy=skip_hw"])
     bench.prime()
     bench.send(packets_each=5)
@@ -64,14 +64,14 @@ def hw_tc_offload_off(bench: Bench) -> None:
     bench.judge("dns")
 
 
-def mended(bench: Bench) -> None:
-    """Two things are wrong, and a third happens later: doctor names and mends each; only then is there hardware."""
+def fixed(bench: Bench) -> None:
+    """Two settings are wrong, and a third later: doctor reports and fixes each; only then flows are offloaded."""
     set_hw_tc_offload("p0", "off")
     bench.begin("dns", hw_offload="false")
     bench.prime()
     bench.xenoovs("doctor", "dns", "--fix", "--yes", "--output", "json")
     bench.prime()
-    bench.look("mended")
+    bench.look("fixed")
     bench.judge("dns")
     run(["tc", "qdisc", "del", "dev", "p0", "ingress"])
     bench.purge()
@@ -80,5 +80,5 @@ def mended(bench: Bench) -> None:
     bench.judge("dns")
     bench.xenoovs("doctor", "dns", "--fix", "--yes", "--output", "json")
     bench.prime()
-    bench.look("mended again")
+    bench.look("fixed again")
     bench.judge("dns")

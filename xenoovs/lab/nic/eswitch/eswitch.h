@@ -5,7 +5,7 @@
  * Each port is a pair of network devices: the representor (p0), which belongs into a bridge, and the wire end (p0-w),
  * which stands for the cable or the function behind the port. A frame that enters at the wire end is looked up in the
  * rule table, as hardware does; if no rule matches, and only then, the representor receives it. What the representor
- * transmits leaves at its wire end. The debugfs files "rules" and "ports" tell what really happened.
+ * transmits leaves at its wire end. The debugfs files "rules" and "ports" show what really happened.
  *
  *   ports.c    devices, the path of a frame, the module
  *   match.c    headers of frames, flower matches to key and mask
@@ -64,7 +64,7 @@ struct rule {
 	u8 cookie[16];		/* what user space attached to an action; Open vSwitch: the ufid */
 	struct headers key, mask;
 	struct counter hit;
-	u64 told_packets, told_bytes;
+	u64 reported_packets, reported_bytes;
 	u64 last_used;
 	unsigned int n_steps;
 	struct step steps[];

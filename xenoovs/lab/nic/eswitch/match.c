@@ -91,7 +91,7 @@ int parse_match(struct rule *rule, const struct flow_rule *flower, struct netlin
 	COPY(rule, match, CONTROL, control);
 	COPY(rule, match, BASIC, basic);
 	COPY(rule, match, ETH_ADDRS, eth);
-	/* IPv4 and IPv6 share their bytes in flower's key, and both are marked as used; addr_type tells which is meant. */
+	/* IPv4 and IPv6 share their bytes in flower's key, and both are marked as used; addr_type says which is meant. */
 	if (rule->key.control.addr_type == FLOW_DISSECTOR_KEY_IPV4_ADDRS)
 		COPY(rule, match, IPV4_ADDRS, ipv4);
 	else if (rule->key.control.addr_type == FLOW_DISSECTOR_KEY_IPV6_ADDRS)

@@ -95,7 +95,7 @@ static int check_and_insert(struct rule *rule, struct flow_cls_offload *flower, 
 
 static int add_rule(struct port *port, struct flow_cls_offload *flower)
 {
-	/* TC passes no extack when the rule may live in software; the kernel log tells the reason all the same. */
+	/* TC passes no extack when the rule may live in software; the kernel log has the reason all the same. */
 	struct netlink_ext_ack own = {}, *extack = flower->common.extack ?: &own;
 	struct rule *rule;
 	int err;
@@ -127,10 +127,10 @@ static int tell_counters(struct port *port, struct flow_cls_offload *flower)
 	packets = atomic64_read(&rule->hit.packets);
 	bytes = atomic64_read(&rule->hit.bytes);
 	/* TC adds up, so it gets what came since the last call. */
-	flow_stats_update(&flower->stats, bytes - rule->told_bytes, packets - rule->told_packets, 0,
+	flow_stats_update(&flower->stats, bytes - rule->reported_bytes, packets - rule->reported_packets, 0,
 			  READ_ONCE(rule->last_used), FLOW_ACTION_HW_STATS_DELAYED);
-	rule->told_packets = packets;
-	rule->told_bytes = bytes;
+	rule->reported_packets = packets;
+	rule->reported_bytes = bytes;
 	return 0;
 }
 
