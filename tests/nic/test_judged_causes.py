@@ -12,8 +12,8 @@ from tests.nic.judged import judged_at, judgements
 from tests.nic.recorded import Story
 
 WRONG: Mapping[str, list[tuple[str, str | None]]] = {
-    "foreign_prefix": [("flows of others", "ovsbr1")],
-    "widened_by_tos": [("flows of others", "ovsbr1")],
+    "foreign_prefix": [("foreign flows", "ovsbr1")],
+    "widened_by_tos": [("foreign flows", "ovsbr1")],
     "foreign_port": [("hw-tc-offload", "x0"), ("same eSwitch", "x0")],
     "hw_offload_off": [("hw-offload", None)],
     "turned_off_not_restarted": [("hw-offload", None), ("hw-offload in effect", None)],
@@ -33,7 +33,7 @@ def test_what_is_wrong_is_named_and_nothing_else(story: Story) -> None:
 
 def test_widened_by_tos__the_foreign_flow_is_shown(story: Story) -> None:
     [judged] = judgements(story)
-    [row] = [row for row in judged.doctor["checks"] if row["check"] == "flows of others"]
+    [row] = [row for row in judged.doctor["checks"] if row["check"] == "foreign flows"]
     assert "nw_tos=184" in row["seen"]
     assert row["state"] != "ok"
 

@@ -107,17 +107,17 @@ def test_levels_that_a_killed_why_left_raised_are_told_and_put_back(
     kill_listener(two_ports.ovs, "SIGKILL")
     assert two_ports.ovs.appctl("vlog/list") != before
     rows = _rows(xenoovs, config, "--db", two_ports.ovs.db, status=2)
-    assert (rows["left behind", None]["state"], rows["left behind", None]["safe_to_fix"]) == ("wrong", True)
+    assert (rows["leftovers", None]["state"], rows["leftovers", None]["safe_to_fix"]) == ("wrong", True)
     xenoovs("doctor", config, "--db", two_ports.ovs.db, "--fix", "--yes")
     assert two_ports.ovs.appctl("vlog/list") == before
     rows = _rows(xenoovs, config, "--db", two_ports.ovs.db, status=2)
-    assert rows["left behind", None]["state"] == "ok"
+    assert rows["leftovers", None]["state"] == "ok"
 
 
 def test_a_foreign_flow_is_told_with_its_cost(xenoovs: CommandLine, two_ports: DummyBridge, config: Path) -> None:
     xenoovs("apply", config, "--db", two_ports.ovs.db, "--yes")
     two_ports.add_flows("priority=5000,ip,nw_src=203.0.113.9 actions=drop\n")
-    row = _rows(xenoovs, config, "--db", two_ports.ovs.db, status=2)["flows of others", "ovsbr1"]
+    row = _rows(xenoovs, config, "--db", two_ports.ovs.db, status=2)["foreign flows", "ovsbr1"]
     assert row["state"] == "wrong"
     assert "hardware entries instead of 5" in row["seen"]
     assert row["safe_to_fix"] is False

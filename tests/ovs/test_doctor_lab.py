@@ -23,7 +23,7 @@ from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 from xenoovs.switch.process import run
 from xenoovs.verify.commands import THIS_HOST
-from xenoovs.verify.doctor.check import Check, State
+from xenoovs.verify.doctor.check import CheckResult, CheckState
 from xenoovs.verify.doctor.examine import BACKEND_CHECKS, HOST_CHECKS, examine
 
 pytestmark = pytest.mark.ovs
@@ -42,7 +42,7 @@ def question(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Question]:
     with running_lab("doctor", CONFIG, tmp_path_factory.mktemp("lab")) as lab:
         switch = LiveSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
         switch.apply("ovsbr1", Engine(switch).plan(CONFIG, Options()).bundle)
-        yield Question(CONFIG, switch, lab, where=THIS_HOST, backends=True)
+        yield Question(CONFIG, switch, lab, target=THIS_HOST, backends=True)
 
 
 def _lab(question: Question) -> Lab:
@@ -50,18 +50,18 @@ def _lab(question: Question) -> Lab:
     return question.lab
 
 
-def _rows(question: Question) -> dict[tuple[str, str | None], Check]:
+def _rows(question: Question) -> dict[tuple[str, str | None], CheckResult]:
     rows = examine(question.look(), checks=(*HOST_CHECKS, *BACKEND_CHECKS))
     return {(row.name, row.subject): row for row in rows}
 
 
 def test_a_lab_lacks_nothing_but_hardware(question: Question) -> None:
     rows = _rows(question)
-    assert {key for key, row in rows.items() if row.state is State.WRONG} == {
+    assert {key for key, row in rows.items() if row.state is CheckState.WRONG} == {
         ("hw-offload", None),
         ("datapath", "ovsbr1"),
     }
-    assert not [key for key, row in rows.items() if row.state is State.UNKNOWN]
+    assert not [key for key, row in rows.items() if row.state is CheckState.UNKNOWN]
 
 
 def test_devices_are_those_of_the_namespace_of_ovs_vswitchd(question: Question) -> None:
@@ -78,7 +78,10 @@ def test_a_wrong_setting_of_a_backend_is_found(question: Question, key: str, bad
     finally:
         netns.write_sysctls(machine.namespace, [f"ipv4/conf/all/{key}"], value=good)
     states = {name: rows[key, name].state for name in ("even", "odd")}
-    assert states == {machine.names[0]: State.WRONG, "odd" if machine.names[0] == "even" else "even": State.OK}
+    assert states == {
+        machine.names[0]: CheckState.WRONG,
+        "odd" if machine.names[0] == "even" else "even": CheckState.OK,
+    }
 
 
 def test_a_vip_that_is_missing_is_found(question: Question) -> None:
@@ -88,7 +91,7 @@ def test_a_vip_that_is_missing_is_found(question: Question) -> None:
         row = _rows(question)["VIP on lo", f"{machine.names[0]} 10.3.10.45"]
     finally:
         netns.batch(["addr add 10.3.10.45/32 dev lo"], namespace=machine.namespace)
-    assert (row.state, str(row.fix)) == (State.WRONG, "ip address add 10.3.10.45/32 dev lo")
+    assert (row.state, str(row.fix)) == (CheckState.WRONG, "ip address add 10.3.10.45/32 dev lo")
 
 
 def test_a_port_that_is_down_is_found(question: Question) -> None:
@@ -98,7 +101,7 @@ def test_a_port_that_is_down_is_found(question: Question) -> None:
         row = _rows(question)["port up", "p1"]
     finally:
         netns.batch(["link set dev p1 up"], namespace=lab.topology.switch_namespace)
-    assert (row.state, str(row.fix)) == (State.WRONG, "ip link set dev p1 up")
+    assert (row.state, str(row.fix)) == (CheckState.WRONG, "ip link set dev p1 up")
 
 
 def test_after_a_restart_every_packet_is_answered(question: Question) -> None:

@@ -70,7 +70,7 @@ def test_doctor_says_so_in_one_row_and_marks_the_rest_unknown(
     if name == "ovsdb-server":
         assert states["database", None] == "unknown"
     else:
-        of_the_daemon = [("flavour", None), ("hw-offload in effect", None), ("flows of others", "ovsbr1")]
+        of_the_daemon = [("build", None), ("hw-offload in effect", None), ("foreign flows", "ovsbr1")]
         assert {states[row] for row in of_the_daemon} == {"unknown"}
         assert states["port works", "p0"] == "unknown"
         assert states["hw-offload", None] == "wrong"
@@ -81,7 +81,7 @@ def test_doctor_mends_nothing_meanwhile(
 ) -> None:
     said = xenoovs("doctor", config, "--db", own_bridge.ovs.db, "--fix", "--yes", "--restart-ovs")
     assert said.status == 2
-    assert "--fix does nothing while Open vSwitch does not answer: mend that first" in said.out
+    assert "--fix does nothing while Open vSwitch does not answer: fix that first" in said.out
     assert "safe to do now" not in said.out
 
 

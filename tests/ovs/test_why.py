@@ -195,7 +195,7 @@ def test_what_a_killed_run_left_is_undone_and_told(why: _Why, bridge: DummyBridg
     }
     (bridge.ovs.directory / "xenoovs-vlog.json").write_text(json.dumps(note))
     bridge.ovs.appctl("vlog/set", "netdev_offload_tc:file:dbg")
-    assert any("an earlier run was killed" in text for text in why.json()["notes"])
+    assert any("an earlier, killed run" in text for text in why.json()["notes"])
     assert bridge.ovs.appctl("vlog/list") == before
 
 

@@ -1,4 +1,4 @@
-"""The wiring of doctor: config, switch, simulation and lab in, one case out."""
+"""Collects the input of the doctor's checks: config, switch, simulation and lab."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xenoovs.openflow.flow import decode_cookie, is_foreign
 from xenoovs.openflow.text import render_flow
 from xenoovs.simulate.megaflows import pipeline_of
 from xenoovs.switch.host import gather
-from xenoovs.verify.doctor.check import Case, Cost, ForeignFlows, Wanted, WantedBackend
+from xenoovs.verify.doctor.check import DoctorCase, ForeignCost, ForeignFlows, RequiredBackend, Requirements
 from xenoovs.verify.doctor.nic import TC_MODULES
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from xenoovs.verify.commands import CommandTarget
 
 MAX_PACKETS = 2048
-"""Simulated clients in all: enough to meet every block of common configs, in a second or two."""
+"""Simulated clients in total: enough for every block of common configs, in a second or two."""
 
 _VARYING = frozenset(("nw_tos", "ip_dscp", "nw_ecn", "nw_ttl", "tcp_flags", "ipv6_label"))
 """Header fields (ovs-fields(7)) that differ between clients, or even between packets of one."""
@@ -43,27 +43,32 @@ _GOLDEN_RATIO = 2654435761
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What doctor was asked: a config or none, of which Open vSwitch, and whether backends are looked at.
+    """The options of doctor.
 
-    where: how commands reach it.
+    Attributes:
+        balancer: the config; None: every bridge is checked.
+        switch: the Open vSwitch.
+        lab: the lab, if the switch is in one.
+        target: how commands reach the Open vSwitch.
+        backends: whether backends are checked.
     """
 
     balancer: Balancer | None
     switch: LiveSwitch
     lab: Lab | None
-    where: CommandTarget
+    target: CommandTarget
     backends: bool
 
     @property
     def endpoint(self) -> Endpoint:
         return self.switch.endpoint
 
-    def look(self) -> Case:
-        """Everything that can be seen now."""
+    def look(self) -> DoctorCase:
+        """Read all facts."""
         host = gather(self.endpoint, modules=TC_MODULES)
-        return Case(host, None if self.balancer is None else self._wanted(self.balancer, host.daemon))
+        return DoctorCase(host, None if self.balancer is None else self._wanted(self.balancer, host.daemon))
 
-    def _wanted(self, balancer: Balancer, daemon: Fact[Daemon]) -> Wanted:
+    def _wanted(self, balancer: Balancer, daemon: Fact[Daemon]) -> Requirements:
         uplinks = balancer.uplinks
         foreign: Fact[ForeignFlows]
         try:
@@ -74,7 +79,7 @@ class Question:
             foreign = foreign_flows(balancer, program, (seen.flow for seen in others))
         except (SwitchError, ParseError) as error:
             program, foreign = compile_onto(balancer, ()), Unknown(str(error))
-        return Wanted(
+        return Requirements(
             bridge=uplinks.bridge,
             ingress=uplinks.ingress,
             egress=balancer.egress_ports,
@@ -83,13 +88,13 @@ class Question:
             backends=self._backends(balancer) if self.backends else (),
         )
 
-    def _backends(self, balancer: Balancer) -> tuple[WantedBackend, ...]:
+    def _backends(self, balancer: Balancer) -> tuple[RequiredBackend, ...]:
         served: dict[tuple[str, str, str], list[Service]] = {}
         for service in balancer.services:
             for backend in service.backends:
                 served.setdefault((backend.name, *mac_and_port(backend.next_hop)), []).append(service)
         return tuple(
-            WantedBackend(
+            RequiredBackend(
                 *key,
                 services=tuple(service.name for service in services),
                 vips=tuple(dict.fromkeys(str(vip) for service in services for vip in service.claim.vips)),
@@ -104,7 +109,7 @@ def _facts(lab: Lab | None, *, mac: str, egress: str) -> Fact[BackendFacts]:
     from xenoovs.switch.probe import Place
 
     if lab is None:
-        return Unknown("a backend is not reached from here")
+        return Unknown("the backend is not reachable from this host")
     namespace = next((m.namespace for m in lab.topology.machines if (m.mac, m.egress) == (mac, egress)), None)
     if namespace is None:
         return Unknown(f"lab {lab.name} has no machine with this MAC")
@@ -112,7 +117,7 @@ def _facts(lab: Lab | None, *, mac: str, egress: str) -> Fact[BackendFacts]:
 
 
 def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow]) -> ForeignFlows:
-    """Which flows of others our packets pass, and what they cost. Those of our own controller are none of others'."""
+    """Return the foreign flows that our packets pass, and their cost. Flows of our own controller are not foreign."""
     floors: dict[int, int] = {}
     for flow in program.flows:
         cookie = decode_cookie(flow.cookie)
@@ -131,19 +136,19 @@ def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow])
 
 
 def _varying(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> tuple[str, ...]:
-    """Fields that are not simulated and certainly looked at: of flows that our packets would meet but for these."""
+    """Return matched fields that are not simulated, of flows that our packets would meet without them."""
     found: dict[str, None] = {}
     for flow in passed:
         names = [condition.partition("=")[0] for condition in flow.match.foreign]
         if names and _VARYING.issuperset(names):
             without = replace(flow, key=replace(flow.key, match=replace(flow.match, foreign=())))
             cost = _cost(balancer, program, (without,))
-            if not isinstance(cost, Unknown) and cost.taken:
+            if not isinstance(cost, Unknown) and cost.overridden:
                 found.update(dict.fromkeys(names))
     return tuple(found)
 
 
-def _cost(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> Fact[Cost]:
+def _cost(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> Fact[ForeignCost]:
     try:
         alone, beside = pipeline_of(program.flows), pipeline_of((*program.flows, *passed))
         packets = tuple(sample_packets(balancer))
@@ -152,11 +157,11 @@ def _cost(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> Fac
     except SimulateError as error:
         return Unknown(str(error))
     taken = sum(a.copies != b.copies for (_, a), (_, b) in zip(ours, theirs, strict=True))
-    return Cost(len(packets), len({a for a, _ in ours}), len({b for b, _ in theirs}), taken)
+    return ForeignCost(len(packets), len({a for a, _ in ours}), len({b for b, _ in theirs}), taken)
 
 
 def sample_packets(balancer: Balancer) -> Iterator[Packet]:
-    """Packets of many clients to every service, the same ones every time."""
+    """Yield packets of many clients to every service, the same ones each time."""
     entries = [
         (port, service, family)
         for service in balancer.services

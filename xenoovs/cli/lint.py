@@ -86,18 +86,18 @@ def look(config: Path | None, *, profile: Profile, version: Version, **options: 
 def _foreign_cost(balancer: Balancer, program: Program, others: tuple[Flow, ...]) -> tuple[CostFinding, ...]:
     """What the flows of others cost that our packets pass: predicted with and without them."""
     from xenoovs.cli.doctor_case import foreign_flows
-    from xenoovs.verify.doctor.check import Cost
+    from xenoovs.verify.doctor.check import ForeignCost
 
     found = foreign_flows(balancer, program, others)
     measured = found.cost
-    if not found.passed or not isinstance(measured, Cost) or measured.beside <= measured.alone:
+    if not found.passed or not isinstance(measured, ForeignCost) or measured.entries_with_foreign <= measured.entries:
         return ()
     text = (
-        f"{counted(len(found.passed), 'flow')} of others where our packets pass ({found.passed[0]}): "
-        f"{counted(measured.beside, 'entry', 'entries')} instead of {measured.alone} for {measured.packets} sample "
-        "packets; a table of their own would cost nothing"
+        f"packets of the services meet {counted(len(found.passed), 'foreign flow')} first ({found.passed[0]}): "
+        f"{counted(measured.entries_with_foreign, 'entry', 'entries')} instead of {measured.entries} for "
+        f"{measured.packets} sample packets; in a table of their own they would cost nothing"
     )
-    return (CostFinding(CostKind.FOREIGN_FLOWS, None, measured.beside, text),)
+    return (CostFinding(CostKind.FOREIGN_FLOWS, None, measured.entries_with_foreign, text),)
 
 
 def _read_flows(path: Path) -> tuple[Flow, ...]:

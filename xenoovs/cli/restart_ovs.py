@@ -99,7 +99,7 @@ def restart_ovs_command(db: str | None, lab: str | None, *, yes: bool, output: O
     switch = connect(db, lab)
     check_reachable(switch.endpoint)
     where = where_of(switch.endpoint, config=None, lab=lab)
-    question = Question(None, switch, open_lab(lab) if lab else None, where=where, backends=False)
+    question = Question(None, switch, open_lab(lab) if lab else None, target=where, backends=False)
     order = restart_order(question)
     confirm("Restart Open vSwitch now?", yes=yes)
     done = restart(question, order)

@@ -12,7 +12,7 @@ from xenoovs.cli.doctor_case import MAX_PACKETS, foreign_flows, sample_packets
 from xenoovs.datapath.host import NOT_READ, Unknown
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.text import parse_flow
-from xenoovs.verify.doctor.check import Cost, ForeignFlows
+from xenoovs.verify.doctor.check import ForeignCost, ForeignFlows
 
 NINE = balancer(service(claim(), 128, 64, 32, 16, 8, 4, 2, 1, 1))
 VIP = balancer(service(claim(ip_address("10.3.10.45")), 1, 1))
@@ -23,31 +23,31 @@ def _foreign(config: Balancer, *lines: str) -> ForeignFlows:
     return foreign_flows(config, compiled(config), map(parse_flow, lines))
 
 
-def _cost(config: Balancer, *lines: str) -> Cost:
+def _cost(config: Balancer, *lines: str) -> ForeignCost:
     cost = _foreign(config, *lines).cost
-    assert isinstance(cost, Cost)
+    assert isinstance(cost, ForeignCost)
     return cost
 
 
 def test_a_pin_of_one_client_makes_nine_entries_many() -> None:
     cost = _cost(NINE, PIN)
-    assert (cost.alone, cost.taken) == (9, 0)
-    assert cost.beside > 4 * cost.alone
+    assert (cost.entries, cost.overridden) == (9, 0)
+    assert cost.entries_with_foreign > 4 * cost.entries
 
 
 def test_a_flow_in_the_table_of_blocks_counts_too() -> None:
     cost = _cost(NINE, PIN.replace("priority", "table=1, priority"))
-    assert cost.beside > cost.alone
+    assert cost.entries_with_foreign > cost.entries
 
 
 def test_a_flow_that_takes_packets_is_told_by_packets() -> None:
     cost = _cost(NINE, "priority=2000,ip,nw_src=0.0.0.0/0.0.0.1 actions=drop")
-    assert cost.taken == cost.packets // 2
+    assert cost.overridden == cost.packets // 2
 
 
 def test_a_flow_that_matches_what_ours_match_costs_nothing() -> None:
     cost = _cost(VIP, "priority=2000,ip,nw_dst=10.3.10.46 actions=drop")
-    assert (cost.beside, cost.taken) == (cost.alone, 0)
+    assert (cost.entries_with_foreign, cost.overridden) == (cost.entries, 0)
 
 
 @pytest.mark.parametrize(

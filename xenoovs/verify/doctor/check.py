@@ -1,4 +1,4 @@
-"""What the checks of a host look at, and the row that each check gives."""
+"""The input of the checks of a host, and the row that each check returns."""
 
 from __future__ import annotations
 
@@ -19,56 +19,66 @@ from xenoovs.datapath.host import (
 )
 from xenoovs.verify.commands import THIS_HOST, CommandTarget
 
-# What the checks look at: the facts of a host, and what a config wants of it.
-
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What flows of others do to ours, by simulation of `packets` packets of many clients.
+class ForeignCost:
+    """The cost of foreign flows, by simulation of packets of many clients.
 
-    alone, beside: hardware entries without and with them. taken: packets that they send elsewhere.
+    Attributes:
+        packets: number of simulated packets.
+        entries: hardware entries with our flows alone.
+        entries_with_foreign: hardware entries with foreign flows too.
+        overridden: packets that foreign flows send elsewhere.
     """
 
     packets: int
-    alone: int
-    beside: int
-    taken: int
+    entries: int
+    entries_with_foreign: int
+    overridden: int
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignFlows:
-    """Flows of others on the bridge: as text those that our packets pass, how many of the rest, and what they cost.
+    """Foreign flows on the bridge.
 
-    varying: fields that they match and whose values differ between clients, as `nw_tos`: what these cost is not known.
+    Attributes:
+        passed: flows that our packets pass, as text.
+        others: number of other foreign flows.
+        cost: cost of the flows that our packets pass.
+        varying: fields that they match and that differ between clients, such as `nw_tos`. Their cost is unknown.
     """
 
     passed: tuple[str, ...] = ()
     others: int = 0
-    cost: Fact[Cost] = NOT_READ
+    cost: Fact[ForeignCost] = NOT_READ
     varying: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a config names. `entries`: hardware entries that it takes when all clients send."""
+class Requirements:
+    """What a config requires of the host. `entries`: hardware entries once all clients send."""
 
     bridge: str
     ingress: tuple[str, ...]
     egress: tuple[str, ...]
     entries: int
     foreign: Fact[ForeignFlows] = NOT_READ
-    backends: tuple[WantedBackend, ...] = ()
+    backends: tuple[RequiredBackend, ...] = ()
 
     @property
     def ports(self) -> tuple[str, ...]:
+        """All ports, each once."""
         return tuple(dict.fromkeys((*self.ingress, *self.egress)))
 
 
 @dataclass(frozen=True, slots=True)
-class WantedBackend:
-    """One backend of the config. `services`: those that it serves, with `vips` all of theirs.
+class RequiredBackend:
+    """One backend of the config.
 
-    facts: what it says of itself, where it can be asked.
+    Attributes:
+        services: names of its services.
+        vips: VIPs of these services.
+        facts: facts from the backend itself, if it can be reached.
     """
 
     name: str
@@ -80,11 +90,11 @@ class WantedBackend:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """`wanted` None: there is no config, and every bridge with all its ports is looked at."""
+class DoctorCase:
+    """The input of all checks. `required` None: no config; every bridge with all its ports is checked."""
 
     host: HostFacts
-    wanted: Wanted | None = None
+    required: Requirements | None = None
 
     @property
     def database(self) -> Database | None:
@@ -96,24 +106,24 @@ class Case:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the database tells of ports what an ovs-vswitchd wrote that cannot be reached any more."""
+        """Whether port states in the database stem from an ovs-vswitchd that no longer answers."""
         return self.host.is_local and self.database is not None and self.daemon is None
 
     @property
     def bridges(self) -> tuple[OvsBridge, ...]:
-        """The bridge of the config if it exists; without a config all of them."""
+        """The bridge of the config if it exists; without a config all bridges."""
         if self.database is None:
             return ()
-        if self.wanted is None:
+        if self.required is None:
             return self.database.bridges
-        found = self.database.bridge(self.wanted.bridge)
+        found = self.database.bridge(self.required.bridge)
         return () if found is None else (found,)
 
     @property
     def ports(self) -> tuple[str, ...]:
-        """The ports of the config; without one all but those that the host itself uses (type internal, patch)."""
-        if self.wanted is not None:
-            return self.wanted.ports
+        """The ports of the config; without one all ports but those of type internal and patch."""
+        if self.required is not None:
+            return self.required.ports
         return tuple(
             interface.name
             for bridge in self.bridges
@@ -123,7 +133,7 @@ class Case:
 
     @property
     def kernel_ports(self) -> tuple[str, ...]:
-        """Those of `ports` that are the kernel's devices on bridges of its datapath: what TC offload is for."""
+        """Those of `ports` that are kernel devices on bridges of the kernel's datapath; TC offload concerns them."""
         if self.database is None:
             return ()
         return tuple(
@@ -136,12 +146,12 @@ class Case:
         )
 
     def interface(self, port: str) -> Interface | None:
-        """The row of a port, on whichever bridge it is."""
+        """Return the interface of a port on any bridge."""
         home = None if self.database is None else self.database.bridge_of(port)
         return None if home is None else home.interface(port)
 
     def device(self, name: str) -> Fact[Device]:
-        """The kernel's device behind a port."""
+        """Return the kernel device of a port."""
         devices = self.host.devices
         if isinstance(devices, Unknown):
             return devices
@@ -149,13 +159,13 @@ class Case:
 
     @property
     def known_devices(self) -> tuple[Device, ...]:
-        """The devices of `ports` that are known, in their order."""
+        """The known devices of `ports`, in their order."""
         found = (self.device(port) for port in self.ports)
         return tuple(device for device in found if not isinstance(device, Unknown))
 
 
-class State(Enum):
-    """UNKNOWN is neither good nor bad: the fact could not be read, and the row says why."""
+class CheckState(Enum):
+    """The result of a check. UNKNOWN: a fact could not be read; the row says why."""
 
     OK = "ok"
     WRONG = "wrong"
@@ -164,72 +174,85 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """Commands that mend one thing, in order.
+    """Commands that fix one thing, in order.
 
-    is_safe:       takes no packet's way and nothing from anybody: `--fix` may run it.
-    needs_restart: takes effect when ovs-vswitchd starts again.
-    is_elsewhere:  to be typed on another machine, as a backend.
+    Attributes:
+        commands: the commands; none if a restart alone fixes it.
+        is_safe: it disrupts no traffic and changes nothing of other programs: `--fix` may run it.
+        needs_restart: it takes effect when ovs-vswitchd starts again.
+        is_remote: to be typed on another machine, such as a backend.
     """
 
     commands: tuple[tuple[str, ...], ...] = ()
     is_safe: bool = False
     needs_restart: bool = False
-    is_elsewhere: bool = False
+    is_remote: bool = False
 
     def __str__(self) -> str:
         return self.text(THIS_HOST)
 
-    def command(self, where: CommandTarget) -> str:
-        """The commands alone, as one line of a shell that reaches `where`."""
-        there = THIS_HOST if self.is_elsewhere else where
-        return " && ".join(there.shell(command) for command in self.commands)
+    def command(self, target: CommandTarget) -> str:
+        """Return the commands as one shell line for a target."""
+        local = THIS_HOST if self.is_remote else target
+        return " && ".join(local.shell(command) for command in self.commands)
 
-    def text(self, where: CommandTarget) -> str:
-        """All that is to be typed, as one line of a shell that reaches `where`."""
-        file = ("FILE",) if where.config else ()
-        restart = [where.shell(("xenoovs", "doctor", *file, "--fix", "--restart-ovs"))] * self.needs_restart
-        return " && ".join([*filter(None, [self.command(where)]), *restart])
+    def text(self, target: CommandTarget) -> str:
+        """Return the commands and the restart as one shell line for a target."""
+        file = ("FILE",) if target.config else ()
+        restart = [target.shell(("xenoovs", "doctor", *file, "--fix", "--restart-ovs"))] * self.needs_restart
+        return " && ".join([*filter(None, [self.command(target)]), *restart])
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One row. `subject`: the port, device, bridge or backend that it is about. `why`: why it matters, one sentence."""
+class CheckResult:
+    """One row of the report.
+
+    Attributes:
+        name: what was checked.
+        state: the result.
+        seen: what was found.
+        why: why it matters, one sentence.
+        subject: the port, device, bridge or backend; None: the host.
+        fix: how to fix it.
+    """
 
     name: str
-    state: State
+    state: CheckState
     seen: str
     why: str
     subject: str | None = None
     fix: Fix | None = None
 
     @property
-    def is_safely_mended(self) -> bool:
-        return self.state is State.WRONG and self.fix is not None and self.fix.is_safe and bool(self.fix.commands)
+    def has_safe_fix(self) -> bool:
+        """Whether `--fix` may fix it."""
+        return self.state is CheckState.WRONG and self.fix is not None and self.fix.is_safe and bool(self.fix.commands)
 
     @property
     def needs_restart(self) -> bool:
-        return self.state is State.WRONG and self.fix is not None and self.fix.needs_restart
+        """Whether it is wrong until ovs-vswitchd starts again."""
+        return self.state is CheckState.WRONG and self.fix is not None and self.fix.needs_restart
 
 
 PURGE = ("ovs-appctl", "revalidator/purge")
-"""Forget all megaflows, so that each is offered to the NIC anew: a rule that was refused, or never offered, is not
-offered again by itself. Costs one packet in software a megaflow (ovs-vswitchd(8))."""
+"""Deletes all megaflows, so that each is offered to the NIC again; Open vSwitch never does that by itself.
+It costs one packet in software for each megaflow (ovs-vswitchd(8))."""
 
 
-PUT_BACK = ("xenoovs", "doctor", "--fix")
-"""Undo what killed runs left changed."""
+UNDO_LEFTOVERS = ("xenoovs", "doctor", "--fix")
+"""Reverts what killed runs left behind."""
 
 
 def vsctl(*arguments: str) -> tuple[str, ...]:
-    """A command of ovs-vsctl(8)."""
+    """Return a command of ovs-vsctl(8)."""
     return ("ovs-vsctl", *arguments)
 
 
 def set_config(key: str, value: str) -> tuple[str, ...]:
-    """Set a key of other_config of table Open_vSwitch."""
+    """Return the command that sets a key of other_config in table Open_vSwitch."""
     return vsctl("set", "Open_vSwitch", ".", f"other_config:{key}={value}")
 
 
 def unset_config(key: str) -> tuple[str, ...]:
-    """Give a key of other_config of table Open_vSwitch its default."""
+    """Return the command that resets a key of other_config in table Open_vSwitch to its default."""
     return vsctl("remove", "Open_vSwitch", ".", "other_config", key)

@@ -1,4 +1,4 @@
-"""All checks in their order, those of the backends among them, and what they say together."""
+"""All checks in their order, including those of the backends, and the overall result."""
 
 from __future__ import annotations
 
@@ -8,31 +8,35 @@ from dataclasses import replace
 from xenoovs.datapath.host import BackendFacts, Unknown
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.doctor import nic, openvswitch
-from xenoovs.verify.doctor.check import Case, Check, Fix, State, WantedBackend
+from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, Fix, RequiredBackend
 
-# Checks of the backends: is the MAC of the config that of a machine, and is the machine set up to answer for the VIP?
-#
-# The settings are those of direct server return: every backend has the VIP, none of them tells so by ARP. Values:
-# kernel documentation, networking/ip-sysctl.rst; RFC 3704 for the check of the way back.
+# The backends' settings are those of direct server return: every backend has the VIP, none answers ARP for it.
+# Values: kernel documentation, networking/ip-sysctl.rst; RFC 3704 for reverse path filtering.
 
 
 _SYSCTLS: tuple[tuple[str, str, Callable[[int], bool], int, str], ...] = (
     ("arp_ignore", "at least 1", lambda value: value >= 1, 1, "with 0 every backend answers ARP for the VIP"),
-    ("arp_announce", "2", lambda value: value == 2, 2, "otherwise a backend asks in the name of the VIP and claims it"),
+    (
+        "arp_announce",
+        "2",
+        lambda value: value == 2,
+        2,
+        "otherwise a backend sends ARP requests with the VIP as source and so claims it",
+    ),
     (
         "rp_filter",
         "not 1",
         lambda value: value != 1,
         0,
-        "with 1 packets that come another way than answers go are lost",
+        "with 1 the kernel drops packets whose replies would leave by another device",
     ),
 )
 
 
-def check_duplicates(case: Case) -> Iterator[Check]:
-    """One MAC, one machine, one port."""
-    name, why = "backend MAC is its own", "a copied line in a config sends two backends' clients to one"
-    by_mac: dict[str, list[WantedBackend]] = {}
+def check_duplicates(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check that each MAC belongs to one backend behind one port."""
+    name, why = "backend MAC unique", "a copied line in a config sends clients of two backends to one"
+    by_mac: dict[str, list[RequiredBackend]] = {}
     for backend in _backends(case):
         by_mac.setdefault(backend.mac, []).append(backend)
     for mac, backends in by_mac.items():
@@ -40,87 +44,99 @@ def check_duplicates(case: Case) -> Iterator[Check]:
         ports = sorted({backend.egress for backend in backends})
         if len(ports) > 1:
             seen = f"{names} share it behind different ports: {', '.join(ports)}"
-            yield Check(name, State.WRONG, seen, why, subject=mac)
+            yield CheckResult(name, CheckState.WRONG, seen, why, subject=mac)
         elif len({backend.name for backend in backends}) > 1:
-            yield Check(name, State.UNKNOWN, f"{names}: one machine with two names, or a mistake", why, subject=mac)
+            yield CheckResult(
+                name,
+                CheckState.UNKNOWN,
+                f"{names} share it: one machine with two names, or a mistake",
+                why,
+                subject=mac,
+            )
         else:
-            yield Check(name, State.OK, f"only {names}", why, subject=mac)
+            yield CheckResult(name, CheckState.OK, f"only {names}", why, subject=mac)
 
 
-def check_mac_is_known(case: Case) -> Iterator[Check]:
-    """The MAC has been heard: by the bridge behind the right port, or by this host as a neighbour."""
-    if case.wanted is None:
+def check_mac_is_known(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check that the bridge has learned the MAC on the right port, or that this host has it as a neighbour."""
+    if case.required is None:
         return
-    why = "packets to a MAC that nobody has are lost without a sign"
-    learned = case.host.learned.get(case.wanted.bridge, {})
+    why = "packets to a MAC that no machine has are lost silently"
+    learned = case.host.learned.get(case.required.bridge, {})
     for backend in _backends(case):
-        state, seen = _whereabouts(case, backend, learned.get(backend.mac))
-        fix = Fix((("ip", "link", "show"),), is_elsewhere=True) if state is State.UNKNOWN else None
-        yield Check("backend MAC heard", state, seen, why, subject=f"{backend.name} {backend.mac}", fix=fix)
+        state, seen = _mac_location(case, backend, learned.get(backend.mac))
+        fix = Fix((("ip", "link", "show"),), is_remote=True) if state is CheckState.UNKNOWN else None
+        yield CheckResult("backend MAC known", state, seen, why, subject=f"{backend.name} {backend.mac}", fix=fix)
 
 
-def _whereabouts(case: Case, backend: WantedBackend, port: str | None) -> tuple[State, str]:
+def _mac_location(case: DoctorCase, backend: RequiredBackend, port: str | None) -> tuple[CheckState, str]:
     if not isinstance(backend.facts, Unknown):
         found = backend.mac in backend.facts.macs
-        return (State.OK, "the backend has it") if found else (State.WRONG, f"it has {', '.join(backend.facts.macs)}")
+        return (
+            (CheckState.OK, "the backend has it")
+            if found
+            else (CheckState.WRONG, f"it has {', '.join(backend.facts.macs)}")
+        )
     if port is not None and port != backend.egress:
-        return State.WRONG, f"the bridge has learned it on {port}, the config says {backend.egress}"
+        return CheckState.WRONG, f"the bridge has learned it on {port}, the config says {backend.egress}"
     if port is not None:
-        return State.OK, f"the bridge has learned it on {port}"
+        return CheckState.OK, f"the bridge has learned it on {port}"
     if isinstance(case.host.neighbours, Unknown):
-        return State.UNKNOWN, case.host.neighbours.reason
-    heard = [f"{n.address} on {n.device}" for n in case.host.neighbours if n.mac == backend.mac]
-    if heard:
-        return State.OK, f"neighbour {', '.join(heard)}"
-    return State.UNKNOWN, "neither learned by the bridge nor a neighbour of this host; compare on the backend"
+        return CheckState.UNKNOWN, case.host.neighbours.reason
+    known = [f"{n.address} on {n.device}" for n in case.host.neighbours if n.mac == backend.mac]
+    if known:
+        return CheckState.OK, f"neighbour {', '.join(known)}"
+    return CheckState.UNKNOWN, "neither learned by the bridge nor a neighbour of this host; compare it on the backend"
 
 
-def check_vip(case: Case) -> Iterator[Check]:
-    why = "a machine drops packets to an address that it does not have"
+def check_vip(case: DoctorCase) -> Iterator[CheckResult]:
+    why = "a host drops packets to an address that it does not have"
     for backend in _backends(case):
         for vip in backend.vips:
-            fix = Fix((("ip", "address", "add", f"{vip}/{128 if ':' in vip else 32}", "dev", "lo"),), is_elsewhere=True)
+            fix = Fix((("ip", "address", "add", f"{vip}/{128 if ':' in vip else 32}", "dev", "lo"),), is_remote=True)
             subject = f"{backend.name} {vip}"
             if isinstance(backend.facts, Unknown):
-                look = Fix((("ip", "address", "show", "dev", "lo"),), is_elsewhere=True)
-                yield Check("VIP on lo", State.UNKNOWN, _ask(backend.facts), why, subject=subject, fix=look)
+                look = Fix((("ip", "address", "show", "dev", "lo"),), is_remote=True)
+                yield CheckResult(
+                    "VIP on lo", CheckState.UNKNOWN, _check_there(backend.facts), why, subject=subject, fix=look
+                )
             elif vip in backend.facts.loopback:
-                yield Check("VIP on lo", State.OK, "there", why, subject=subject)
+                yield CheckResult("VIP on lo", CheckState.OK, "present", why, subject=subject)
             else:
-                yield Check("VIP on lo", State.WRONG, "not there", why, subject=subject, fix=fix)
+                yield CheckResult("VIP on lo", CheckState.WRONG, "missing", why, subject=subject, fix=fix)
 
 
-def check_sysctls(case: Case) -> Iterator[Check]:
-    """IPv4 alone: IPv6 has neither ARP nor rp_filter."""
+def check_sysctls(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check the sysctls of backends with IPv4 VIPs: IPv6 has neither ARP nor rp_filter."""
     for backend in _backends(case):
         if not any("." in vip for vip in backend.vips):
             continue
-        for key, wanted, is_right, value, why in _SYSCTLS:
+        for key, required, is_right, value, why in _SYSCTLS:
             found = _sysctl(backend.facts, key)
             if isinstance(found, Unknown):
-                look = Fix((("sysctl", f"net.ipv4.conf.all.{key}"),), is_elsewhere=True)
-                yield Check(key, State.UNKNOWN, found.reason, why, subject=backend.name, fix=look)
+                look = Fix((("sysctl", f"net.ipv4.conf.all.{key}"),), is_remote=True)
+                yield CheckResult(key, CheckState.UNKNOWN, found.reason, why, subject=backend.name, fix=look)
             else:
-                fix = Fix((("sysctl", "-w", f"net.ipv4.conf.all.{key}={value}"),), is_elsewhere=True)
-                state = State.OK if is_right(found) else State.WRONG
-                yield Check(key, state, f"{found}, wanted {wanted}", why, subject=backend.name, fix=fix)
+                fix = Fix((("sysctl", "-w", f"net.ipv4.conf.all.{key}={value}"),), is_remote=True)
+                state = CheckState.OK if is_right(found) else CheckState.WRONG
+                yield CheckResult(key, state, f"{found}, must be {required}", why, subject=backend.name, fix=fix)
 
 
 def _sysctl(facts: BackendFacts | Unknown, key: str) -> int | Unknown:
     if isinstance(facts, Unknown):
-        return Unknown(_ask(facts))
+        return Unknown(_check_there(facts))
     return facts.sysctls.get(key, Unknown(f"the backend has no {key}"))
 
 
-def _ask(facts: Unknown) -> str:
-    return f"{facts.reason}; look on the backend"
+def _check_there(facts: Unknown) -> str:
+    return f"{facts.reason}; check it on the backend"
 
 
-def _backends(case: Case) -> tuple[WantedBackend, ...]:
-    return () if case.wanted is None else case.wanted.backends
+def _backends(case: DoctorCase) -> tuple[RequiredBackend, ...]:
+    return () if case.required is None else case.required.backends
 
 
-CheckFunction = Callable[[Case], Iterable[Check]]
+CheckFunction = Callable[[DoctorCase], Iterable[CheckResult]]
 
 HOST_CHECKS: tuple[CheckFunction, ...] = (
     openvswitch.check_running,
@@ -156,7 +172,7 @@ HOST_CHECKS: tuple[CheckFunction, ...] = (
     nic.check_hugepages,
     nic.check_doca_init,
 )
-"""From the daemon to the wire; what does not apply to a case gives no row."""
+"""From the daemon to the wire. A check that does not apply returns no row."""
 
 BACKEND_CHECKS: tuple[CheckFunction, ...] = (
     check_duplicates,
@@ -166,28 +182,29 @@ BACKEND_CHECKS: tuple[CheckFunction, ...] = (
 )
 
 
-def examine(case: Case, *, checks: Iterable[CheckFunction] = HOST_CHECKS) -> tuple[Check, ...]:
-    """Every row, in the order of the checks. A row that is ok carries no command."""
+def examine(case: DoctorCase, *, checks: Iterable[CheckFunction] = HOST_CHECKS) -> tuple[CheckResult, ...]:
+    """Return every row in the order of the checks. Rows that are ok have no fix."""
     rows = (row for check in checks for row in check(case))
-    return tuple(replace(row, fix=None) if row.state is State.OK else row for row in rows)
+    return tuple(replace(row, fix=None) if row.state is CheckState.OK else row for row in rows)
 
 
-def has_wrong(checks: Iterable[Check]) -> bool:
-    return any(check.state is State.WRONG for check in checks)
+def has_wrong(checks: Iterable[CheckResult]) -> bool:
+    """Return whether any row is wrong."""
+    return any(check.state is CheckState.WRONG for check in checks)
 
 
-def is_running(checks: Iterable[Check]) -> bool:
-    """Whether there is an Open vSwitch that a fix could be told to."""
-    return not any(check.name == openvswitch.RUNS and check.state is State.WRONG for check in checks)
+def is_running(checks: Iterable[CheckResult]) -> bool:
+    """Return whether Open vSwitch runs, so that fixes can reach it."""
+    return not any(check.name == openvswitch.RUNS and check.state is CheckState.WRONG for check in checks)
 
 
-def safe_fixes(checks: Iterable[Check]) -> tuple[Fix, ...]:
-    """What `--fix` may do, each once, in the order of the rows."""
-    return tuple(dict.fromkeys(check.fix for check in checks if check.is_safely_mended and check.fix is not None))
+def safe_fixes(checks: Iterable[CheckResult]) -> tuple[Fix, ...]:
+    """Return the fixes that `--fix` may run, each once, in the order of the rows."""
+    return tuple(dict.fromkeys(check.fix for check in checks if check.has_safe_fix and check.fix is not None))
 
 
-def to_json(checks: Iterable[Check], where: CommandTarget) -> list[dict[str, object]]:
-    """Rows as JSON; absent values are null. `where`: the Open vSwitch that commands have to reach."""
+def to_json(checks: Iterable[CheckResult], target: CommandTarget) -> list[dict[str, object]]:
+    """Return the rows for JSON, with commands for a target."""
     return [
         {
             "check": check.name,
@@ -195,8 +212,8 @@ def to_json(checks: Iterable[Check], where: CommandTarget) -> list[dict[str, obj
             "state": check.state.value,
             "seen": check.seen,
             "why": check.why,
-            "fix": None if check.fix is None else check.fix.text(where),
-            "safe_to_fix": check.is_safely_mended,
+            "fix": None if check.fix is None else check.fix.text(target),
+            "safe_to_fix": check.has_safe_fix,
             "needs_restart": check.needs_restart,
         }
         for check in checks

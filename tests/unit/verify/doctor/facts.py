@@ -21,7 +21,7 @@ from xenoovs.datapath.host import (
     OvsBridge,
     TcRules,
 )
-from xenoovs.verify.doctor.check import Case, Check, Cost, ForeignFlows, State, Wanted
+from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, ForeignCost, ForeignFlows, Requirements
 from xenoovs.verify.doctor.nic import TC_MODULES
 
 PCI = "0000:03:00.0"
@@ -63,48 +63,50 @@ HOST = HostFacts(
     kernel=KernelFacts("6.1.0-49-arm64", dict.fromkeys(TC_MODULES, True), hugepages_bytes=0),
     neighbours=(),
 )
-WANTED = Wanted("ovsbr1", ("p0",), ("p1",), entries=9, foreign=ForeignFlows(others=1))
-GOOD = Case(HOST, WANTED)
+WANTED = Requirements("ovsbr1", ("p0",), ("p1",), entries=9, foreign=ForeignFlows(others=1))
+GOOD = DoctorCase(HOST, WANTED)
 CONTROLLER = Controller("tcp:192.0.2.1:6653", is_connected=True, role="master")
-COST = Cost(packets=100, alone=9, beside=9, taken=0)
+COST = ForeignCost(packets=100, entries=9, entries_with_foreign=9, overridden=0)
 
 
-def with_host(**changes: Any) -> Case:
+def with_host(**changes: Any) -> DoctorCase:
     return replace(GOOD, host=replace(HOST, **changes))
 
 
-def with_database(**changes: Any) -> Case:
+def with_database(**changes: Any) -> DoctorCase:
     return with_host(database=replace(DATABASE, **changes))
 
 
-def with_config(**settings: str) -> Case:
+def with_config(**settings: str) -> DoctorCase:
     """Keys with `_` for `-`, added to hw-offload=true."""
     return with_database(config={"hw-offload": "true"} | {k.replace("_", "-"): v for k, v in settings.items()})
 
 
-def with_daemon(**changes: Any) -> Case:
+def with_daemon(**changes: Any) -> DoctorCase:
     return with_host(daemon=replace(DAEMON, **changes))
 
 
-def with_bridge(**changes: Any) -> Case:
+def with_bridge(**changes: Any) -> DoctorCase:
     return with_database(bridges=(replace(BRIDGE, **changes),))
 
 
-def with_device(name: str, **changes: Any) -> Case:
+def with_device(name: str, **changes: Any) -> DoctorCase:
     return with_host(devices=DEVICES | {name: replace(DEVICES[name], **changes)})
 
 
-def with_wanted(**changes: Any) -> Case:
-    return replace(GOOD, wanted=replace(WANTED, **changes))
+def with_wanted(**changes: Any) -> DoctorCase:
+    return replace(GOOD, required=replace(WANTED, **changes))
 
 
-def only(check: Callable[[Case], Iterable[Check]], case: Case, subject: str | None = None) -> Check:
+def only(
+    check: Callable[[DoctorCase], Iterable[CheckResult]], case: DoctorCase, subject: str | None = None
+) -> CheckResult:
     """The one row of a check, or the one about `subject`."""
     rows = [row for row in check(case) if subject is None or row.subject == subject]
     assert len(rows) == 1, rows
     return rows[0]
 
 
-def states(check: Callable[[Case], Iterable[Check]], case: Case) -> dict[str | None, State]:
+def states(check: Callable[[DoctorCase], Iterable[CheckResult]], case: DoctorCase) -> dict[str | None, CheckState]:
     """The state of each row by its subject."""
     return {row.subject: row.state for row in check(case)}

@@ -20,37 +20,37 @@ from tests.unit.verify.doctor.facts import (
 )
 from xenoovs.datapath.host import Controller, Unknown
 from xenoovs.verify.doctor import openvswitch
-from xenoovs.verify.doctor.check import Case, ForeignFlows, State
+from xenoovs.verify.doctor.check import CheckState, DoctorCase, ForeignFlows
 
 PIN = "priority=2000,ip,nw_src=203.0.113.9 actions=drop"
 
 
 def test_the_bridge_exists() -> None:
-    assert only(openvswitch.check_bridge, GOOD).state is State.OK
+    assert only(openvswitch.check_bridge, GOOD).state is CheckState.OK
 
 
-def test_a_missing_bridge_is_wrong_and_the_others_are_named() -> None:
+def test_a_missing_bridge_is_wrong_and_existing_ones_are_named() -> None:
     row = only(openvswitch.check_bridge, with_wanted(bridge="ovsbr9"))
-    assert (row.state, row.seen) == (State.WRONG, "does not exist; bridges here: ovsbr1")
+    assert (row.state, row.seen) == (CheckState.WRONG, "does not exist; existing bridges: ovsbr1")
     assert str(row.fix) == "ovs-vsctl add-br ovsbr9"
 
 
 @pytest.mark.parametrize(
     ("case", "state"),
     [
-        (GOOD, State.OK),
-        (with_bridge(datapath_type="dummy"), State.WRONG),
-        (with_bridge(datapath_type="netdev"), State.WRONG),
+        (GOOD, CheckState.OK),
+        (with_bridge(datapath_type="dummy"), CheckState.WRONG),
+        (with_bridge(datapath_type="netdev"), CheckState.WRONG),
         (
             with_bridge(
                 datapath_type="netdev", interfaces=(interface("p0", 1, type="dpdk"), interface("p1", 2, type="doca"))
             ),
-            State.OK,
+            CheckState.OK,
         ),
     ],
     ids=["kernel", "dummy", "userspace without DPDK", "DPDK"],
 )
-def test_datapath_type(case: Case, state: State) -> None:
+def test_datapath_type(case: DoctorCase, state: CheckState) -> None:
     assert only(openvswitch.check_datapath_type, case).state is state
 
 
@@ -62,59 +62,59 @@ EQUAL = Controller("tcp:192.0.2.4:6653", is_connected=True, role="other")
 @pytest.mark.parametrize(
     ("controllers", "state"),
     [
-        ((), State.OK),
-        ((CONTROLLER,), State.OK),
-        ((CONTROLLER, SLAVE), State.UNKNOWN),
-        ((CONTROLLER, SILENT), State.UNKNOWN),
-        ((CONTROLLER, EQUAL), State.WRONG),
+        ((), CheckState.OK),
+        ((CONTROLLER,), CheckState.OK),
+        ((CONTROLLER, SLAVE), CheckState.UNKNOWN),
+        ((CONTROLLER, SILENT), CheckState.UNKNOWN),
+        ((CONTROLLER, EQUAL), CheckState.WRONG),
     ],
 )
-def test_two_controllers_that_may_write_are_wrong(controllers: tuple[Controller, ...], state: State) -> None:
+def test_two_controllers_that_may_write_are_wrong(controllers: tuple[Controller, ...], state: CheckState) -> None:
     assert only(openvswitch.check_controllers, with_bridge(controllers=controllers)).state is state
 
 
 @pytest.mark.parametrize(
     ("fail_mode", "controllers", "state"),
     [
-        ("secure", (), State.OK),
-        ("secure", (CONTROLLER,), State.OK),
-        ("standalone", (), State.OK),
-        ("standalone", (CONTROLLER,), State.WRONG),
+        ("secure", (), CheckState.OK),
+        ("secure", (CONTROLLER,), CheckState.OK),
+        ("standalone", (), CheckState.OK),
+        ("standalone", (CONTROLLER,), CheckState.WRONG),
     ],
 )
-def test_fail_mode(fail_mode: str, controllers: tuple[Controller, ...], state: State) -> None:
+def test_fail_mode(fail_mode: str, controllers: tuple[Controller, ...], state: CheckState) -> None:
     row = only(openvswitch.check_fail_mode, with_bridge(fail_mode=fail_mode, controllers=controllers))
     assert row.state is state
-    assert not row.is_safely_mended
+    assert not row.has_safe_fix
 
 
 @pytest.mark.parametrize(
     ("foreign", "state"),
     [
-        (ForeignFlows(others=3), State.OK),
-        (ForeignFlows((PIN,), cost=COST), State.OK),
-        (ForeignFlows((PIN,), cost=replace(COST, beside=46)), State.WRONG),
-        (ForeignFlows((PIN,), cost=replace(COST, taken=1)), State.WRONG),
-        (ForeignFlows((PIN,), cost=Unknown("ct_state cannot be simulated")), State.UNKNOWN),
-        (ForeignFlows((PIN,), cost=Unknown("nw_tos cannot be simulated"), varying=("nw_tos",)), State.WRONG),
-        (Unknown("permission denied"), State.UNKNOWN),
+        (ForeignFlows(others=3), CheckState.OK),
+        (ForeignFlows((PIN,), cost=COST), CheckState.OK),
+        (ForeignFlows((PIN,), cost=replace(COST, entries_with_foreign=46)), CheckState.WRONG),
+        (ForeignFlows((PIN,), cost=replace(COST, overridden=1)), CheckState.WRONG),
+        (ForeignFlows((PIN,), cost=Unknown("ct_state cannot be simulated")), CheckState.UNKNOWN),
+        (ForeignFlows((PIN,), cost=Unknown("nw_tos cannot be simulated"), varying=("nw_tos",)), CheckState.WRONG),
+        (Unknown("permission denied"), CheckState.UNKNOWN),
     ],
-    ids=["none", "harmless", "widens", "takes packets", "not simulated", "differs between clients", "not read"],
+    ids=["none", "harmless", "un-wildcards", "overrides", "not simulated", "differs between clients", "not read"],
 )
-def test_foreign_flows(foreign: ForeignFlows | Unknown, state: State) -> None:
+def test_foreign_flows(foreign: ForeignFlows | Unknown, state: CheckState) -> None:
     assert only(openvswitch.check_foreign_flows, with_wanted(foreign=foreign)).state is state
 
 
-def test_the_cost_of_foreign_flows_is_told_in_entries_and_packets() -> None:
-    cost = replace(COST, beside=46, taken=2)
+def test_the_cost_of_foreign_flows_has_entries_and_packets() -> None:
+    cost = replace(COST, entries_with_foreign=46, overridden=2)
     row = only(openvswitch.check_foreign_flows, with_wanted(foreign=ForeignFlows((PIN,), cost=cost)))
-    assert row.seen.endswith("46 hardware entries instead of 9, 2 of 100 packets go elsewhere")
-    assert not row.is_safely_mended
+    assert row.seen.endswith("46 hardware entries instead of 9; 2 of 100 packets are sent elsewhere")
+    assert not row.has_safe_fix
 
 
 def test_without_a_config_every_bridge_is_looked_at() -> None:
     other = replace(BRIDGE, name="ovsbr2", datapath_type="netdev")
-    case = replace(with_database(bridges=(BRIDGE, other)), wanted=None)
+    case = replace(with_database(bridges=(BRIDGE, other)), required=None)
     assert [row.subject for row in openvswitch.check_datapath_type(case)] == ["ovsbr1", "ovsbr2"]
 
 

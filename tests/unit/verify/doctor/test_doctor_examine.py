@@ -7,13 +7,13 @@ from dataclasses import replace
 from tests.unit.verify.doctor.facts import DEVICES, GOOD, HOST, with_config, with_device, with_host
 from xenoovs.datapath.host import Feature, HostFacts, Unknown
 from xenoovs.verify.commands import THIS_HOST
-from xenoovs.verify.doctor.check import Case, State
+from xenoovs.verify.doctor.check import CheckState, DoctorCase
 from xenoovs.verify.doctor.examine import examine, has_wrong, safe_fixes, to_json
 
 
 def test_a_good_host_is_all_ok() -> None:
     rows = examine(GOOD)
-    assert {row.state for row in rows} == {State.OK}
+    assert {row.state for row in rows} == {CheckState.OK}
     assert not has_wrong(rows)
 
 
@@ -32,15 +32,15 @@ def test_no_row_is_there_twice() -> None:
 
 def test_a_host_without_open_vswitch_has_one_row() -> None:
     nothing = HostFacts(is_local=True, database=Unknown("refused"), daemon=Unknown("refused"), devices=Unknown("-"))
-    rows = examine(Case(nothing))
-    assert [(row.name, row.state) for row in rows] == [("Open vSwitch runs", State.WRONG)]
+    rows = examine(DoctorCase(nothing))
+    assert [(row.name, row.state) for row in rows] == [("Open vSwitch runs", CheckState.WRONG)]
 
 
 def test_nothing_but_a_database_is_enough_to_look() -> None:
     silent = replace(HOST, daemon=Unknown("no"), devices=Unknown("no"), eswitches=(), kernel=Unknown("no"))
     rows = examine(replace(GOOD, host=silent))
-    assert {row.state for row in rows} == {State.OK, State.WRONG, State.UNKNOWN}
-    assert [row.name for row in rows if row.state is State.WRONG] == ["Open vSwitch runs"]
+    assert {row.state for row in rows} == {CheckState.OK, CheckState.WRONG, CheckState.UNKNOWN}
+    assert [row.name for row in rows if row.state is CheckState.WRONG] == ["Open vSwitch runs"]
 
 
 def test_only_safe_fixes_are_offered() -> None:
@@ -74,7 +74,7 @@ def test_json_has_every_row_with_its_command() -> None:
         "subject": "p0",
         "state": "wrong",
         "seen": "off",
-        "why": "the driver refuses every TC rule of a device without it",
+        "why": "without it the driver refuses every TC rule of the device",
         "fix": "ethtool -K p0 hw-tc-offload on && ovs-appctl revalidator/purge",
         "safe_to_fix": True,
         "needs_restart": False,

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.verify.doctor.facts import BRIDGE, GOOD, HOST, interface, only, with_bridge, with_host
 from xenoovs.datapath.host import Database, KernelFacts, Unknown
 from xenoovs.verify.doctor import nic
-from xenoovs.verify.doctor.check import Case, State
+from xenoovs.verify.doctor.check import CheckState, DoctorCase
 from xenoovs.verify.doctor.nic import TC_MODULES
 
 ALL = dict.fromkeys(TC_MODULES, True)
@@ -19,17 +19,17 @@ ALL = dict.fromkeys(TC_MODULES, True)
 @pytest.mark.parametrize(
     ("modules", "state", "seen"),
     [
-        (ALL, State.OK, ", ".join(TC_MODULES)),
-        (ALL | {"cls_flower": False}, State.WRONG, "kernel 6.1 lacks cls_flower"),
+        (ALL, CheckState.OK, ", ".join(TC_MODULES)),
+        (ALL | {"cls_flower": False}, CheckState.WRONG, "kernel 6.1 lacks cls_flower"),
         (
             {"cls_flower": True},
-            State.UNKNOWN,
-            "nothing tells whether there is act_mirred, act_pedit, act_csum, sch_ingress",
+            CheckState.UNKNOWN,
+            "it could not be found out whether the kernel has act_mirred, act_pedit, act_csum, sch_ingress",
         ),
-        (Unknown("no /proc/modules"), State.UNKNOWN, "no /proc/modules"),
+        (Unknown("no /proc/modules"), CheckState.UNKNOWN, "no /proc/modules"),
     ],
 )
-def test_modules(modules: Any, state: State, seen: str) -> None:
+def test_modules(modules: Any, state: CheckState, seen: str) -> None:
     row = only(nic.check_modules, with_host(kernel=KernelFacts("6.1", modules, 0)))
     assert (row.state, row.seen) == (state, seen)
 
@@ -38,7 +38,7 @@ def test_modules_are_not_for_the_userspace_datapath() -> None:
     assert list(nic.check_modules(with_bridge(datapath_type="netdev"))) == []
 
 
-def _doca(hugepages: Any, *, config: dict[str, str] | None = None, fork: bool = True) -> Case:
+def _doca(hugepages: Any, *, config: dict[str, str] | None = None, fork: bool = True) -> DoctorCase:
     bridge = replace(BRIDGE, datapath_type="netdev", interfaces=(interface("p0", 1, type="dpdk"),))
     database = Database(config or {}, (bridge,), doca_initialized=fork or None)
     return replace(GOOD, host=replace(HOST, database=database, kernel=KernelFacts("6.1", ALL, hugepages)))
@@ -47,16 +47,16 @@ def _doca(hugepages: Any, *, config: dict[str, str] | None = None, fork: bool = 
 @pytest.mark.parametrize(
     ("case", "state"),
     [
-        (_doca(4096 << 21), State.OK),
-        (_doca(3072 << 21), State.OK),
-        (_doca(3071 << 21), State.WRONG),
-        (_doca(512 << 21, fork=False), State.OK),
-        (_doca(0, fork=False), State.WRONG),
-        (_doca(Unknown("cannot be read")), State.UNKNOWN),
+        (_doca(4096 << 21), CheckState.OK),
+        (_doca(3072 << 21), CheckState.OK),
+        (_doca(3071 << 21), CheckState.WRONG),
+        (_doca(512 << 21, fork=False), CheckState.OK),
+        (_doca(0, fork=False), CheckState.WRONG),
+        (_doca(Unknown("cannot be read")), CheckState.UNKNOWN),
     ],
     ids=["doca 4096", "doca 3072", "doca too few", "dpdk some", "dpdk none", "unknown"],
 )
-def test_hugepages(case: Case, state: State) -> None:
+def test_hugepages(case: DoctorCase, state: CheckState) -> None:
     assert only(nic.check_hugepages, case).state is state
 
 
@@ -64,12 +64,12 @@ def test_hugepages_do_not_matter_to_the_kernel_datapath() -> None:
     assert list(nic.check_hugepages(GOOD)) == []
 
 
-@pytest.mark.parametrize(("config", "state"), [({"doca-init": "true"}, State.OK), ({}, State.WRONG)])
-def test_doca_init(config: dict[str, str], state: State) -> None:
+@pytest.mark.parametrize(("config", "state"), [({"doca-init": "true"}, CheckState.OK), ({}, CheckState.WRONG)])
+def test_doca_init(config: dict[str, str], state: CheckState) -> None:
     row = only(nic.check_doca_init, _doca(0, config=config))
     assert row.state is state
     # Not by --fix: with it set and DOCA not working, ovs-vswitchd does not start its ports.
-    assert not row.is_safely_mended
+    assert not row.has_safe_fix
 
 
 def test_doca_init_is_not_for_upstream() -> None:

@@ -21,52 +21,58 @@ from tests.unit.verify.doctor.facts import (
 )
 from xenoovs.datapath.host import Device, Eswitch, Subfunction, Unknown
 from xenoovs.verify.doctor import nic
-from xenoovs.verify.doctor.check import State
+from xenoovs.verify.doctor.check import CheckState
 
 SILENT = Unknown("devlink is not installed")
 
 
 def test_all_ports_on_one_eswitch() -> None:
     row = only(nic.check_same_eswitch, GOOD)
-    assert (row.state, row.seen) == (State.OK, f"all ports on {SWITCH_ID}")
+    assert (row.state, row.seen) == (CheckState.OK, f"all ports on {SWITCH_ID}")
 
 
 def test_a_port_of_no_eswitch_is_named() -> None:
-    assert states(nic.check_same_eswitch, with_device("p1", switch_id=None)) == {"p1": State.WRONG}
+    assert states(nic.check_same_eswitch, with_device("p1", switch_id=None)) == {"p1": CheckState.WRONG}
 
 
 def test_ports_of_two_eswitches() -> None:
     row = only(nic.check_same_eswitch, with_device("p1", switch_id="ffff"))
-    assert (row.state, row.seen) == (State.WRONG, "2 different ones: p0, p1")
+    assert (row.state, row.seen) == (CheckState.WRONG, "2 different ones: p0, p1")
 
 
 def test_a_device_that_is_not_there_leaves_it_open() -> None:
     row = only(nic.check_same_eswitch, with_host(devices={"p0": DEVICES["p0"]}))
-    assert (row.state, row.seen) == (State.UNKNOWN, "p1: the kernel has no device p1")
+    assert (row.state, row.seen) == (CheckState.UNKNOWN, "p1: the kernel has no device p1")
 
 
-@pytest.mark.parametrize(("mode", "state"), [("switchdev", State.OK), ("legacy", State.WRONG), (SILENT, State.UNKNOWN)])
-def test_eswitch_mode(mode: object, state: State) -> None:
+@pytest.mark.parametrize(
+    ("mode", "state"), [("switchdev", CheckState.OK), ("legacy", CheckState.WRONG), (SILENT, CheckState.UNKNOWN)]
+)
+def test_eswitch_mode(mode: object, state: CheckState) -> None:
     eswitch = Eswitch(PCI, mode, "smfs", multiport=True)  # type: ignore[arg-type]
     row = only(nic.check_eswitch_mode, with_host(eswitches=(eswitch,)))
-    assert (row.state, row.is_safely_mended) == (state, False)
+    assert (row.state, row.has_safe_fix) == (state, False)
 
 
 def test_an_eswitch_that_devlink_does_not_know() -> None:
-    assert only(nic.check_eswitch_mode, with_host(eswitches=())).state is State.UNKNOWN
+    assert only(nic.check_eswitch_mode, with_host(eswitches=())).state is CheckState.UNKNOWN
 
 
-@pytest.mark.parametrize(("steering", "state"), [("smfs", State.OK), ("dmfs", State.OK), (SILENT, State.UNKNOWN)])
-def test_steering_is_told_and_not_judged(steering: object, state: State) -> None:
+@pytest.mark.parametrize(
+    ("steering", "state"), [("smfs", CheckState.OK), ("dmfs", CheckState.OK), (SILENT, CheckState.UNKNOWN)]
+)
+def test_steering_is_told_and_not_judged(steering: object, state: CheckState) -> None:
     eswitch = Eswitch(PCI, "switchdev", steering, multiport=True)  # type: ignore[arg-type]
     assert only(nic.check_steering, with_host(eswitches=(eswitch,))).state is state
 
 
-@pytest.mark.parametrize(("multiport", "state"), [(True, State.OK), (False, State.WRONG), (SILENT, State.UNKNOWN)])
-def test_multiport_from_wire_to_wire(multiport: object, state: State) -> None:
+@pytest.mark.parametrize(
+    ("multiport", "state"), [(True, CheckState.OK), (False, CheckState.WRONG), (SILENT, CheckState.UNKNOWN)]
+)
+def test_multiport_from_wire_to_wire(multiport: object, state: CheckState) -> None:
     eswitch = Eswitch(PCI, "switchdev", "smfs", multiport)  # type: ignore[arg-type]
     row = only(nic.check_multiport, with_host(eswitches=(eswitch,)))
-    assert (row.state, row.is_safely_mended) == (state, False)
+    assert (row.state, row.has_safe_fix) == (state, False)
 
 
 def test_multiport_does_not_matter_from_wire_to_host() -> None:
@@ -76,20 +82,20 @@ def test_multiport_does_not_matter_from_wire_to_host() -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, {"p0": State.OK, "p1": State.OK}),
-        ({"p0": 9000}, {"p0": State.OK, "p1": State.WRONG}),
-        ({"p1": 9000}, {"p0": State.OK, "p1": State.OK}),
+        ({}, {"p0": CheckState.OK, "p1": CheckState.OK}),
+        ({"p0": 9000}, {"p0": CheckState.OK, "p1": CheckState.WRONG}),
+        ({"p1": 9000}, {"p0": CheckState.OK, "p1": CheckState.OK}),
     ],
 )
-def test_mtu_of_the_way_out(changes: dict[str, int], expected: dict[str, State]) -> None:
+def test_mtu_of_the_way_out(changes: dict[str, int], expected: dict[str, CheckState]) -> None:
     devices = {name: replace(d, mtu=changes.get(name, d.mtu)) for name, d in DEVICES.items()}
     assert states(nic.check_mtu, with_host(devices=devices)) == expected
 
 
 def test_mtu_of_a_representor_is_that_of_the_widest_uplink() -> None:
-    case = replace(with_device("p0", mtu=9000), wanted=None)
+    case = replace(with_device("p0", mtu=9000), required=None)
     row = only(nic.check_mtu, case, "pf0hpf")
-    assert (row.state, str(row.fix)) == (State.WRONG, "ip link set dev pf0hpf mtu 9000")
+    assert (row.state, str(row.fix)) == (CheckState.WRONG, "ip link set dev pf0hpf mtu 9000")
 
 
 @pytest.mark.parametrize(
@@ -110,9 +116,13 @@ def test_names_of_uplinks_and_representors(port_name: str | None, is_uplink: boo
 
 @pytest.mark.parametrize(
     ("state", "opstate", "expected"),
-    [("active", "attached", State.OK), ("inactive", "detached", State.WRONG), ("active", "detached", State.WRONG)],
+    [
+        ("active", "attached", CheckState.OK),
+        ("inactive", "detached", CheckState.WRONG),
+        ("active", "detached", CheckState.WRONG),
+    ],
 )
-def test_subfunction(state: str, opstate: str, expected: State) -> None:
+def test_subfunction(state: str, opstate: str, expected: CheckState) -> None:
     function = Subfunction("pci/0000:03:00.0/229408", state, opstate)
     row = only(nic.check_subfunction, with_device("p1", subfunction=function))
     assert (row.state, row.subject) == (expected, "p1")
@@ -123,4 +133,4 @@ def test_mtu_of_dpdk_ports_is_told_by_open_vswitch() -> None:
     interfaces = (interface("p0", 1, type="dpdk", mtu=9000), interface("p1", 2, type="dpdk"))
     case = with_bridge(datapath_type="netdev", interfaces=interfaces)
     row = only(nic.check_mtu, replace(case, host=replace(case.host, devices={})), "p1")
-    assert (row.state, str(row.fix)) == (State.WRONG, "ovs-vsctl set Interface p1 mtu_request=9000")
+    assert (row.state, str(row.fix)) == (CheckState.WRONG, "ovs-vsctl set Interface p1 mtu_request=9000")

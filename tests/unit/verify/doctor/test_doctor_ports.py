@@ -23,7 +23,7 @@ from tests.unit.verify.doctor.facts import (
 )
 from xenoovs.datapath.host import Feature, OffloadState, OvsBridge, TcRules, Unknown
 from xenoovs.verify.doctor import nic
-from xenoovs.verify.doctor.check import Case, Check, State
+from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase
 
 TWO_BRIDGES = with_database(
     bridges=(replace(BRIDGE, interfaces=(interface("p0", 1),)), OvsBridge("ovsbr2", interfaces=(interface("p1", 1),)))
@@ -32,20 +32,20 @@ TWO_BRIDGES = with_database(
 
 
 def test_ports_on_the_bridge() -> None:
-    assert states(nic.check_on_bridge, GOOD) == {"p0": State.OK, "p1": State.OK}
+    assert states(nic.check_on_bridge, GOOD) == {"p0": CheckState.OK, "p1": CheckState.OK}
 
 
 @pytest.mark.parametrize("check", [nic.check_works, nic.check_up])
-def test_what_a_dead_daemon_last_wrote_is_not_ok(check: Callable[[Case], Iterator[Check]]) -> None:
-    row = only(check, with_host(daemon=Unknown("nobody listens there")), "p0")
-    assert (row.state, row.seen.endswith(", as ovs-vswitchd last wrote")) == (State.UNKNOWN, True)
+def test_what_a_dead_daemon_last_wrote_is_not_ok(check: Callable[[DoctorCase], Iterator[CheckResult]]) -> None:
+    row = only(check, with_host(daemon=Unknown("no process listens there")), "p0")
+    assert (row.state, row.seen.endswith(", as ovs-vswitchd last wrote")) == (CheckState.UNKNOWN, True)
 
 
 def test_a_port_on_another_bridge_is_moved() -> None:
     row = only(nic.check_on_bridge, TWO_BRIDGES, "p1")
-    assert (row.state, row.seen) == (State.WRONG, "on bridge ovsbr2, not on ovsbr1")
+    assert (row.state, row.seen) == (CheckState.WRONG, "on bridge ovsbr2, not on ovsbr1")
     assert str(row.fix) == "ovs-vsctl del-port ovsbr2 p1 -- add-port ovsbr1 p1"
-    assert not row.is_safely_mended
+    assert not row.has_safe_fix
 
 
 def test_a_moved_port_keeps_its_type() -> None:
@@ -62,16 +62,16 @@ def test_a_port_on_no_bridge_is_added() -> None:
 @pytest.mark.parametrize(
     ("broken", "state", "seen"),
     [
-        (interface("p0", 1), State.OK, "OpenFlow port 1"),
+        (interface("p0", 1), CheckState.OK, "OpenFlow port 1"),
         (
             interface("p0", None, error="could not open network device p0"),
-            State.WRONG,
+            CheckState.WRONG,
             "could not open network device p0",
         ),
-        (interface("p0", None), State.WRONG, "has no OpenFlow number"),
+        (interface("p0", None), CheckState.WRONG, "has no OpenFlow number"),
     ],
 )
-def test_works(broken: object, state: State, seen: str) -> None:
+def test_works(broken: object, state: CheckState, seen: str) -> None:
     row = only(nic.check_works, with_bridge(interfaces=(broken,)), "p0")
     assert (row.state, row.seen) == (state, seen)
 
@@ -79,42 +79,42 @@ def test_works(broken: object, state: State, seen: str) -> None:
 @pytest.mark.parametrize(
     ("case", "state"),
     [
-        (GOOD, State.OK),
-        (with_device("p0", is_up=False), State.WRONG),
-        (with_bridge(interfaces=(interface("p0", 1, link_up=False),)), State.WRONG),
-        (with_bridge(interfaces=(interface("p0", 1, link_up=None),)), State.UNKNOWN),
+        (GOOD, CheckState.OK),
+        (with_device("p0", is_up=False), CheckState.WRONG),
+        (with_bridge(interfaces=(interface("p0", 1, link_up=False),)), CheckState.WRONG),
+        (with_bridge(interfaces=(interface("p0", 1, link_up=None),)), CheckState.UNKNOWN),
     ],
     ids=["up", "set down", "no cable", "not told"],
 )
-def test_up(case: Case, state: State) -> None:
+def test_up(case: DoctorCase, state: CheckState) -> None:
     assert only(nic.check_up, case, "p0").state is state
 
 
-DUMMY = "dummy: it pretends, for tests; there is no hardware behind it"
+DUMMY = "dummy: for tests, without hardware"
 
 
 def test_traffic_control_is_no_provider_of_a_userspace_bridge() -> None:
     """A veth of a userspace bridge was told to be ok: it has the provider, which gets none of its flows."""
     row = only(nic.check_provider, with_bridge(datapath_type="netdev"), "p0")
-    assert (row.state, row.seen) == (State.WRONG, "tc, which gets no flow of a bridge of datapath netdev")
+    assert (row.state, row.seen) == (CheckState.WRONG, "tc, which gets no flows of a bridge with datapath netdev")
 
 
 @pytest.mark.parametrize(
     ("history", "state", "seen"),
     [
-        (HISTORY, State.OK, "tc"),
-        (replace(HISTORY, providers={}), State.WRONG, "none was assigned"),
-        (replace(HISTORY, providers={}, failures={"p0": "no ifindex"}), State.WRONG, "no ifindex"),
-        (replace(HISTORY, providers={"p0": "dummy"}), State.WRONG, DUMMY),
+        (HISTORY, CheckState.OK, "tc"),
+        (replace(HISTORY, providers={}), CheckState.WRONG, "none was assigned"),
+        (replace(HISTORY, providers={}, failures={"p0": "no ifindex"}), CheckState.WRONG, "no ifindex"),
+        (replace(HISTORY, providers={"p0": "dummy"}), CheckState.WRONG, DUMMY),
         (
             replace(HISTORY, providers={}, is_complete=False),
-            State.UNKNOWN,
+            CheckState.UNKNOWN,
             "the log does not reach back to the start of ovs-vswitchd",
         ),
-        (Unknown("it writes no log"), State.UNKNOWN, "it writes no log"),
+        (Unknown("it writes no log"), CheckState.UNKNOWN, "it writes no log"),
     ],
 )
-def test_provider(history: object, state: State, seen: str) -> None:
+def test_provider(history: object, state: CheckState, seen: str) -> None:
     row = only(nic.check_provider, with_daemon(history=history), "p0")
     assert (row.state, row.seen) == (state, seen)
 
@@ -127,13 +127,13 @@ def test_no_provider_is_missed_while_offload_is_off() -> None:
 @pytest.mark.parametrize(
     ("feature", "state", "fix"),
     [
-        (Feature(is_on=True), State.OK, "None"),
-        (Feature(is_on=False), State.WRONG, "ethtool -K p0 hw-tc-offload on && ovs-appctl revalidator/purge"),
-        (Feature(is_on=False, is_fixed=True), State.WRONG, "None"),
-        (Unknown("ethtool is not installed"), State.UNKNOWN, "None"),
+        (Feature(is_on=True), CheckState.OK, "None"),
+        (Feature(is_on=False), CheckState.WRONG, "ethtool -K p0 hw-tc-offload on && ovs-appctl revalidator/purge"),
+        (Feature(is_on=False, is_fixed=True), CheckState.WRONG, "None"),
+        (Unknown("ethtool is not installed"), CheckState.UNKNOWN, "None"),
     ],
 )
-def test_hw_tc_offload(feature: object, state: State, fix: str) -> None:
+def test_hw_tc_offload(feature: object, state: CheckState, fix: str) -> None:
     row = only(nic.check_hw_tc_offload, with_device("p0", hw_tc_offload=feature), "p0")
     assert (row.state, str(row.fix)) == (state, fix)
 
@@ -141,18 +141,18 @@ def test_hw_tc_offload(feature: object, state: State, fix: str) -> None:
 def test_a_device_that_cannot_be_seen_is_unknown() -> None:
     case = with_host(devices=Unknown("the Open vSwitch is on another host"))
     for check in (nic.check_hw_tc_offload, nic.check_ingress_qdisc):
-        assert set(states(check, case).values()) == {State.UNKNOWN}
+        assert set(states(check, case).values()) == {CheckState.UNKNOWN}
 
 
 @pytest.mark.parametrize(
     ("case", "state"),
     [
-        (GOOD, State.OK),
-        (with_device("p0", ingress=False), State.WRONG),
-        (with_device("p0", ingress=Unknown("tc is not installed")), State.UNKNOWN),
+        (GOOD, CheckState.OK),
+        (with_device("p0", ingress=False), CheckState.WRONG),
+        (with_device("p0", ingress=Unknown("tc is not installed")), CheckState.UNKNOWN),
     ],
 )
-def test_ingress_qdisc(case: Case, state: State) -> None:
+def test_ingress_qdisc(case: DoctorCase, state: CheckState) -> None:
     assert only(nic.check_ingress_qdisc, case, "p0").state is state
 
 
@@ -160,23 +160,23 @@ def test_a_qdisc_that_is_missing_before_offload_begins_is_no_mistake() -> None:
     case = with_device("p0", ingress=False)
     daemon = replace(DAEMON, offload=OffloadState(is_on=False, evidence="-"))
     row = only(nic.check_ingress_qdisc, replace(case, host=replace(case.host, daemon=daemon)), "p0")
-    assert (row.state, row.fix) == (State.UNKNOWN, None)
+    assert (row.state, row.fix) == (CheckState.UNKNOWN, None)
 
 
 def test_a_lost_qdisc_is_made_again_and_the_rules_with_it() -> None:
     row = only(nic.check_ingress_qdisc, with_device("p0", ingress=False), "p0")
-    assert row.is_safely_mended
+    assert row.has_safe_fix
     assert str(row.fix) == "tc qdisc add dev p0 ingress && ovs-appctl revalidator/purge"
 
 
 def test_the_shared_block_of_a_bond_needs_a_restart() -> None:
     row = only(nic.check_ingress_qdisc, with_device("p0", ingress=False, master="bond0"), "p0")
-    assert (row.is_safely_mended, row.needs_restart) == (False, True)
+    assert (row.has_safe_fix, row.needs_restart) == (False, True)
 
 
 def test_ports_of_the_kernel_datapath_have_ovs_system_as_master() -> None:
     row = only(nic.check_ingress_qdisc, with_device("p0", ingress=False, master="ovs-system"), "p0")
-    assert row.is_safely_mended
+    assert row.has_safe_fix
 
 
 def test_userspace_ports_are_not_asked_for_tc() -> None:
@@ -186,20 +186,20 @@ def test_userspace_ports_are_not_asked_for_tc() -> None:
 
 def test_without_a_config_internal_ports_are_left_out() -> None:
     interfaces = (*BRIDGE.interfaces, interface("ovsbr1", 65534, type="internal"))
-    case = replace(with_bridge(interfaces=interfaces), wanted=None)
+    case = replace(with_bridge(interfaces=interfaces), required=None)
     assert list(states(nic.check_works, case)) == ["p0", "p1", "pf0hpf"]
 
 
 @pytest.mark.parametrize(
     ("rules", "state", "seen"),
     [
-        (TcRules(7), State.OK, "7, each of a megaflow"),
-        (TcRules(7, stale=2, foreign=1), State.WRONG, "2 of 7 are Open vSwitch's, but of no megaflow"),
-        (TcRules(7, foreign=1), State.UNKNOWN, "1 of 7 are of other programs"),
-        (Unknown("tc is not installed"), State.UNKNOWN, "tc is not installed"),
+        (TcRules(7), CheckState.OK, "7, each of a megaflow"),
+        (TcRules(7, stale=2, foreign=1), CheckState.WRONG, "2 of 7 are of Open vSwitch, but of no megaflow"),
+        (TcRules(7, foreign=1), CheckState.UNKNOWN, "1 of 7 are of other programs"),
+        (Unknown("tc is not installed"), CheckState.UNKNOWN, "tc is not installed"),
     ],
 )
-def test_tc_rules(rules: object, state: State, seen: str) -> None:
+def test_tc_rules(rules: object, state: CheckState, seen: str) -> None:
     row = only(nic.check_tc_rules, with_device("p0", rules=rules), "p0")
     assert (row.state, row.seen) == (state, seen)
 
