@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import start
+from tests.command_line import Said, finish, start
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.scripted_switch import AGGREGATE, MULTIPART_REQUEST, message, part_of, scripted_switch, xid_of
 from tests.ovs.ways import Record, connect, live_switch, running_server
@@ -17,7 +18,7 @@ from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.server import Server
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.errors import StandingBy
-from xenoovs.openflow.flow import FOREIGN, Bundle, Command, FlowMod
+from xenoovs.openflow.flow import FOREIGN, LEASE_OWNER, OWNER_MASK, Bundle, Command, CookieMask, FlowMod, ObservedFlow
 from xenoovs.openflow.text import parse_flow
 from xenoovs.openflow.wire.message import Role, decode_role, encode_role_request
 from xenoovs.switch.openflow import ask, connected
@@ -124,31 +125,126 @@ def test_a_lease_is_no_flow_of_the_program_and_none_of_others(bridge: DummyBridg
 
 def test_two_processes_on_one_host_share_a_bridge(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
     """Found when the second one ended at once: an agent holds a lock, so that there is one for a bridge."""
+    with _pair(config, bridge, tmp_path) as (first, _):
+        before = _ours(bridge)
+        first.end()
+        bridge.ofctl("del-flows", "cookie=0x786f000000000000/0xffff000000000000")
+        eventually(lambda: _ours(bridge) == before, "the second has taken over")
 
-    def controller(name: str) -> subprocess.Popen[str]:
-        options = ("--attach", "--redundant", "--listen", "127.0.0.1:0", "--control", tmp_path / f"{name}.sock")
-        return start("controller", config, "--db", bridge.ovs.db, *options)
 
-    def flows() -> list[str]:
-        return sorted(flow for flow in bridge.dump_flows() if flow.startswith("cookie=0x786f"))
+def test_heartbeats_change_no_flow(bridge: DummyBridge) -> None:
+    """Found when each renewal of the lease was a flow-mod, after which Open vSwitch revalidates all megaflows."""
+    with running_server(Record(), is_redundant=True) as server:
+        server.expect("ovsbr1")
+        connect(bridge.ovs, "ovsbr1", server)
+        _become_master(server, "it is master")
+        eventually(lambda: _lease(bridge) is not None, "the lease is there")
+        first = _lease(bridge)
+        assert first is not None
+        eventually(lambda: _packets(bridge) >= first.packets + 10, "ten heartbeats")
+        last = _lease(bridge)
+        assert last is not None
+        # Adding a flow again resets how long it has been there.
+        assert (last.flow, last.duration_s > first.duration_s) == (first.flow, True)
 
-    first = controller("first")
+
+def _lease(bridge: DummyBridge) -> ObservedFlow | None:
+    leases = live_switch(bridge.ovs).dump_flows("ovsbr1", only=(CookieMask(LEASE_OWNER << 48, OWNER_MASK),))
+    return next(iter(leases), None)
+
+
+def _packets(bridge: DummyBridge) -> int:
+    lease = _lease(bridge)
+    return 0 if lease is None else lease.packets
+
+
+@contextmanager
+def _pair(config: Path, bridge: DummyBridge, directory: Path) -> Iterator[tuple[Controller, Controller]]:
+    """A master and one that stands by, as processes, until the end of the `with`."""
+    first = Controller(config, bridge, directory, "first")
     try:
-        eventually(lambda: len(flows()) == 8, "the first has made all flows")
-        before = flows()
-        second = controller("second")
+        eventually(lambda: len(_ours(bridge)) == 8, "the first has installed all flows")
+        second = Controller(config, bridge, directory, "second")
         try:
-            assert second.stderr is not None
-            assert any("another controller is master; standing by" in line for line in second.stderr)
-            first.kill()
-            bridge.ofctl("del-flows", "cookie=0x786f000000000000/0xffff000000000000")
-            eventually(lambda: flows() == before, "the second has taken over")
+            second.wait_for("another controller is master; standing by")
+            yield first, second
         finally:
-            second.kill()
-            second.communicate()
+            second.end()
     finally:
-        first.kill()
-        first.communicate()
+        first.end()
+
+
+class Controller:
+    """`xenoovs controller --redundant` as a process. `control`: its control socket."""
+
+    def __init__(self, config: Path, bridge: DummyBridge, directory: Path, name: str) -> None:
+        self.control = directory / f"{name}.sock"
+        listen = f"punix:{bridge.ovs.directory}/{name}.controller"
+        options = ("--attach", "--redundant", "--listen", listen, "--control", self.control)
+        self.process = start("controller", config, "--db", bridge.ovs.db, *options)
+
+    def ask(self, *words: str) -> Said:
+        return finish(start(*words, "--control", self.control))
+
+    def wait_for(self, event: str) -> None:
+        assert self.process.stderr is not None
+        assert any(event in line for line in self.process.stderr)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def _ours(bridge: DummyBridge) -> list[str]:
+    return sorted(flow for flow in bridge.dump_flows() if flow.startswith("cookie=0x786f"))
+
+
+def test_what_operators_set_outlives_their_master(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
+    """Found when a standby gave a drained backend its clients back, four seconds after its master was killed."""
+    with _pair(config, bridge, tmp_path) as (first, second):
+        drained = first.ask("drain", "dns", "fips2")
+        assert drained.status == 0, drained.err
+        before = _ours(bridge)
+        assert not any("mod_dl_dst:02:00:5e:10:00:02" in flow for flow in before)
+        first.end()
+        second.wait_for("this controller is master")
+        bridge.ofctl("del-flows", "cookie=0x786f000000000000/0xffff000000000000")
+        eventually(lambda: _ours(bridge) == before, "the second has reinstalled what the first had")
+        assert "drained" in second.ask("status").out
+        assert second.ask("undrain", "dns", "fips2").status == 0
+        assert second.ask("pause").status == 0
+        third = Controller(config, bridge, tmp_path, "third")
+        try:
+            third.wait_for("another controller is master; standing by")
+            second.end()
+            third.wait_for("this controller is master")
+            flows = _ours(bridge)
+            assert any("mod_dl_dst:02:00:5e:10:00:02" in flow for flow in flows)
+            said = third.ask("status")
+            assert ("drained" in said.out, "paused" in said.out) == (False, True), said.out
+            bridge.ofctl("del-flows", "cookie=0x786f000000000000/0xffff000000000000")
+            resumed = third.ask("resume")
+            assert resumed.status == 0, resumed.err
+            eventually(lambda: _ours(bridge) == flows, "it goes on after the pause")
+        finally:
+            third.end()
+
+
+@pytest.mark.parametrize("request_words", [("drain", "dns", "fips2"), ("weight", "dns", "fips2", "5"), ("pause",)])
+def test_a_request_to_a_standby_is_refused_and_names_the_master(
+    bridge: DummyBridge, config: Path, tmp_path: Path, request_words: tuple[str, ...]
+) -> None:
+    """Found when it was remembered, answered with 1, and in force after the master had died."""
+    with _pair(config, bridge, tmp_path) as (first, second):
+        before = _ours(bridge)
+        refused = second.ask(*request_words)
+        assert refused.status == 1
+        assert f"PID {first.process.pid}, --control {first.control}) is master of bridge ovsbr1" in refused.err
+        first.end()
+        second.wait_for("this controller is master")
+        bridge.ofctl("del-flows", "cookie=0x786f000000000000/0xffff000000000000")
+        eventually(lambda: _ours(bridge) == before, "the second has taken over")
+        assert second.ask(*request_words).status == 0
 
 
 def test_a_bridge_that_hangs_costs_no_other_its_master(bridge: DummyBridge) -> None:

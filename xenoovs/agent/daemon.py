@@ -24,7 +24,7 @@ from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.runtime_file import RuntimeFile, load_runtime
 from xenoovs.agent.scheduler import Probe, ProbeScheduler
-from xenoovs.agent.snapshot import Glance, PortView, Snapshot
+from xenoovs.agent.snapshot import Glance, PortView, Runtime, Snapshot
 from xenoovs.agent.state import AgentState, Effect, PortsChanged, SaveRuntime, Tick, desired_state
 from xenoovs.agent.store import Clock, Store
 from xenoovs.agent.systemd import Readiness, notify
@@ -101,6 +101,7 @@ class Agent:
         ports: Returns the ports that the config names; None while their state is not known.
         ports_problem: Returns why it is not; empty while it is known, and until the first attempt.
         offload: The last sample of hardware offload.
+        check_request: Raises RequestRefused while another controller decides about the bridge.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Agent:
         self.ports: Callable[[], tuple[PortView, ...] | None] = lambda: None
         self.ports_problem: Callable[[], str] = lambda: ""
         self.offload: Sighting | None = None
+        self.check_request: Callable[[], None] = lambda: None
         self.started_s = time.time()
         self._held: dict[str, frozenset[str]] = {}
         self._looker = Looker(self)
@@ -233,9 +235,11 @@ class Agent:
         """Override the weight of a backend, 0 to drain it, None to return to the config. Wait for the round.
 
         Raises:
-            RequestRefused: There is no such backend, or the override could not be saved. Nothing changes.
+            RequestRefused: There is no such backend, or the override could not be saved, or another controller is
+                master. Nothing changes.
             CompileError, ToleranceUnreachable, BudgetUnreachable: No flows have these weights. Nothing changes.
         """
+        self.check_request()
         async with self._change():
             await self.reloader.set_weight(name, weight)
         return await self.next_round()
@@ -244,12 +248,19 @@ class Agent:
         """Pause or resume. Return the outcome of the next round; None: that was so already.
 
         Raises:
-            RequestRefused: The pause could not be saved. Nothing changes.
+            RequestRefused: The pause could not be saved, or another controller is master. Nothing changes.
         """
+        self.check_request()
         async with self._change():
             if not await self.reloader.set_paused(paused=paused):
                 return None
         return await self.next_round()
+
+    async def adopt(self, runtime: Runtime) -> None:
+        """Adopt the overrides and the pause that were set at another controller. Wait for the next round."""
+        async with self._change():
+            self.reloader.adopt(runtime)
+        await self.next_round()
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:

@@ -211,6 +211,16 @@ class Reloader:
         info("paused; nothing is changed until `xenoovs resume`" if paused else "resumed")
         return True
 
+    def adopt(self, runtime: Runtime) -> None:
+        """Adopt the overrides and the pause that were set at another controller."""
+        before = self._store.state.runtime
+        self._engine.is_held = runtime.is_paused
+        self._store.dispatch(RuntimeChanged(replace(before, is_paused=runtime.is_paused)))
+        self._set_overrides(merge(runtime.overrides, self.config.balancer))
+        if self._store.state.runtime != before:
+            count = len(self._store.state.runtime.overrides)
+            info("adopted the overrides of another controller", overrides=count, paused=runtime.is_paused)
+
     @property
     def is_saved(self) -> bool:
         """Whether the overrides and the pause of now are saved."""

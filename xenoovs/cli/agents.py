@@ -92,11 +92,12 @@ def _name(uplinks: Uplinks, switch: LiveSwitch) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpenedAgent:
-    """Where one agent is asked, and the file of its overrides."""
+    """Where one agent is asked, and the file of its overrides. `control`: the name of its socket."""
 
     kept: Kept
     sockets: tuple[Opened, ...]
     runtime: Path | None
+    control: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +151,20 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: LiveSwitch, options: Op
     from xenoovs.agent.probe.run import Prober
     from xenoovs.agent.runtime_file import RuntimeFile
     from xenoovs.agent.store import MonotonicClock
+    from xenoovs.cli.shared_runtime import SharedRuntimeFile, share_runtime
     from xenoovs.cli.via import wake
 
     config, loop, neighbours = one.kept.config, asyncio.get_running_loop(), Neighbours()
     await asyncio.to_thread(neighbours.settle, config.balancer)
     reached = reach(one.kept.uplinks, neighbours.resolve)
     runtime = None if one.runtime is None else RuntimeFile(one.runtime)
+    if reached.mastership is not None and one.runtime is not None:
+        runtime = SharedRuntimeFile(one.runtime, reached.mastership)
     settings = Settings(options.resync_s, options.confirm_s, runtime)
     probe = Prober(exec_allowed=options.allow_exec).probe
     agent = Agent(config, reached.engine, probe=probe, clock=MonotonicClock(), settings=settings)
+    if reached.mastership is not None:
+        share_runtime(agent, reached.mastership, control=one.control)
     reached.on_change(lambda: wake(loop, agent.request_round))
     if reached.ports is None:
         agent.watch_bridge(switch.endpoint.db)
@@ -213,14 +219,15 @@ def opening(options: Options, places: Places | None, kept: tuple[Kept, ...], *, 
     with ExitStack() as stack:
         agents, ports = [], []
         for one in kept:
-            sockets = []
+            sockets, control = [], None
             is_locked = not options.once or (places is not None and places.lock(one.name).exists())
             if places is not None and is_locked and not is_shared:
                 stack.enter_context(lock_bridge(places.lock(one.name), bridge=one.name))
             if places is not None and not options.once:
-                sock = stack.enter_context(bound_socket(options.control or places.socket(one.name)))
-                sockets.append(open_local(sock))
-            agents.append(OpenedAgent(one, tuple(sockets), None if places is None else places.runtime(one.name)))
+                control = options.control or places.socket(one.name)
+                sockets.append(open_local(stack.enter_context(bound_socket(control))))
+            runtime = None if places is None else places.runtime(one.name)
+            agents.append(OpenedAgent(one, tuple(sockets), runtime, control))
         if places is not None and not options.once:
             for option, where in (("--api", options.api), ("--web", options.web)):
                 if where is not None:

@@ -137,8 +137,8 @@ class Mastership:
         self._cookie = _RELEASED | (randbits(47) + 1)
         self._lock, self._sending = Lock(), Lock()
         self._identity, self._holder = "", ""
-        self._state, self._version, self._is_holder = b"", 0, False
-        self._adopt: Callable[[bytes], None] = lambda _state: None
+        self._state, self._delivered, self._version, self._is_holder = b"", b"", 0, False
+        self._adopt: Callable[[bytes], None] | None = None
         self._watches: dict[BridgeConnection, HeartbeatWatch] = {}
         self._standing_by: set[BridgeConnection] = set()
         self._closing = Event()
@@ -162,8 +162,9 @@ class Mastership:
         self._send_lease()
 
     def publish(self, state: bytes) -> None:
-        """Make a state known to all controllers; one that stands by only remembers it."""
+        """Make the state of this controller known to all; one that stands by only remembers it."""
         with self._lock:
+            self._delivered = state
             if state == self._state:
                 return
             self._state = state
@@ -186,6 +187,7 @@ class Mastership:
             connections = self._expected.connections
             self._watches = {each: watch for each, watch in self._watches.items() if each in connections}
             self._standing_by.intersection_update(connections)
+            self._deliver()
             for connection in connections:
                 try:
                     self._step(connection)
@@ -244,11 +246,17 @@ class Mastership:
         with self._lock:
             if lease is None or lease.version <= self._version:
                 return
-            self._version = lease.version
-            if not lease.state or lease.state == self._state:
+            self._version, self._state = lease.version, lease.state or self._state
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Hand a state of another controller to this one, once it can adopt it."""
+        with self._lock:
+            state, adopt = self._state, self._adopt
+            if adopt is None or state == self._delivered:
                 return
-            self._state, adopt = lease.state, self._adopt
-        adopt(lease.state)
+            self._delivered = state
+        adopt(state)
 
     def _send_lease(self, *, is_released: bool = False) -> None:
         connection = self._expected.connection
