@@ -91,17 +91,9 @@ def _download(wheels: Path, machine: str, python: str) -> None:
         target = ["--dest", str(wheels), "--no-deps", "--require-hashes", "-r", flat.name]
         kind = ["--implementation=cp", f"--python-version={python}", f"--abi={tag}", "--abi=abi3", "--abi=none"]
         subprocess.run([*pip, "download", "--only-binary=:all:", *kind, *platforms, *target], check=True)
-    if not list(wheels.glob("ovs-*.whl")):
-        # Source only; without libopenvswitch it builds as pure Python.
-        (line,) = (line for line in _requirements(python, only="ovs"))
-        with tempfile.NamedTemporaryFile("w", suffix=".txt") as flat:
-            flat.write(line)
-            flat.flush()
-            built = ["wheel", "--no-deps", "--require-hashes", "--wheel-dir", str(wheels), "-r", flat.name]
-            subprocess.run([*pip, *built], check=True)
 
 
-def _requirements(python: str, *, only: str | None = None) -> Iterator[str]:
+def _requirements(python: str) -> Iterator[str]:
     """Yield the pinned libraries of one version of Python, without markers.
 
     pip evaluates markers for the Python that it runs on, whatever --python-version says.
@@ -113,8 +105,7 @@ def _requirements(python: str, *, only: str | None = None) -> Iterator[str]:
         if not pinned.strip() or line.lstrip().startswith("#"):
             continue
         requirement = Requirement(pinned)
-        is_needed = requirement.marker is None or requirement.marker.evaluate(environment)
-        if is_needed and (requirement.name == "ovs") == (only == "ovs"):
+        if requirement.marker is None or requirement.marker.evaluate(environment):
             digests = " ".join(f"--hash={each.strip()}" for each in hashes)
             yield f"{requirement.name}{requirement.specifier} {digests}\n"
 

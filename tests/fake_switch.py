@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from xenoovs.datapath.host import BridgeState, PortState
 from xenoovs.errors import BridgeMissing, BundleRejected, SwitchError, assert_never
 from xenoovs.openflow.flow import LOCAL, OURS, Bundle, Command, Cookies, Flow, FlowKey, FlowMod, ObservedFlow, Output
 from xenoovs.openflow.text import render_flow
-from xenoovs.switch.api import BridgeState, PortState
 
 _Table = dict[FlowKey, ObservedFlow]
 

@@ -8,10 +8,10 @@ from uuid import NAMESPACE_OID, uuid5
 
 from tests.fake_switch import FakeSwitch
 from xenoovs.compile.program import Program
+from xenoovs.datapath.host import BridgeState
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.model.next_hop import mac_and_port
 from xenoovs.openflow.flow import Field, Match
-from xenoovs.switch.api import BridgeState
 from xenoovs.verify.expected import ExpectedBlock, expected_services
 
 _RUNS = {

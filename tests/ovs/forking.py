@@ -11,7 +11,6 @@ import sys
 from importlib import import_module
 
 from xenoovs.cli.main import run
-from xenoovs.switch.live import import_ovs
 
 _AGENT = ("xenoovs.agent.daemon", "xenoovs.agent.probe.run", "xenoovs.engine.engine", "xenoovs.cli.agent")
 _LATE = {
@@ -25,8 +24,7 @@ def main() -> None:
     """`python -m tests.ovs.forking COMMAND ARGUMENT...`: as after `xenoovs`."""
     # Children are reaped by the kernel (sigaction(2), SA_NOCLDWAIT).
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    import_ovs()
-    for name in (*_LATE[sys.argv[1]], "ovs.db.idl"):
+    for name in _LATE[sys.argv[1]]:
         import_module(name)
     for _ in sys.stdin:
         pid = os.fork()

@@ -33,7 +33,8 @@ from xenoovs.openflow.flow import (
 )
 from xenoovs.switch import openflow
 from xenoovs.switch.endpoint import Endpoint, find_endpoint
-from xenoovs.switch.live import LiveSwitch, read_bridges
+from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.ovsdb import read_bridges
 
 pytestmark = pytest.mark.ovs
 

@@ -33,7 +33,7 @@ def test_a_bridge_is_described(way: Way, dummy_ovs: DummyOvs) -> None:
         state = way.switch(dummy_ovs).describe("brx")
     assert state.ofports == {"brx": 65534, "p-1.x": 1, "p0": 2}
     assert (state.datapath_type, state.fail_mode, state.hw_offload) == ("dummy", "secure", None)
-    assert "tcp:127.0.0.1:1" in state.controllers
+    assert "tcp:127.0.0.1:1" in [controller.target for controller in state.controllers]
     assert state.protocols == ("OpenFlow13", "OpenFlow14")
     port = state.port("p0")
     assert port is not None

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.fake_switch import FakeSwitch
+from xenoovs.datapath.host import BridgeState, PortState
 from xenoovs.errors import (
     BridgeMissing,
     BundleRejected,
@@ -19,7 +20,7 @@ from xenoovs.errors import (
     SwitchSilent,
     XenoovsError,
 )
-from xenoovs.switch.api import BridgeState, PortState, require_ports
+from xenoovs.switch.api import require_ports
 from xenoovs.switch.stderr import rejected, unreachable
 from xenoovs.verify.commands import THIS_HOST, CommandTarget
 

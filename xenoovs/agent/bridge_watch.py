@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.snapshot import PortView
+from xenoovs.datapath.host import PortState
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.model.balancer import Balancer
-from xenoovs.switch.api import PortState
-from xenoovs.switch.ovsdb_feed import Ports, follow_ports
+from xenoovs.switch.ovsdb import Ports, follow_ports
 
 _RETRY_S, _LONGEST_RETRY_S = 0.1, 2.0
 

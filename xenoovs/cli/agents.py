@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from xenoovs.cli.agent import Options
     from xenoovs.cli.controller_options import Control
     from xenoovs.cli.via import Reach
+    from xenoovs.datapath.host import PortState
     from xenoovs.model.balancer import Uplinks
-    from xenoovs.switch.api import PortState
     from xenoovs.switch.live import LiveSwitch
 
 

@@ -26,11 +26,11 @@ from xenoovs.verify.trace import parse_detrace
 from xenoovs.verify.traffic import missing_flows
 
 if TYPE_CHECKING:
+    from xenoovs.datapath.host import BridgeState
     from xenoovs.datapath.megaflow import Megaflow
     from xenoovs.datapath.tc import TcFilter
     from xenoovs.model.balancer import Balancer
     from xenoovs.openflow.flow import ObservedFlow
-    from xenoovs.switch.api import BridgeState
     from xenoovs.switch.live import LiveSwitch
 
 

@@ -17,9 +17,9 @@ from xenoovs.model.intent import service_of
 from xenoovs.model.packet import Packet
 
 if TYPE_CHECKING:
+    from xenoovs.datapath.host import BridgeState
     from xenoovs.openflow.flow import ObservedFlow
     from xenoovs.simulate.walk import Outcome
-    from xenoovs.switch.api import BridgeState
     from xenoovs.switch.live import LiveSwitch
 
 

@@ -22,10 +22,10 @@ from xenoovs.controller.log import EventLog
 from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.server import ControllerSettings, ServedBridge, Server
 from xenoovs.controller.switch import ControllerSwitch, port_states
+from xenoovs.datapath.host import BridgeState, PortState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ControllerTaken, OtherDatapath, SwitchError
 from xenoovs.model.balancer import Balancer, Uplinks
-from xenoovs.switch.api import BridgeState, PortState
 from xenoovs.switch.live import LiveSwitch
 from xenoovs.switch.vsctl import attach, quicken
 from xenoovs.switch.vswitchd import find_process, same_namespace

@@ -9,13 +9,13 @@ from queue import Empty, SimpleQueue
 from threading import Lock, RLock
 
 from xenoovs.controller.session import Session
+from xenoovs.datapath.host import BridgeState
 from xenoovs.errors import MalformedOpenFlow, NotEncodable, StandingBy, SwitchUnreachable, WireError
 from xenoovs.openflow.flow import Bundle, Cookies, ObservedFlow, Output
 from xenoovs.openflow.text import render_name
 from xenoovs.openflow.wire.frame import HEADER, port_number
 from xenoovs.openflow.wire.message import ALL_TABLES, names_of, numbers_of
 from xenoovs.switch import openflow
-from xenoovs.switch.api import BridgeState
 from xenoovs.switch.openflow import ANSWER_TIMEOUT_S
 from xenoovs.switch.stderr import rejected
 

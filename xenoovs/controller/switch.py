@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection, HostView, count, dump, send_bundle
 from xenoovs.controller.registry import Registry
+from xenoovs.datapath.host import BridgeState, Controller, PortState
 from xenoovs.errors import BridgeMissing, NotTold, OtherBridge, StandingBy, SwitchError
 from xenoovs.openflow.flow import OURS, Bundle, Cookies, ObservedFlow
 from xenoovs.openflow.text import render_mac
 from xenoovs.openflow.wire.message import Port
-from xenoovs.switch.api import BridgeState, PortState
 from xenoovs.switch.live import LiveSwitch
 from xenoovs.switch.openflow import render_dump
 
@@ -139,6 +139,6 @@ def _state(connection: BridgeConnection) -> BridgeState:
         connection.bridge,
         states,
         datapath_id=f"{connection.datapath_id:016x}",
-        controllers=(connection.session.peer,),
+        controllers=(Controller(connection.session.peer, is_connected=True),),
         protocols=("OpenFlow14",),
     )

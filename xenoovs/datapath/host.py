@@ -34,14 +34,22 @@ Fact: TypeAlias = T | Unknown
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
-    """A row of table Interface (ovs-vswitchd.conf.db(5)). `ofport` None: the port does not work; see `error`."""
+class PortState:
+    """A port of a bridge (ovs-vswitchd.conf.db(5), table Interface).
+
+    Attributes:
+        ofport: OpenFlow port number; None while there is none, as for a device that does not exist.
+        type: `system` for a device of the kernel, else `internal`, `dummy`, `dpdk`, `vxlan` ...
+        link_up: None where Open vSwitch does not say.
+        error: Why the port does not work.
+    """
 
     name: str
-    type: str = "system"
     ofport: int | None = None
-    error: str | None = None
+    type: str = "system"
     link_up: bool | None = None
+    mac: str | None = None
+    error: str | None = None
     mtu: int | None = None
 
 
@@ -55,18 +63,36 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class OvsBridge:
-    """A row of table OvsBridge with its interfaces and controllers."""
+class BridgeState:
+    """A bridge (ovs-vswitchd.conf.db(5), table Bridge) and what of table Open_vSwitch concerns it.
+
+    Attributes:
+        ports: Sorted by name; among them the bridge's own, of the bridge's name.
+        protocols: OpenFlow versions allowed, e.g. `OpenFlow14`; empty: all that Open vSwitch has.
+        hw_offload: other_config:hw-offload; None where it is not set, which means no.
+        max_idle_ms: other_config:max-idle; None where it is not set.
+        max_revalidator_ms: other_config:max-revalidator; None where it is not set, or the database is not at hand.
+    """
 
     name: str
+    ports: tuple[PortState, ...] = ()
     datapath_type: str = "system"
+    datapath_id: str | None = None
     fail_mode: str = "standalone"
     controllers: tuple[Controller, ...] = ()
-    interfaces: tuple[Interface, ...] = ()
+    protocols: tuple[str, ...] = ()
+    hw_offload: bool | None = None
+    max_idle_ms: int | None = None
+    max_revalidator_ms: int | None = None
+    ovs_version: str | None = None
 
-    def interface(self, name: str) -> Interface | None:
-        """Return the interface with this name."""
-        return next((interface for interface in self.interfaces if interface.name == name), None)
+    def port(self, name: str) -> PortState | None:
+        return next((port for port in self.ports if port.name == name), None)
+
+    @property
+    def ofports(self) -> dict[str, int]:
+        """Port name to OpenFlow port number, for ports that have one."""
+        return {port.name: port.ofport for port in self.ports if port.ofport is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +108,9 @@ class Database:
     """
 
     config: Mapping[str, str] = field(default_factory=dict, hash=False)
-    bridges: tuple[OvsBridge, ...] = ()
+    bridges: tuple[BridgeState, ...] = ()
     datapath_types: tuple[str, ...] = ()
+    ovs_version: str | None = None
     doca_initialized: bool | None = None
     doca_version: str | None = None
 
@@ -92,13 +119,12 @@ class Database:
         """Whether this is NVIDIA's fork with OVS-DOCA."""
         return self.doca_initialized is not None or "doca" in self.datapath_types
 
-    def bridge(self, name: str) -> OvsBridge | None:
-        """Return the bridge with this name."""
+    def bridge(self, name: str) -> BridgeState | None:
         return next((bridge for bridge in self.bridges if bridge.name == name), None)
 
-    def bridge_of(self, port: str) -> OvsBridge | None:
-        """Return the bridge of a port."""
-        return next((bridge for bridge in self.bridges if bridge.interface(port) is not None), None)
+    def bridge_of(self, port: str) -> BridgeState | None:
+        """The bridge that has `port`."""
+        return next((bridge for bridge in self.bridges if bridge.port(port) is not None), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,58 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from xenoovs.datapath.host import BridgeState
 from xenoovs.errors import BridgeMissing, OtherDatapath, PortsMissing, UnusablePorts
 from xenoovs.openflow.flow import LOCAL, OURS, Bundle, Cookies, ObservedFlow, why_unusable
-
-
-@dataclass(frozen=True, slots=True)
-class PortState:
-    """An interface of a bridge (ovs-vswitchd.conf.db(5), table Interface).
-
-    ofport:  OpenFlow port number; None while there is none, as for a device that does not exist.
-    type:    `system` for a device of the kernel, else `internal`, `dummy`, `dpdk`, `vxlan` ...
-    link_up: None where Open vSwitch does not say.
-    error:   why the interface does not work.
-    """
-
-    name: str
-    ofport: int | None
-    type: str
-    link_up: bool | None = None
-    mac: str | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BridgeState:
-    """A bridge (ovs-vswitchd.conf.db(5), table Bridge) and what of table Open_vSwitch concerns it.
-
-    ports:      sorted by name; among them the bridge's own, of the bridge's name.
-    protocols:  OpenFlow versions allowed, e.g. `OpenFlow14`; empty: all that Open vSwitch has.
-    hw_offload: other_config:hw-offload; None where it is not set, which means no.
-    max_idle_ms: other_config:max-idle; None where it is not set.
-    max_revalidator_ms: other_config:max-revalidator; None where it is not set, or the database is not at hand.
-    """
-
-    name: str
-    ports: tuple[PortState, ...]
-    datapath_type: str = "system"
-    datapath_id: str | None = None
-    fail_mode: str = "standalone"
-    controllers: tuple[str, ...] = ()
-    protocols: tuple[str, ...] = ()
-    hw_offload: bool | None = None
-    max_idle_ms: int | None = None
-    max_revalidator_ms: int | None = None
-    ovs_version: str | None = None
-
-    def port(self, name: str) -> PortState | None:
-        return next((port for port in self.ports if port.name == name), None)
-
-    @property
-    def ofports(self) -> dict[str, int]:
-        """Port name to OpenFlow port number, for ports that have one."""
-        return {port.name: port.ofport for port in self.ports if port.ofport is not None}
 
 
 class Switch(Protocol):

@@ -154,7 +154,7 @@ def ask_vswitchd(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Unrespons
 
 def ask_database(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Unresponsive | None:
     """None: an ovsdb-server answers, or nobody listens there."""
-    answers = [_is_answered(_address(target), _ECHO, patience_s=patience_s) for target in endpoint.db.split(",")]
+    answers = [_is_answered(address_of(target), _ECHO, patience_s=patience_s) for target in endpoint.db.split(",")]
     if True in answers or False not in answers:
         return None
     return _silent(_pid(endpoint, "ovsdb-server"), "ovsdb-server", patience_s)
@@ -174,7 +174,7 @@ def _is_answered(address: str | tuple[str, int], question: bytes, *, patience_s:
     deadline = time.monotonic() + patience_s
     while (left_s := deadline - time.monotonic()) > 0:
         try:
-            with _connected(address, left_s) as sock:
+            with connected_to(address, left_s) as sock:
                 sock.sendall(question)
                 return True if sock.recv(1) else None
         except BlockingIOError:
@@ -187,7 +187,8 @@ def _is_answered(address: str | tuple[str, int], question: bytes, *, patience_s:
     return False
 
 
-def _connected(address: str | tuple[str, int], timeout_s: float) -> socket.socket:
+def connected_to(address: str | tuple[str, int], timeout_s: float) -> socket.socket:
+    """Return a connection to a unix socket or a TCP port. Raises OSError."""
     if not isinstance(address, str):
         return socket.create_connection(address, timeout=timeout_s)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -200,8 +201,8 @@ def _connected(address: str | tuple[str, int], timeout_s: float) -> socket.socke
     return sock
 
 
-def _address(target: str) -> str | tuple[str, int]:
-    """A connection method of ovsdb(7) as the socket module takes it."""
+def address_of(target: str) -> str | tuple[str, int]:
+    """Return a connection method of ovsdb(7) as the socket module takes it."""
     found = _TCP.fullmatch(target)
     return (found[1] or found[2], int(found[3])) if found else target.removeprefix("unix:")
 

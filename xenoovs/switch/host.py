@@ -9,7 +9,7 @@ from os import W_OK, access
 from pathlib import Path
 
 from xenoovs.datapath.host import Database, Device, Eswitch, Fact, Feature, HostFacts, Unknown
-from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, SwitchError, SwitchUnreachable
+from xenoovs.errors import SwitchError, SwitchUnreachable
 from xenoovs.switch.devices import (
     HW_TC_OFFLOAD,
     LINKS,
@@ -28,16 +28,13 @@ from xenoovs.switch.devices import (
 )
 from xenoovs.switch.endpoint import Endpoint, ask_database, ask_vswitchd
 from xenoovs.switch.leftover import TRIAL, VLOG, Leftover
-from xenoovs.switch.live import read_bridges
-from xenoovs.switch.probe import Place, understood
-from xenoovs.switch.process import run
+from xenoovs.switch.ovsdb import read_database
+from xenoovs.switch.probe import Place
 from xenoovs.switch.tc import read_rules
-from xenoovs.switch.vsctl import LIST, parse_database
 from xenoovs.switch.vswitchd import find_process, read_daemon, read_learned, same_namespace
 
 _ELSEWHERE = Unknown("the Open vSwitch is on another host, whose devices are not seen from here")
 _PROGRAMS = ("ovs-vswitchd", "ovs-vsctl")
-_DB_TIMEOUT_S = 10
 _LEFTOVERS = {
     VLOG: "log levels of ovs-vswitchd, raised by a `why` that was killed",
     TRIAL: "a trial rule, added by a `why --probe-driver` that was killed",
@@ -48,7 +45,7 @@ def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
     """Everything that can be seen now. `modules`: those of the kernel to look for. Changes nothing, raises nothing."""
     # Asked first, with little patience: every further question to a process that hangs would wait for a minute.
     silent = ask_vswitchd(endpoint)
-    database, place = ask_database(endpoint) or read_database(endpoint), place_of(endpoint)
+    database, place = ask_database(endpoint) or _read_database(endpoint), place_of(endpoint)
     daemon = silent or read_daemon(endpoint)
     facts = HostFacts(
         is_local=not isinstance(place, Unknown),
@@ -82,7 +79,7 @@ def check_reachable(endpoint: Endpoint) -> None:
     """Raises SwitchError where looking makes no sense: no Open vSwitch at all, no right to ask, a silent remote one."""
     socket = None if endpoint.rundir is None else endpoint.rundir / "db.sock"
     if socket is None or endpoint.is_split:
-        read_bridges(endpoint)
+        read_database(endpoint)
     elif not socket.exists() and not any(map(shutil.which, _PROGRAMS)):
         raise SwitchError(
             f"there is no Open vSwitch on this host: neither its programs nor a database at {socket}; install it, on "
@@ -102,20 +99,11 @@ def place_of(endpoint: Endpoint) -> Fact[Place]:
     return Place(Path(f"/proc/{process.pid}/ns/net"))
 
 
-def read_database(endpoint: Endpoint) -> Fact[Database]:
-    """The database by ovs-vsctl(8)."""
-    argv = ["ovs-vsctl", f"--db={endpoint.db}", f"--timeout={_DB_TIMEOUT_S}", "-f", "json", *LIST]
+def _read_database(endpoint: Endpoint) -> Fact[Database]:
     try:
-        text = run(argv).stdout
-    except CommandMissing:
-        return Unknown("ovs-vsctl is not installed")
-    except CommandTimeout as late:
-        return Unknown(str(late))
-    except CommandFailed as failed:
-        said = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
-        # It names the target itself: `ovs-vsctl: unix:/...: database connection failed (Connection refused)`.
-        return Unknown(said[-1].removeprefix("ovs-vsctl: "))
-    return understood(text, parse_database)
+        return read_database(endpoint)
+    except SwitchError as error:
+        return Unknown(str(error))
 
 
 def read_devices(place: Place, ports: Iterable[str]) -> Fact[Mapping[str, Device]]:
@@ -171,4 +159,4 @@ def _ports(database: Fact[Database]) -> tuple[str, ...]:
     """Names of all ports; none that do not exist are asked for."""
     if isinstance(database, Unknown):
         return ()
-    return tuple(interface.name for bridge in database.bridges for interface in bridge.interfaces)
+    return tuple(port.name for bridge in database.bridges for port in bridge.ports)

@@ -1,117 +1,11 @@
-"""The database of Open vSwitch by ovs-vsctl(8): its records, and the controller of a bridge."""
+"""The controller of a bridge, set by ovs-vsctl(8): connections, and flows that outlive the controller."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any
-
-from xenoovs.datapath.host import Controller, Database, Interface, OvsBridge
-from xenoovs.errors import BridgeMissing, ControllerTaken, ParseError
+from xenoovs.errors import BridgeMissing, ControllerTaken
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import read_bridges
+from xenoovs.switch.ovsdb import read_bridges
 from xenoovs.switch.process import run
-
-# The database of Open vSwitch by `ovs-vsctl -f json list`: every column that this Open vSwitch has, also of forks.
-#
-# Values are those of RFC 7047, section 5.1: sets, maps and UUIDs are arrays with a word in front.
-
-
-TABLES = ("Open_vSwitch", "Bridge", "Port", "Interface", "Controller")
-LIST = tuple(word for table in TABLES for word in ("--", "list", table))
-"""Arguments of ovs-vsctl; it answers with one line of JSON a table, in this order."""
-
-_EXPECTED = "one line of JSON for each of the tables " + ", ".join(TABLES)
-
-_Row = Mapping[str, Any]
-
-
-def parse_database(text: str) -> Database:
-    """The answer of `ovs-vsctl -f json LIST`. Raises ParseError."""
-    lines = text.splitlines()
-    if len(lines) != len(TABLES):
-        raise ParseError(text=text, offset=0, expected=_EXPECTED)
-    tables = {name: _rows(line) for name, line in zip(TABLES, lines, strict=True)}
-    if len(tables["Open_vSwitch"]) != 1:
-        raise ParseError(text=text, offset=0, expected="one row in table Open_vSwitch")
-    (switch,) = tables["Open_vSwitch"]
-    by_uuid = {row["_uuid"]: row for rows in tables.values() for row in rows}
-    bridges = (_bridge(row, by_uuid) for row in tables["Bridge"])
-    return Database(
-        config=dict(sorted(_map(switch.get("other_config")).items())),
-        bridges=tuple(sorted(bridges, key=lambda bridge: bridge.name)),
-        datapath_types=tuple(map(str, _set(switch.get("datapath_types")))),
-        doca_initialized=switch.get("doca_initialized") if "doca_initialized" in switch else None,
-        doca_version=next(iter(map(str, _set(switch.get("doca_version")))), None),
-    )
-
-
-def _rows(line: str) -> list[_Row]:
-    try:
-        table = json.loads(line)
-        headings = table["headings"]
-        return [dict(zip(headings, map(_decode, row), strict=True)) for row in table["data"]]
-    except (ValueError, TypeError, KeyError):
-        raise ParseError(text=line, offset=0, expected=_EXPECTED) from None
-
-
-def _decode(value: Any) -> Any:
-    """An atom as itself, a UUID as text, a set as tuple (of one element: that element), a map as dict."""
-    match value:
-        case ["uuid", str(text)]:
-            return text
-        case ["set", list(items)]:
-            return tuple(map(_decode, items))
-        case ["map", list(pairs)]:
-            return {_decode(key): _decode(content) for key, content in pairs}
-    return value
-
-
-def _set(value: Any) -> tuple[Any, ...]:
-    # A set of one element is printed as that element (RFC 7047, section 5.1).
-    return value if isinstance(value, tuple) else () if value is None else (value,)
-
-
-def _map(value: Any) -> dict[str, str]:
-    return value if isinstance(value, dict) else {}
-
-
-def _one(value: Any) -> Any:
-    return next(iter(_set(value)), None)
-
-
-def _bridge(row: _Row, by_uuid: Mapping[str, _Row]) -> OvsBridge:
-    ports = (by_uuid[uuid] for uuid in _set(row["ports"]) if uuid in by_uuid)
-    interfaces = (by_uuid[uuid] for port in ports for uuid in _set(port["interfaces"]) if uuid in by_uuid)
-    controllers = (by_uuid[uuid] for uuid in _set(row["controller"]) if uuid in by_uuid)
-    return OvsBridge(
-        name=row["name"],
-        datapath_type=row.get("datapath_type") or "system",
-        fail_mode=_one(row.get("fail_mode")) or "standalone",
-        controllers=tuple(sorted(map(_controller, controllers), key=lambda controller: controller.target)),
-        interfaces=tuple(sorted(map(_interface, interfaces), key=lambda interface: interface.name)),
-    )
-
-
-def _controller(row: _Row) -> Controller:
-    return Controller(row["target"], is_connected=row.get("is_connected") is True, role=_one(row.get("role")))
-
-
-def _interface(row: _Row) -> Interface:
-    ofport, link = _one(row.get("ofport")), _one(row.get("link_state"))
-    return Interface(
-        name=row["name"],
-        type=row.get("type") or "system",
-        # -1 says that the port could not be made (ovs-vswitchd.conf.db(5), column ofport).
-        ofport=ofport if isinstance(ofport, int) and ofport >= 0 else None,
-        error=_one(row.get("error")),
-        link_up=None if link is None else link == "up",
-        mtu=_one(row.get("mtu")),
-    )
-
-
-# Let a bridge of this host connect to a controller, and keep its flows when that one is gone (ovs-vsctl(8)).
-
 
 _PROBE_MS, _BACKOFF_MS = 5000, 1000
 """inactivity_probe and max_backoff of table Controller (ovs-vswitchd.conf.db(5)): a dead controller is noticed after at
@@ -148,8 +42,9 @@ def attach(
     states = {state.name: state for state in read_bridges(endpoint)}
     if bridge not in states:
         raise BridgeMissing(bridge=bridge, present=states)
-    replaced = _disconnected(endpoint, bridge, former) if former in states[bridge].controllers else None
-    present = [each for each in states[bridge].controllers if not (replaced and each == former)]
+    controllers = [controller.target for controller in states[bridge].controllers]
+    replaced = _disconnected(endpoint, bridge, former) if former in controllers else None
+    present = [each for each in controllers if not (replaced and each == former)]
     strangers = [] if beside is None else sorted(set(present) - {target} - beside)
     if strangers:
         raise ControllerTaken(bridge=bridge, present=strangers)

@@ -237,12 +237,12 @@ def read_history(endpoint: Endpoint) -> Fact[OffloadHistory]:
 
 
 def read_learned(endpoint: Endpoint, database: Database) -> dict[str, dict[str, str]]:
-    """OvsBridge -> MAC -> port, for bridges that tell (`fdb/show` of ovs-vswitchd(8))."""
+    """Bridge -> MAC -> port, for bridges that tell (`fdb/show` of ovs-vswitchd(8))."""
     learned: dict[str, dict[str, str]] = {}
     for bridge in database.bridges:
         text = _appctl(endpoint, "fdb/show", bridge.name)
         if not isinstance(text, Unknown):
-            names = {str(i.ofport): i.name for i in bridge.interfaces if i.ofport is not None}
+            names = {str(i.ofport): i.name for i in bridge.ports if i.ofport is not None}
             learned[bridge.name] = parse_learned(text, names)
     return learned
 

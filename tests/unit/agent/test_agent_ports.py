@@ -14,11 +14,11 @@ from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.flow_oracle import blocks_by_service, pieces, shares
 from tests.unit import balancer as small
 from xenoovs.config.load import load_config
+from xenoovs.datapath.host import BridgeState
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.model.balancer import Balancer, Drain, DrainMode
-from xenoovs.switch.api import BridgeState
 
 ONE = small.balancer(small.service(small.claim(), 3, 1))
 PINNING = replace(ONE, services=tuple(replace(s, drain=Drain(DrainMode.PIN)) for s in ONE.services))

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit import balancer as small
 from xenoovs.agent.bridge_watch import PortEvent, port_events
-from xenoovs.switch.api import PortState
-from xenoovs.switch.ovsdb_feed import Ports
+from xenoovs.datapath.host import PortState
+from xenoovs.switch.ovsdb import Ports
 
 BALANCER = small.balancer(small.service(small.claim(), 1, 1))
 P0, P1 = PortState("p0", 1, "system", link_up=True), PortState("p1", 2, "system", link_up=True)

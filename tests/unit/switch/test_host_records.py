@@ -1,89 +1,129 @@
-"""The database as ovs-vsctl 3.1.0 lists it (recorded, with fewer columns), and the columns of NVIDIA's fork."""
+"""The database as ovsdb-server 3.1.0 sends it (recorded, with fewer columns), and the columns of NVIDIA's fork."""
 
 from __future__ import annotations
 
+import copy
+import json
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from xenoovs.datapath.host import Controller, Interface, OvsBridge
-from xenoovs.errors import ParseError
-from xenoovs.switch.vsctl import parse_database
+from xenoovs.datapath.host import BridgeState, Controller, Database, PortState
+from xenoovs.errors import SwitchUnreachable
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.ovsdb import read_database
 
-SWITCH = (
-    '{"data":[[["uuid","30d1399f-166f-49cc-a44a-091351367caa"],["uuid","8dc9316d-e46d-411c-b442-a94958416acc"],'
-    '["set",["dummy","netdev"]],["map",[["hw-offload","true"],["tc-policy","skip_sw"]]],["set",[]]]],'
-    '"headings":["_uuid","bridges","datapath_types","other_config","ovs_version"]}'
-)
-BRIDGE = (
-    '{"data":[[["uuid","8dc9316d-e46d-411c-b442-a94958416acc"],["set",[["uuid","c2"],["uuid","c1"]]],"dummy","secure",'
-    '"ovsbr1",["set",[["uuid","o2"],["uuid","o1"]]]]],'
-    '"headings":["_uuid","controller","datapath_type","fail_mode","name","ports"]}'
-)
-PORT = (
-    '{"data":[[["uuid","o1"],["uuid","i1"],"p0"],[["uuid","o2"],["uuid","i2"],"p1"]],'
-    '"headings":["_uuid","interfaces","name"]}'
-)
-INTERFACE = (
-    '{"data":[[["uuid","i2"],["set",[]],"up",1500,"p1",2,"dummy"],'
-    '[["uuid","i1"],"could not open network device p0 (No such device)",["set",[]],["set",[]],"p0",-1,""]],'
-    '"headings":["_uuid","error","link_state","mtu","name","ofport","type"]}'
-)
-CONTROLLER = (
-    '{"data":[[["uuid","c1"],true,"master","tcp:192.0.2.1:6653"],[["uuid","c2"],false,["set",[]],"tcp:192.0.2.2:6653"]],'
-    '"headings":["_uuid","is_connected","role","target"]}'
-)
-LINES = [SWITCH, BRIDGE, PORT, INTERFACE, CONTROLLER]
+NONE: list[Any] = ["set", []]
+TABLES: dict[str, dict[str, Any]] = {
+    "Open_vSwitch": {
+        "s": {
+            "bridges": ["uuid", "b"],
+            "datapath_types": ["set", ["dummy", "netdev"]],
+            "other_config": ["map", [["tc-policy", "skip_sw"], ["hw-offload", "true"], ["max-idle", "20000"]]],
+            "ovs_version": NONE,
+        }
+    },
+    "Bridge": {
+        "b": {
+            "name": "ovsbr1",
+            "controller": ["set", [["uuid", "c2"], ["uuid", "c1"]]],
+            "datapath_type": "dummy",
+            "datapath_id": "0000c470bda056ac",
+            "fail_mode": "secure",
+            "protocols": "OpenFlow14",
+            "ports": ["set", [["uuid", "o2"], ["uuid", "o1"], ["uuid", "gone"]]],
+        }
+    },
+    "Port": {"o1": {"interfaces": ["uuid", "i1"]}, "o2": {"interfaces": ["uuid", "i2"]}},
+    "Interface": {
+        "i1": {
+            **{"name": "p0", "type": "", "ofport": -1, "link_state": NONE, "mac_in_use": NONE, "mtu": NONE},
+            "error": "could not open network device p0 (No such device)",
+        },
+        "i2": {
+            **{"name": "p1", "type": "dummy", "ofport": 2, "link_state": "up", "error": NONE, "mtu": 1500},
+            "mac_in_use": "aa:55:aa:55:00:01",
+        },
+    },
+    "Controller": {
+        "c1": {"target": "tcp:192.0.2.1:6653", "is_connected": True, "role": "master"},
+        "c2": {"target": "tcp:192.0.2.2:6653", "is_connected": False, "role": NONE},
+    },
+}
 
 
-def test_the_whole_database() -> None:
-    database = parse_database("\n".join(LINES) + "\n")
-    assert database.config == {"hw-offload": "true", "tc-policy": "skip_sw"}
+def read(directory: Path, tables: dict[str, dict[str, Any]], *, error: str | None = None) -> Database:
+    """What is read from a server with these tables."""
+    path = directory / "db.sock"
+    rows = {table: {key: {"new": row} for key, row in of_table.items()} for table, of_table in tables.items()}
+
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            request = json.loads(connection.recv(65536))
+            assert (request["method"], list(request["params"][2])) == ("monitor", list(TABLES))
+            connection.sendall(b'{"method":"echo","id":"e","params":[]}')
+            assert json.loads(connection.recv(65536)) == {"id": "e", "result": [], "error": None}
+            answer = json.dumps(
+                {"id": request["id"], "result": rows if error is None else None, "error": error}
+            ).encode()
+            for start in range(0, len(answer), 100):
+                connection.sendall(answer[start : start + 100])
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        server = threading.Thread(target=serve, args=(listener,))
+        server.start()
+        try:
+            return read_database(Endpoint(f"unix:{path}", directory))
+        finally:
+            server.join()
+
+
+def test_the_whole_database(tmp_path: Path) -> None:
+    database = read(tmp_path, TABLES)
+    assert database.config == {"hw-offload": "true", "max-idle": "20000", "tc-policy": "skip_sw"}
     assert database.datapath_types == ("dummy", "netdev")
     assert database.bridges == (
-        OvsBridge(
+        BridgeState(
             "ovsbr1",
-            "dummy",
-            "secure",
             (
+                PortState("p0", error="could not open network device p0 (No such device)"),
+                PortState("p1", 2, "dummy", link_up=True, mac="aa:55:aa:55:00:01", mtu=1500),
+            ),
+            datapath_type="dummy",
+            datapath_id="0000c470bda056ac",
+            fail_mode="secure",
+            controllers=(
                 Controller("tcp:192.0.2.1:6653", is_connected=True, role="master"),
                 Controller("tcp:192.0.2.2:6653"),
             ),
-            (
-                Interface("p0", error="could not open network device p0 (No such device)"),
-                Interface("p1", "dummy", 2, link_up=True, mtu=1500),
-            ),
+            protocols=("OpenFlow14",),
+            hw_offload=True,
+            max_idle_ms=20_000,
         ),
     )
 
 
-def test_upstream_has_no_doca() -> None:
-    assert not parse_database("\n".join(LINES)).has_doca
+def test_upstream_has_no_doca(tmp_path: Path) -> None:
+    assert not read(tmp_path, TABLES).has_doca
 
 
-def test_the_columns_of_the_fork() -> None:
-    fork = SWITCH.replace('["set",[]]]]', '["set",[]],true,"3.3.0040"]]').replace(
-        '"ovs_version"]', '"ovs_version","doca_initialized","doca_version"]'
-    )
-    database = parse_database("\n".join([fork, *LINES[1:]]))
+def test_the_columns_of_the_fork(tmp_path: Path) -> None:
+    fork = copy.deepcopy(TABLES)
+    fork["Open_vSwitch"]["s"] |= {"doca_initialized": True, "doca_version": "3.3.0040"}
+    database = read(tmp_path, fork)
     assert (database.doca_initialized, database.doca_version, database.has_doca) == (True, "3.3.0040", True)
 
 
-def test_an_empty_bridge_table() -> None:
-    empty = '{"data":[],"headings":["_uuid","name"]}'
-    assert parse_database("\n".join([SWITCH, empty, PORT, INTERFACE, CONTROLLER])).bridges == ()
+def test_a_database_without_bridges(tmp_path: Path) -> None:
+    assert read(tmp_path, {"Open_vSwitch": TABLES["Open_vSwitch"]}).bridges == ()
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        [],
-        LINES[:4],
-        ["{}", *LINES[1:]],
-        ["nonsense", *LINES[1:]],
-        [SWITCH.replace('"ovs_version"]', '"ovs_version","more"]'), *LINES[1:]],
-        ['{"data":[],"headings":[]}', *LINES[1:]],
-    ],
-    ids=["nothing", "a table is missing", "no table", "no JSON", "a column too many", "no row"],
-)
-def test_other_text_is_refused(lines: list[str]) -> None:
-    with pytest.raises(ParseError):
-        parse_database("\n".join(lines))
+def test_a_database_that_refuses(tmp_path: Path) -> None:
+    with pytest.raises(SwitchUnreachable, match="refuses to send its tables: no database"):
+        read(tmp_path, {}, error="no database")

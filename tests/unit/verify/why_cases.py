@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from xenoovs.datapath.host import (
+    BridgeState,
     Daemon,
     Database,
     Device,
     Feature,
     HostFacts,
-    Interface,
     OffloadHistory,
     OffloadState,
-    OvsBridge,
+    PortState,
 )
 from xenoovs.datapath.megaflow import Megaflow, verdict_of
 from xenoovs.datapath.parse import parse_megaflow
@@ -56,10 +56,10 @@ def host(
     port_type: str = "system",
 ) -> HostFacts:
     """A host on which everything is as it should be, but for what is given."""
-    ports = (Interface("ovsbr1", type="internal"), Interface("p0", type=port_type), Interface("p1", type=port_type))
+    ports = (PortState("ovsbr1", type="internal"), PortState("p0", type=port_type), PortState("p1", type=port_type))
     database = Database(
         config={"hw-offload": "true"} if config is None else config,
-        bridges=(OvsBridge("ovsbr1", datapath_type=datapath, interfaces=ports),),
+        bridges=(BridgeState("ovsbr1", datapath_type=datapath, ports=ports),),
     )
     return HostFacts(
         is_local=True,

@@ -8,13 +8,13 @@ from enum import Enum
 from xenoovs.datapath.host import (
     NOT_READ,
     BackendFacts,
+    BridgeState,
     Daemon,
     Database,
     Device,
     Fact,
     HostFacts,
-    Interface,
-    OvsBridge,
+    PortState,
     Unknown,
 )
 from xenoovs.verify.commands import THIS_HOST, CommandTarget
@@ -110,7 +110,7 @@ class DoctorCase:
         return self.host.is_local and self.database is not None and self.daemon is None
 
     @property
-    def bridges(self) -> tuple[OvsBridge, ...]:
+    def bridges(self) -> tuple[BridgeState, ...]:
         """The bridge of the config if it exists; without a config all bridges."""
         if self.database is None:
             return ()
@@ -127,7 +127,7 @@ class DoctorCase:
         return tuple(
             interface.name
             for bridge in self.bridges
-            for interface in bridge.interfaces
+            for interface in bridge.ports
             if interface.type not in ("internal", "patch")
         )
 
@@ -141,14 +141,14 @@ class DoctorCase:
             for port in self.ports
             if (home := self.database.bridge_of(port)) is not None
             and home.datapath_type == "system"
-            and (interface := home.interface(port)) is not None
+            and (interface := home.port(port)) is not None
             and interface.type == "system"
         )
 
-    def interface(self, port: str) -> Interface | None:
+    def interface(self, port: str) -> PortState | None:
         """Return the interface of a port on any bridge."""
         home = None if self.database is None else self.database.bridge_of(port)
-        return None if home is None else home.interface(port)
+        return None if home is None else home.port(port)
 
     def device(self, name: str) -> Fact[Device]:
         """Return the kernel device of a port."""

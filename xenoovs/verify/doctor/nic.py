@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from xenoovs.datapath.host import Device, OvsBridge, Unknown, Unresponsive
+from xenoovs.datapath.host import BridgeState, Device, Unknown, Unresponsive
 from xenoovs.verify.doctor.check import PURGE, CheckResult, CheckState, DoctorCase, Fix, set_config, vsctl
 
 TC_MODULES = ("cls_flower", "act_mirred", "act_pedit", "act_csum", "sch_ingress")
@@ -81,7 +81,7 @@ def check_doca_init(case: DoctorCase) -> Iterator[CheckResult]:
 
 
 def _uses_hugepages(case: DoctorCase) -> bool:
-    types = {interface.type for bridge in case.bridges for interface in bridge.interfaces}
+    types = {interface.type for bridge in case.bridges for interface in bridge.ports}
     config = case.database.config if case.database is not None else {}
     return bool(types & {"dpdk", "doca"}) or "true" in (config.get("doca-init"), config.get("dpdk-init"))
 
@@ -246,8 +246,8 @@ def check_on_bridge(case: DoctorCase) -> Iterator[CheckResult]:
         yield CheckResult("port on bridge", CheckState.WRONG, seen, why, subject=port, fix=_move(port, home, bridge))
 
 
-def _move(port: str, home: OvsBridge | None, bridge: str) -> Fix:
-    found = home.interface(port) if home is not None else None
+def _move(port: str, home: BridgeState | None, bridge: str) -> Fix:
+    found = home.port(port) if home is not None else None
     kind = found.type if found is not None else "system"
     leave = ("del-port", home.name, port, "--") if home is not None else ()
     keep_type = () if kind == "system" else ("--", "set", "Interface", port, f"type={kind}")

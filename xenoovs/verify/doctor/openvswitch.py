@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from xenoovs.datapath.host import Daemon, OvsBridge, Unknown, Unresponsive
+from xenoovs.datapath.host import BridgeState, Daemon, Unknown, Unresponsive
 from xenoovs.errors import counted, worded
 from xenoovs.verify.doctor.check import (
     PURGE,
@@ -275,14 +275,14 @@ def check_datapath_type(case: DoctorCase) -> Iterator[CheckResult]:
         yield CheckResult("datapath", state, seen, why, subject=bridge.name)
 
 
-def _datapath(bridge: OvsBridge, ports: frozenset[str]) -> tuple[CheckState, str]:
+def _datapath(bridge: BridgeState, ports: frozenset[str]) -> tuple[CheckState, str]:
     kind = bridge.datapath_type
     if kind == "system":
         return CheckState.OK, "system: the kernel's, offload by TC"
     if kind not in ("netdev", "doca"):
         return CheckState.WRONG, f"{kind}: no offload to a NIC"
     fast = ("dpdk", "doca", "dpdkvhostuserclient")
-    slow = sorted(i.name for i in bridge.interfaces if i.name in ports and i.type not in fast)
+    slow = sorted(i.name for i in bridge.ports if i.name in ports and i.type not in fast)
     if slow:
         names = ", ".join(slow)
         what = f"{names} is no DPDK or DOCA port" if len(slow) == 1 else f"{names} are no DPDK or DOCA ports"

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from xenoovs.datapath.host import (
+    BridgeState,
     Database,
     Device,
     HostFacts,
-    Interface,
     OffloadHistory,
     OffloadState,
-    OvsBridge,
+    PortState,
     Unknown,
 )
 from xenoovs.datapath.megaflow import Megaflow, Verdict
@@ -132,15 +132,15 @@ class Case:
         return self.megaflow.in_port
 
     @property
-    def bridge(self) -> OvsBridge | None:
+    def bridge(self) -> BridgeState | None:
         """The bridge of the ingress port; None: unknown."""
         database = self.evidence.database
         return None if database is None or self.in_port is None else database.bridge_of(self.in_port)
 
     @property
-    def interface(self) -> Interface | None:
+    def interface(self) -> PortState | None:
         bridge = self.bridge
-        return None if bridge is None or self.in_port is None else bridge.interface(self.in_port)
+        return None if bridge is None or self.in_port is None else bridge.port(self.in_port)
 
     @property
     def is_kernel(self) -> bool:

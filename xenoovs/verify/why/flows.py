@@ -109,7 +109,7 @@ def _internal_ports(case: Case) -> tuple[str, ...]:
     bridge = case.bridge
     if bridge is None:
         return ()
-    return (bridge.name, *(interface.name for interface in bridge.interfaces if interface.type == "internal"))
+    return (bridge.name, *(port.name for port in bridge.ports if port.type == "internal"))
 
 
 # Foreign flows. Open vSwitch adds the mask of every subtable that a packet passes to its megaflow (lib/classifier.c).

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from xenoovs.datapath.host import (
+    BridgeState,
     Controller,
     Daemon,
     Database,
@@ -14,11 +15,10 @@ from xenoovs.datapath.host import (
     Eswitch,
     Feature,
     HostFacts,
-    Interface,
     KernelFacts,
     OffloadHistory,
     OffloadState,
-    OvsBridge,
+    PortState,
     TcRules,
 )
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, ForeignCost, ForeignFlows, Requirements
@@ -43,11 +43,11 @@ def device(name: str, port_name: str | None, **changes: Any) -> Device:
     return replace(good, **changes)
 
 
-def interface(name: str, ofport: int | None, **changes: Any) -> Interface:
-    return replace(Interface(name, ofport=ofport, link_up=True, mtu=1500), **changes)
+def interface(name: str, ofport: int | None, **changes: Any) -> PortState:
+    return replace(PortState(name, ofport=ofport, link_up=True, mtu=1500), **changes)
 
 
-BRIDGE = OvsBridge("ovsbr1", "system", "secure", (), (interface("p0", 1), interface("p1", 2), interface("pf0hpf", 3)))
+BRIDGE = BridgeState("ovsbr1", (interface("p0", 1), interface("p1", 2), interface("pf0hpf", 3)), fail_mode="secure")
 DATABASE = Database({"hw-offload": "true"}, (BRIDGE,), datapath_types=("netdev", "system"))
 HISTORY = OffloadHistory(
     has_started=True, tc_policy="none", providers={"p0": "linux_tc", "p1": "linux_tc", "pf0hpf": "tc"}, is_complete=True

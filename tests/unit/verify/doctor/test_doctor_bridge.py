@@ -43,7 +43,7 @@ def test_a_missing_bridge_is_wrong_and_existing_ones_are_named() -> None:
         (with_bridge(datapath_type="netdev"), CheckState.WRONG),
         (
             with_bridge(
-                datapath_type="netdev", interfaces=(interface("p0", 1, type="dpdk"), interface("p1", 2, type="doca"))
+                datapath_type="netdev", ports=(interface("p0", 1, type="dpdk"), interface("p1", 2, type="doca"))
             ),
             CheckState.OK,
         ),

@@ -39,7 +39,7 @@ def test_modules_are_not_for_the_userspace_datapath() -> None:
 
 
 def _doca(hugepages: Any, *, config: dict[str, str] | None = None, fork: bool = True) -> DoctorCase:
-    bridge = replace(BRIDGE, datapath_type="netdev", interfaces=(interface("p0", 1, type="dpdk"),))
+    bridge = replace(BRIDGE, datapath_type="netdev", ports=(interface("p0", 1, type="dpdk"),))
     database = Database(config or {}, (bridge,), doca_initialized=fork or None)
     return replace(GOOD, host=replace(HOST, database=database, kernel=KernelFacts("6.1", ALL, hugepages)))
 

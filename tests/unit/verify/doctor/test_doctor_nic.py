@@ -131,6 +131,6 @@ def test_subfunction(state: str, opstate: str, expected: CheckState) -> None:
 
 def test_mtu_of_dpdk_ports_is_told_by_open_vswitch() -> None:
     interfaces = (interface("p0", 1, type="dpdk", mtu=9000), interface("p1", 2, type="dpdk"))
-    case = with_bridge(datapath_type="netdev", interfaces=interfaces)
+    case = with_bridge(datapath_type="netdev", ports=interfaces)
     row = only(nic.check_mtu, replace(case, host=replace(case.host, devices={})), "p1")
     assert (row.state, str(row.fix)) == (CheckState.WRONG, "ovs-vsctl set Interface p1 mtu_request=9000")

@@ -21,12 +21,12 @@ from tests.unit.verify.doctor.facts import (
     with_device,
     with_host,
 )
-from xenoovs.datapath.host import Feature, OffloadState, OvsBridge, TcRules, Unknown
+from xenoovs.datapath.host import BridgeState, Feature, OffloadState, TcRules, Unknown
 from xenoovs.verify.doctor import nic
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase
 
 TWO_BRIDGES = with_database(
-    bridges=(replace(BRIDGE, interfaces=(interface("p0", 1),)), OvsBridge("ovsbr2", interfaces=(interface("p1", 1),)))
+    bridges=(replace(BRIDGE, ports=(interface("p0", 1),)), BridgeState("ovsbr2", ports=(interface("p1", 1),)))
 )
 """As images of BlueField have them."""
 
@@ -49,13 +49,13 @@ def test_a_port_on_another_bridge_is_moved() -> None:
 
 
 def test_a_moved_port_keeps_its_type() -> None:
-    far = OvsBridge("ovsbr2", interfaces=(interface("p1", 1, type="dpdk"),))
-    row = only(nic.check_on_bridge, with_database(bridges=(replace(BRIDGE, interfaces=()), far)), "p1")
+    far = BridgeState("ovsbr2", ports=(interface("p1", 1, type="dpdk"),))
+    row = only(nic.check_on_bridge, with_database(bridges=(replace(BRIDGE, ports=()), far)), "p1")
     assert str(row.fix) == "ovs-vsctl del-port ovsbr2 p1 -- add-port ovsbr1 p1 -- set Interface p1 type=dpdk"
 
 
 def test_a_port_on_no_bridge_is_added() -> None:
-    row = only(nic.check_on_bridge, with_bridge(interfaces=()), "p0")
+    row = only(nic.check_on_bridge, with_bridge(ports=()), "p0")
     assert (row.seen, str(row.fix)) == ("on no bridge", "ovs-vsctl add-port ovsbr1 p0")
 
 
@@ -72,7 +72,7 @@ def test_a_port_on_no_bridge_is_added() -> None:
     ],
 )
 def test_works(broken: object, state: CheckState, seen: str) -> None:
-    row = only(nic.check_works, with_bridge(interfaces=(broken,)), "p0")
+    row = only(nic.check_works, with_bridge(ports=(broken,)), "p0")
     assert (row.state, row.seen) == (state, seen)
 
 
@@ -81,8 +81,8 @@ def test_works(broken: object, state: CheckState, seen: str) -> None:
     [
         (GOOD, CheckState.OK),
         (with_device("p0", is_up=False), CheckState.WRONG),
-        (with_bridge(interfaces=(interface("p0", 1, link_up=False),)), CheckState.WRONG),
-        (with_bridge(interfaces=(interface("p0", 1, link_up=None),)), CheckState.UNKNOWN),
+        (with_bridge(ports=(interface("p0", 1, link_up=False),)), CheckState.WRONG),
+        (with_bridge(ports=(interface("p0", 1, link_up=None),)), CheckState.UNKNOWN),
     ],
     ids=["up", "set down", "no cable", "not told"],
 )
@@ -185,8 +185,8 @@ def test_userspace_ports_are_not_asked_for_tc() -> None:
 
 
 def test_without_a_config_internal_ports_are_left_out() -> None:
-    interfaces = (*BRIDGE.interfaces, interface("ovsbr1", 65534, type="internal"))
-    case = replace(with_bridge(interfaces=interfaces), required=None)
+    interfaces = (*BRIDGE.ports, interface("ovsbr1", 65534, type="internal"))
+    case = replace(with_bridge(ports=interfaces), required=None)
     assert list(states(nic.check_works, case)) == ["p0", "p1", "pf0hpf"]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from xenoovs.errors import SwitchUnreachable
-from xenoovs.switch.ovsdb_feed import Ports, decode, follow_ports
+from xenoovs.switch.ovsdb import Ports, decode, follow_ports
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -95,7 +95,7 @@ def test_an_echo_is_answered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        (b'{"id":0,"result":null,"error":"no database"}', "refuses to tell of changes: no database"),
+        (b'{"id":0,"result":null,"error":"no database"}', "refuses to send its tables: no database"),
         (b"HTTP/1.1 400 }{", "closed the connection"),
         (b"[1]{}", "this is no ovsdb-server"),
     ],

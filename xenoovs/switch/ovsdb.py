@@ -1,0 +1,294 @@
+"""The database of Open vSwitch (ovs-vswitchd.conf.db(5)), read once or followed, by the protocol of RFC 7047.
+
+Both ways are one `monitor` request: its answer is what the tables hold now, and updates follow. Without a list of
+columns it gives every column that this Open vSwitch has, also those of forks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
+
+from xenoovs.datapath.host import BridgeState, Controller, Database, PortState
+from xenoovs.errors import SwitchUnreachable
+from xenoovs.switch.endpoint import Endpoint, address_of, connected_to
+from xenoovs.switch.stderr import explain, unreachable
+
+DEFAULT_TIMEOUT_S = 10.0
+
+Ports = Mapping[str, Mapping[str, PortState]]
+"""By name of bridge and of port."""
+
+Tables = dict[str, dict[str, dict[str, Any]]]
+"""Rows by table and id, with decoded columns."""
+
+_TABLES = ("Open_vSwitch", "Bridge", "Port", "Interface", "Controller")
+_PORT_COLUMNS = {
+    "Bridge": ["name", "ports"],
+    "Port": ["interfaces"],
+    "Interface": ["name", "type", "ofport", "link_state", "mac_in_use", "error"],
+}
+"""What `follow_ports` needs: all columns would bring an update for each change of a counter."""
+
+_REQUEST_ID = 0
+_READ_BYTES = 1 << 16
+_SILENCE_S = 10.0
+"""After this silence, ovsdb-server is sent an echo request (RFC 7047, 4.1.11); after twice the time, it is given up."""
+
+
+def read_bridges(endpoint: Endpoint, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> tuple[BridgeState, ...]:
+    """Return all bridges, sorted by name. Raises as `read_database`."""
+    return read_database(endpoint, timeout_s=timeout_s).bridges
+
+
+def read_database(endpoint: Endpoint, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Database:
+    """Return what the database says. Raises SwitchUnreachable, also when no answer comes within `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    problems = []
+    for target in endpoint.db.split(","):
+        try:
+            with connected_to(address_of(target), max(0.001, deadline - time.monotonic())) as connection:
+                return database_of(_first_tables(connection, endpoint.db, deadline))
+        except TimeoutError:
+            reason = "ovsdb-server does not answer in time; is it busy or hung?"
+            raise SwitchUnreachable(target=endpoint.db, reason=reason) from None
+        except OSError as error:
+            problems.append(_text_of(error))
+    raise unreachable(endpoint.db, problems[0])
+
+
+def _first_tables(connection: socket.socket, db: str, deadline: float) -> Tables:
+    tables: Tables = {table: {} for table in _TABLES}
+    messages = Messages(db)
+    connection.sendall(_monitor(dict.fromkeys(_TABLES)))
+    while True:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        for message in messages.feed(connection.recv(_READ_BYTES)):
+            if _updated(tables, message, db, reply=connection.sendall):
+                return tables
+
+
+async def follow_ports(db: str) -> AsyncIterator[Ports]:
+    """Yield the ports now and after each change, for as long as the connection lasts.
+
+    Args:
+        db: As of Endpoint; of a cluster the first server that answers.
+
+    Raises:
+        SwitchUnreachable: At the end of the connection.
+    """
+    reader, writer = await _connect(db)
+    tables: Tables = {table: {} for table in _PORT_COLUMNS}
+    messages = Messages(db)
+    try:
+        writer.write(_monitor(_PORT_COLUMNS))
+        async for data in _received(reader, writer, db):
+            for message in messages.feed(data):
+                if _updated(tables, message, db, reply=writer.write):
+                    yield {bridge.name: {port.name: port for port in bridge.ports} for bridge in bridges_of(tables)}
+    except OSError as error:
+        raise unreachable(db, _text_of(error)) from None
+    finally:
+        writer.close()
+
+
+# JSON-RPC 1.0 over a stream (RFC 7047, 4).
+
+
+class Messages:
+    """Divides the bytes of a connection into messages."""
+
+    def __init__(self, db: str) -> None:
+        self._db = db
+        self._parts: list[bytes] = []
+        self._rest = ""
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """Return the messages that are complete by now. Raises SwitchUnreachable at the end of the connection."""
+        if not data:
+            raise SwitchUnreachable(target=self._db, reason="ovsdb-server has closed the connection")
+        self._parts.append(data)
+        # Only a closing brace can end a message, and a long one comes in many parts.
+        if not data.rstrip().endswith(b"}"):
+            return []
+        text, self._parts = self._rest + b"".join(self._parts).decode(), []
+        try:
+            whole, self._rest = decode(text)
+        except ValueError as error:
+            raise SwitchUnreachable(target=self._db, reason=f"this is no ovsdb-server: {error}") from None
+        return whole
+
+
+def decode(text: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the whole JSON objects at the start of a text, and the rest: nothing else divides messages."""
+    decoder, found, rest = json.JSONDecoder(), list[dict[str, Any]](), text.lstrip()
+    while rest:
+        try:
+            value, end = decoder.raw_decode(rest)
+        except ValueError:
+            break
+        if not isinstance(value, dict):
+            raise ValueError(f"{value!r} is no message")
+        found.append(value)
+        rest = rest[end:].lstrip()
+    return found, rest
+
+
+def _monitor(columns: Mapping[str, list[str] | None]) -> bytes:
+    requests = {table: {} if names is None else {"columns": names} for table, names in columns.items()}
+    return json.dumps(
+        {"method": "monitor", "id": _REQUEST_ID, "params": ["Open_vSwitch", "xenoovs", requests]}
+    ).encode()
+
+
+def _updated(tables: Tables, message: Mapping[str, Any], db: str, *, reply: Callable[[bytes], Any]) -> bool:
+    """Apply a message to the tables, or answer an echo request; return whether it was about the tables."""
+    if message.get("method") == "echo":
+        reply(json.dumps({"id": message["id"], "result": message["params"], "error": None}).encode())
+        return False
+    if message.get("method") == "update":
+        updates = message["params"][1]
+    elif message.get("id") == _REQUEST_ID and "result" in message:
+        if message.get("error") is not None:
+            raise SwitchUnreachable(target=db, reason=f"ovsdb-server refuses to send its tables: {message['error']}")
+        updates = message["result"]
+    else:
+        return False
+    for table, changes in updates.items():
+        for row, change in changes.items():
+            if "new" in change:
+                tables[table][row] = {column: _decoded(value) for column, value in change["new"].items()}
+            else:
+                tables[table].pop(row, None)
+    return True
+
+
+async def _connect(db: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reason = ""
+    for target in db.split(","):
+        address = address_of(target)
+        try:
+            if isinstance(address, str):
+                return await asyncio.open_unix_connection(address)
+            return await asyncio.open_connection(*address)
+        except OSError as error:
+            reason = explain(_text_of(error))
+    raise SwitchUnreachable(target=db, reason=reason)
+
+
+async def _received(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, db: str) -> AsyncIterator[bytes]:
+    is_asked = False
+    while True:
+        # Not wait_for(): before Python 3.12 it may swallow a cancellation that comes together with data.
+        reading = asyncio.ensure_future(reader.read(_READ_BYTES))
+        try:
+            await asyncio.wait({reading}, timeout=_SILENCE_S)
+            data = reading.result() if reading.done() else None
+        finally:
+            reading.cancel()
+        if data is not None:
+            yield data
+        elif is_asked:
+            raise SwitchUnreachable(target=db, reason="ovsdb-server has stopped answering")
+        else:
+            writer.write(b'{"method":"echo","id":"alive","params":[]}')
+        is_asked = data is None
+
+
+def _text_of(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+# Rows to values. Columns are sets, maps and references (RFC 7047, 5.1).
+
+
+def database_of(tables: Tables) -> Database:
+    """Return the tables as values."""
+    switch = next(iter(tables["Open_vSwitch"].values()), {})
+    return Database(
+        config=dict(sorted(switch.get("other_config", {}).items())),
+        bridges=bridges_of(tables),
+        datapath_types=tuple(_items(switch.get("datapath_types"))),
+        ovs_version=_one(switch.get("ovs_version")),
+        doca_initialized=switch.get("doca_initialized"),
+        doca_version=_one(switch.get("doca_version")),
+    )
+
+
+def bridges_of(tables: Tables) -> tuple[BridgeState, ...]:
+    """Return the bridges, sorted by name; what columns that are not there would say is left at its default."""
+    switch = next(iter(tables.get("Open_vSwitch", {}).values()), {})
+    config = switch.get("other_config", {})
+    offload = config.get("hw-offload")
+    bridges = (
+        BridgeState(
+            name=row["name"],
+            ports=tuple(sorted(_ports(tables, row), key=lambda port: port.name)),
+            datapath_type=row.get("datapath_type") or "system",
+            datapath_id=_one(row.get("datapath_id")),
+            fail_mode=_one(row.get("fail_mode")) or "standalone",
+            controllers=tuple(sorted(_controllers(tables, row), key=lambda controller: controller.target)),
+            protocols=tuple(sorted(_items(row.get("protocols")))),
+            hw_offload=None if offload is None else offload == "true",
+            max_idle_ms=_number(config.get("max-idle", "")),
+            max_revalidator_ms=_number(config.get("max-revalidator", "")),
+            ovs_version=_one(switch.get("ovs_version")),
+        )
+        for row in tables["Bridge"].values()
+    )
+    return tuple(sorted(bridges, key=lambda bridge: bridge.name))
+
+
+def _ports(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[PortState]:
+    for port in _items(bridge["ports"]):
+        for interface in _items(tables["Port"].get(port, {}).get("interfaces")):
+            row = tables["Interface"].get(interface)
+            if row is not None:
+                ofport, link = _one(row["ofport"]), _one(row["link_state"])
+                yield PortState(
+                    name=row["name"],
+                    # -1 says that the port could not be made (ovs-vswitchd.conf.db(5), column ofport).
+                    ofport=ofport if ofport is not None and ofport >= 0 else None,
+                    type=row["type"] or "system",
+                    link_up=None if link is None else link == "up",
+                    mac=_one(row["mac_in_use"]),
+                    error=_one(row["error"]),
+                    mtu=_one(row.get("mtu")),
+                )
+
+
+def _controllers(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[Controller]:
+    for reference in _items(bridge.get("controller")):
+        row = tables.get("Controller", {}).get(reference)
+        if row is not None:
+            yield Controller(row["target"], is_connected=row["is_connected"] is True, role=_one(row["role"]))
+
+
+def _decoded(value: Any) -> Any:
+    """Return an atom as itself, a reference as text, a set as a tuple and a map as a dict."""
+    match value:
+        case ["uuid", str(text)]:
+            return text
+        case ["set", list(items)]:
+            return tuple(map(_decoded, items))
+        case ["map", list(pairs)]:
+            return {_decoded(key): _decoded(content) for key, content in pairs}
+    return value
+
+
+def _items(value: Any) -> tuple[Any, ...]:
+    # A set of one element comes as that element (RFC 7047, 5.1).
+    return value if isinstance(value, tuple) else () if value is None else (value,)
+
+
+def _one(value: Any) -> Any:
+    return next(iter(_items(value)), None)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
