@@ -485,15 +485,15 @@ class ChangesHeld(XenoovsError):
 
 
 class RoundLate(XenoovsError):
-    """A round of the agent that goes on and on. `after_s`: how long it has taken by now."""
+    """A round of the agent takes too long. `after_s`: how long it has taken by now."""
 
     retryable = True
 
     def __init__(self, *, bridge: str, after_s: float) -> None:
         self.bridge, self.after_s = bridge, after_s
         super().__init__(
-            f"the look at bridge {bridge} is not over after {after_s:g} s: Open vSwitch is stopped or very busy, and "
-            "until it answers nobody knows whether a change was made"
+            f"the round on bridge {bridge} is not over after {after_s:g}s: Open vSwitch is stopped or very busy; until "
+            "it answers it is unknown whether the bridge was changed"
         )
 
 
@@ -508,13 +508,13 @@ class SystemFailure(XenoovsError):
 
 
 class NotConfirmed(XenoovsError):
-    """A change that nobody confirmed in time, and that was taken back. `after_s`: seconds that were waited."""
+    """A change was not confirmed in time, and was rolled back. `after_s`: the time that it had."""
 
     def __init__(self, *, after_s: float) -> None:
         self.after_s = after_s
         super().__init__(
-            f"nobody confirmed the change within {after_s:g} s (`xenoovs confirm`), so it was taken back; "
-            "the flows are those of before"
+            f"the change was not confirmed within {after_s:g}s (`xenoovs confirm`) and was rolled back; the flows are "
+            "those from before it"
         )
 
 
@@ -538,11 +538,11 @@ class NotOffloaded(XenoovsError):
 
 
 class StateUnusable(XenoovsError):
-    """The file of run-time overrides cannot be used. `kept`: where it was moved to; None: it could not be read."""
+    """The file of run-time overrides cannot be used. `renamed`: its name now; None: it could not be read."""
 
-    def __init__(self, *, path: str, reason: str, kept: str | None) -> None:
-        self.path, self.reason, self.kept = path, reason, kept
-        moved = "" if kept is None else f"; it is kept as {kept}"
+    def __init__(self, *, path: str, reason: str, renamed: str | None) -> None:
+        self.path, self.reason, self.renamed = path, reason, renamed
+        moved = "" if renamed is None else f"; it was renamed to {renamed}"
         super().__init__(
             f"the overrides in {path} cannot be used: {reason}{moved}; weights and drains are those of the config now: "
             "set them again with `xenoovs drain` and `xenoovs weight`"
@@ -550,7 +550,7 @@ class StateUnusable(XenoovsError):
 
 
 class RequestRefused(XenoovsError):
-    """An operator asked the agent for what cannot be. `status`: of HTTP (RFC 9110); `code`: the same for programs."""
+    """A request to the agent is impossible. `status`: of HTTP (RFC 9110); `code`: the same for programs."""
 
     def __init__(self, message: str, *, status: int, code: str) -> None:
         self.status, self.code = status, code
@@ -558,7 +558,7 @@ class RequestRefused(XenoovsError):
 
 
 class ListenError(XenoovsError):
-    """The agent cannot listen where or as it was told."""
+    """The agent cannot listen at an address, or with the given files."""
 
 
 class AgentMissing(XenoovsError):
@@ -573,7 +573,7 @@ class AgentMissing(XenoovsError):
 
 
 class AgentRefused(XenoovsError):
-    """What an agent answered instead of doing what it was asked."""
+    """An agent refused a request."""
 
     def __init__(self, message: str, *, status: int, code: str) -> None:
         self.status, self.code = status, code

@@ -96,7 +96,7 @@ def test_the_way_back_ends_the_drain_that_it_began(bridge: DummyBridge, config: 
         eventually(lambda: has_settled(bridge), "new connections that go on")
         said = finish(process)
     assert said.status == 1
-    assert "nobody confirmed the change within 4 s" in said.err
+    assert "the change was not confirmed within 4s" in said.err
     assert sorted(bridge.dump_flows()) == before
 
 

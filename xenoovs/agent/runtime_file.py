@@ -34,13 +34,13 @@ class RuntimeFile:
         except FileNotFoundError:
             return Runtime()
         except OSError as error:
-            raise StateUnusable(path=str(self.path), reason=error.strerror or str(error), kept=None) from None
+            raise StateUnusable(path=str(self.path), reason=error.strerror or str(error), renamed=None) from None
         try:
             return parse_runtime(data)
         except ValueError as error:
             aside = self.path.with_name(f"{self.path.name}.broken")
             self.path.replace(aside)
-            raise StateUnusable(path=str(self.path), reason=str(error), kept=str(aside)) from None
+            raise StateUnusable(path=str(self.path), reason=str(error), renamed=str(aside)) from None
 
     def save(self, runtime: Runtime) -> None:
         """Save all of it or nothing, also when the machine loses power. Blocks; raises OSError."""

@@ -37,7 +37,7 @@ class SharedRuntimeFile(RuntimeFile):
         try:
             return parse_runtime(state)
         except ValueError as error:
-            raise StateUnusable(path="the lease on the bridge", reason=str(error), kept=None) from None
+            raise StateUnusable(path="the lease on the bridge", reason=str(error), renamed=None) from None
 
     def save(self, runtime: Runtime) -> None:
         """Save and publish it. Blocks; raises OSError, and publishes nothing then."""

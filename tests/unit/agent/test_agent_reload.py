@@ -96,7 +96,7 @@ def test_unconfirmed_it_is_taken_back_exactly(scene: Scene) -> None:
         scene.edit("weight: 30", "weight: 300")
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
         eventually(lambda: scene.flows != weighted, "the change")
-        eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
+        eventually(lambda: "not confirmed" in problem(agent), "the way back")
         assert scene.flows == weighted != before
         assert agent.config.digest == digest
         assert [override.weight for override in agent.state.runtime.overrides] == [40]
@@ -119,7 +119,7 @@ def test_a_change_whose_answer_was_lost_is_taken_back_too(scene: Scene) -> None:
         scene.switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
         scene.edit("weight: 30", "weight: 300")
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
-        eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
+        eventually(lambda: "not confirmed" in problem(agent), "the way back")
         assert scene.flows == before
 
 
@@ -134,7 +134,7 @@ def test_a_drain_that_was_begun_is_taken_back_whole(scene: Scene) -> None:
         cookie = cookie_of(Stage.LEARNED, service_id=agent.snapshot().services[0].service_id)
         text = f" cookie={cookie:#x}, table=2, idle_timeout=60, priority=30,tcp,tp_src=7 actions=drop"
         scene.switch.install("ovsbr1", (each.flow for each in parse_dump(text)))
-        eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
+        eventually(lambda: "not confirmed" in problem(agent), "the way back")
         assert scene.flows == before
 
 
@@ -174,7 +174,7 @@ def test_a_pause_outlives_the_way_back(scene: Scene) -> None:
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
         changed = scene.flows
         client.ask("pause")
-        eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
+        eventually(lambda: "not confirmed" in problem(agent), "the way back")
         assert agent.snapshot().is_paused
         assert scene.flows == changed
         client.ask("resume")
@@ -188,7 +188,7 @@ def test_a_drain_that_was_set_since_outlives_the_way_back(scene: Scene) -> None:
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
         client.ask("drain", {"service": "dns", "backend": "fips2"})
         drained = scene.flows
-        eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
+        eventually(lambda: "not confirmed" in problem(agent), "the way back")
         eventually(lambda: scene.flows == drained, "flows of the old config, without the drained one")
         assert [(o.backend, o.weight) for o in agent.state.runtime.overrides] == [("fips2", Fraction(0))]
 
@@ -204,7 +204,7 @@ def test_another_service_is_left_alone_by_the_way_back(scene: Scene) -> None:
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
         client.ask("drain", {"service": "ntp", "backend": "fips2"})
         bundles, drained = len(scene.switch.applied), {f for f in scene.flows if service_of(f.cookie) != first}
-        eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
+        eventually(lambda: "not confirmed" in problem(agent), "the way back")
         assert {f for f in scene.flows if service_of(f.cookie) != first} == drained
         assert {f for f in scene.flows if service_of(f.cookie) == first} < before
         ours = [mod.flow for _, bundle in scene.switch.applied[bundles:] for mod in bundle.mods]
@@ -217,6 +217,6 @@ def test_what_cannot_be_had_with_the_config_of_before_is_told(scene: Scene) -> N
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
         for name in ("fips2", "fips3"):
             client.ask("drain", {"service": "dns", "backend": name})
-        eventually(lambda: "nobody confirmed" in problem(agent), "the way back")
+        eventually(lambda: "not confirmed" in problem(agent), "the way back")
         assert agent.state.runtime.overrides == ()
         assert "an override has ended" in [event.text for event in agent.events.since(0)]

@@ -80,8 +80,3 @@ def test_absent_device_and_namespace_are_named() -> None:
     assert ask(target).reason == "interface nosuch0 does not exist"
     target = TcpTarget(ip_address("127.0.0.1"), 80, via=Via(netns="nosuch"))
     assert ask(target).reason == "network namespace nosuch does not exist"
-
-
-def test_port_outside_is_refused() -> None:
-    with pytest.raises(ValueError, match="65536 is not a port"):
-        TcpTarget(ip_address("127.0.0.1"), 65536)
