@@ -17,7 +17,7 @@ from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.control.paths import bound_socket
-from xenoovs.agent.control.serve import Opened, open_local, serve
+from xenoovs.agent.control.serve import Listener, serve, unix_listener
 from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.runtime_file import RuntimeFile
@@ -62,7 +62,7 @@ class Scene:
         self,
         *,
         confirm_s: float | None = None,
-        also: Iterable[Opened] = (),
+        also: Iterable[Listener] = (),
         probe: Probe = everybody_answers,
         mounts: Callable[[Agent], tuple[Mount, ...]] = lambda _: (),
     ) -> Iterator[tuple[Agent, Client]]:
@@ -75,7 +75,7 @@ class Scene:
         agent = Agent(ConfigFile(self.config), engine, probe=probe, clock=MonotonicClock(), settings=settings)
         path, served = self.directory / "agent.sock", mounts(agent)
         with bound_socket(path) as sock:
-            for opened in (open_local(sock), *also):
+            for opened in (unix_listener(sock), *also):
                 agent.add_task(partial(serve, agent, opened, served))
             loop = asyncio.new_event_loop()
             thread = Thread(target=loop.run_until_complete, args=(agent.run(),))

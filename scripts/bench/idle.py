@@ -12,7 +12,7 @@ from pathlib import Path
 from scripts.bench.apply import fresh_bridge
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row
-from xenoovs.agent.offload import OffloadWatch, WatchPace
+from xenoovs.agent.offload import OffloadSampler, SamplePace
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.config.load import load_config
 from xenoovs.decision.decision import DesiredState
@@ -38,10 +38,10 @@ def rows() -> Iterator[Row]:
             ours, daemon = _percent(ovs, lambda: engine.round(DesiredState(balancer), now_s=time.monotonic()))
             yield Row("agent and ovs-ofctl, nothing to do", ours, "%", 1.0)
             yield Row("ovs-vswitchd meanwhile", daemon, "%")
-            watch = OffloadWatch(
-                engine.switch, program=lambda: engine.program, clock=MonotonicClock(), pace=WatchPace()
+            watch = OffloadSampler(
+                engine.switch, program=lambda: engine.program, clock=MonotonicClock(), pace=SamplePace()
             )
-            yield Row("with metrics or page: looks at a datapath at rest", _percent(ovs, watch.look)[0], "%", 0.5)
+            yield Row("with metrics or page: looks at a datapath at rest", _percent(ovs, watch.sample)[0], "%", 0.5)
         finally:
             stop_private_ovs(ovs)
 

@@ -70,7 +70,7 @@ def test_it_shows_what_the_snapshot_says(browser: str) -> None:
     async def scenario(tab: Tab, served: Served) -> None:
         await tab.open(served.url)
         assert await texts(tab, ".pill") == ["as configured"]
-        assert await texts(tab, ".facts dd:nth-of-type(1)") == ["75%", "180k", "1.44G", "2 of 3", "25", "4s"]
+        assert await texts(tab, ".facts dd:nth-of-type(1)") == ["75%", "180k", "1.44G", "2/3", "25", "4s"]
         assert await texts(tab, "section:first-of-type tbody th") == ["b0", "b1", "b2", "b3"]
         assert (await texts(tab, "td.down span")) == ["down 1m 35s"]
 
@@ -190,7 +190,7 @@ def test_notices_can_be_read(browser: str, scheme: str) -> None:
         served.shown = replace(snapshot(), last_error="away", config_problem="bad", is_paused=True, confirm_by_s=NOW_S)
         await tab.look(width=800, scheme=scheme)
         await tab.open(served.url)
-        assert len(await texts(tab, ".notice")) == 5
+        assert len(await texts(tab, ".notice")) == 6
         assert await tab.evaluate(CONTRASTS) == []
 
     play(browser, scenario)

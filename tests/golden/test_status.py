@@ -18,8 +18,8 @@ from xenoovs.agent.snapshot import (
     ServiceView,
     Snapshot,
     Traffic,
-    from_document,
-    to_document,
+    parse_snapshot,
+    to_json,
 )
 from xenoovs.cli.status import show_snapshot
 from xenoovs.datapath.megaflow import Verdict
@@ -33,11 +33,11 @@ def backend(name: str, state: BackendState, **more: object) -> BackendView:
         "mac": "02:00:5e:10:00:02",
         "egress": "p1",
         "address": "192.0.2.21",
-        "is_out": state is BackendState.DOWN,
+        "is_ejected": state is BackendState.DOWN,
         "weight": 2.0,
         "weight_in_use": 2.0,
-        "share_wanted": 0.4,
-        "share_installed": 0.375,
+        "target_share": 0.4,
+        "share": 0.375,
         "flows": 2,
         "blocks": {Verdict.HW: 1, Verdict.ABSENT: 1},
         "since_s": NOW_S - 3723,
@@ -53,16 +53,14 @@ WEB = ServiceView(
     vips=("192.0.2.80",),
     backends=(
         backend("one", BackendState.UP, traffic=Traffic(900, 90_000, 100, 10_000), rate=Rate(1234.5, 1000, 1.5e6)),
-        backend("two", BackendState.DOWN, share_installed=0.0, flows=0, blocks={}, reason="connection refused"),
-        backend("kept", BackendState.DOWN, is_out=False, share_installed=0.25, reason="no answer within 0.5 s"),
-        backend(
-            "away", BackendState.DRAINED, weight_in_use=0.0, share_wanted=0.0, share_installed=0.0, since_s=NOW_S - 60
-        ),
-        backend("slow", BackendState.UP, ramp=0.375, share_installed=0.25, since_s=NOW_S - 5),
+        backend("two", BackendState.DOWN, share=0.0, flows=0, blocks={}, reason="connection refused"),
+        backend("kept", BackendState.DOWN, is_ejected=False, share=0.25, reason="no answer within 0.5 s"),
+        backend("away", BackendState.DRAINED, weight_in_use=0.0, target_share=0.0, share=0.0, since_s=NOW_S - 60),
+        backend("slow", BackendState.UP, ramp=0.375, share=0.25, since_s=NOW_S - 5),
         backend(
             "plain",
             BackendState.UNCHECKED,
-            share_installed=0.125,
+            share=0.125,
             since_s=None,
             reason="",
             probe_latency_s=None,
@@ -92,12 +90,12 @@ BAD = Snapshot(
     now_s=NOW_S,
     services=(),
     is_paused=True,
-    held=5,
+    pending_flow_mods=5,
     config_problem="/etc/xenoovs/config.yaml:9:17: services[0].backends[0].weight: -1 is below 0",
     last_error="cannot reach Open vSwitch at unix:/run/openvswitch/db.sock: Connection refused",
     candidate="0f1e2d3c4b5a",
     confirm_by_s=NOW_S + 25,
-    goes_back_to="99887766aabb",
+    rolls_back_to="99887766aabb",
     overrides=(Override("web", "two", Fraction(1, 2), NOW_S - 7200, Fraction(2)),),
 )
 CASES = {"good": GOOD, "bad": BAD}
@@ -111,9 +109,9 @@ def test_for_people(name: str, capsys: pytest.CaptureFixture[str], *, update_gol
 
 @pytest.mark.parametrize("name", CASES)
 def test_for_programs(name: str, *, update_golden: bool) -> None:
-    document = to_document(CASES[name])
+    document = json.loads(to_json(CASES[name]))
     compare(HERE / f"{name}.json", json.dumps(document, indent=2) + "\n", update=update_golden)
-    assert from_document(json.loads(json.dumps(document))) == CASES[name]
+    assert parse_snapshot(json.loads(json.dumps(document))) == CASES[name]
 
 
 def test_ports_that_do_not_work_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,9 +20,9 @@ TROUBLE = replace(
     config_problem="config.yaml:3:1: services: is missing",
     confirm_by_s=NOW_S + 20,
     ports=(PortView("p0", 1, link_up=False), PortView("p1", None, link_up=None)),
-    held=4,
+    pending_flow_mods=4,
 )
-EMPTY = replace(snapshot(), services=(), last_round_s=None, verified_s=None)
+EMPTY = replace(snapshot(), services=(), last_round_s=None, sampled_s=None)
 
 CASES: dict[str, tuple[Snapshot, View, Size]] = {
     "standard": (snapshot(), View(), Size(80, 24)),
@@ -30,7 +30,7 @@ CASES: dict[str, tuple[Snapshot, View, Size]] = {
     "low": (snapshot(), View(("dns<script>alert(1)</script>", "b1")), Size(80, 8)),
     "question": (snapshot(), View(("web", "b1"), question=Order(Task.DRAIN, ("web", "b1"))), Size(80, 12)),
     "by_state": (snapshot(), View(("web", "b2"), Sort.STATE), Size(80, 12)),
-    "by_packets": (snapshot(), View(None, Sort.PPS, message="web/b3 is drained already"), Size(100, 12)),
+    "by_packets": (snapshot(), View(None, Sort.PPS, message="web/b3 is already drained"), Size(100, 12)),
     "trouble": (TROUBLE, View(), Size(80, 20)),
     "empty": (EMPTY, View(), Size(80, 6)),
     "piped": (snapshot(), View(), Size(120)),

@@ -151,7 +151,7 @@ def test_confirm_says_that_nothing_waits(xenoovs: CommandLine, bridge: DummyBrid
 def test_status_says_from_where_it_knows(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
     assert "which no agent keeps" in xenoovs("status", config, "--db", bridge.ovs.db, "--interval", "0").out
     with agent(bridge, config):
-        assert xenoovs("status", config, "--db", bridge.ovs.db).out.startswith("agent of bridge ovsbr1, for ")
+        assert xenoovs("status", config, "--db", bridge.ovs.db).out.startswith("bridge ovsbr1: agent up ")
         said = xenoovs("status", config, "--db", bridge.ovs.db, "--interval", "0", "--from-bridge")
         assert said.out.startswith("from the flows of bridge ovsbr1:")
 

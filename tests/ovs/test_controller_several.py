@@ -121,7 +121,7 @@ def test_bridges_of_one_name_on_two_hosts_are_told_apart(first: DummyBridge, own
             eventually(lambda: _vip(first) == {"10.3.10.45"}, "the flows of the one")
             eventually(lambda: _vip(elsewhere) == {"10.9.9.9"}, "the flows of the other")
             said = finish(start("status", "--bridge", f"ovsbr1@{ids[1]}", "--db", first.ovs.db))
-            assert (said.status, said.out.startswith(f"agent of bridge ovsbr1@{ids[1]}")) == (0, True), said.err
+            assert (said.status, said.out.startswith(f"bridge ovsbr1@{ids[1]}: agent up ")) == (0, True), said.err
 
 
 def test_a_bridge_that_hangs_keeps_no_other_from_its_flows(

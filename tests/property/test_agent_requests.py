@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from xenoovs.agent.control.routes import BackendRequest, EmptyRequest, WeightRequest, parse_request
+from xenoovs.agent.control.schemas import BackendRequest, EmptyRequest, WeightRequest, parse_request
 from xenoovs.agent.runtime_file import parse_runtime, render_runtime
 from xenoovs.errors import RequestRefused
 

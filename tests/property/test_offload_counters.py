@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.agent.offload import Counters
+from xenoovs.agent.offload import MegaflowCounters
 
 _BYTES = 100
 _OTHER = "ufid:other, in_port(p0), packets:0, bytes:0, used:never, dp:ovs, actions:p1"
@@ -32,12 +32,12 @@ missed = st.builds(Look, st.integers(0, 1000), st.just(value=False), st.just(0))
 
 def growth(history: list[Look]) -> Iterator[int]:
     """What each dump adds."""
-    counters, packets = Counters(), 0
+    counters, packets = MegaflowCounters(), 0
     for look in history:
         packets = look.packets if look.is_evicted else packets + look.packets
         line = f"ufid:{0:036}, in_port(p0), packets:{packets}, bytes:{packets * _BYTES}, used:0.1s, dp:ovs, actions:p1"
         added = 0
-        for told in counters.grown([_OTHER, *[line] * look.shown]):
+        for told in counters.increments([_OTHER, *[line] * look.shown]):
             added += int(told.partition("packets:")[2].partition(",")[0])
         yield added
 

@@ -1,7 +1,7 @@
 """The agent: one loop that observes the bridge, plans and applies changes, and reads them back, until it is stopped.
 
 This module is the wiring. `state` says what is desired, by a pure function. The engine finds how the bridge differs and
-changes it. `scheduler` sends the probes, `reload` follows the config file, and `view` makes snapshots.
+changes it. `scheduler` sends the probes, `reload` follows the config file, and `snapshot_builder` makes snapshots.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.events import EventLog
 from xenoovs.agent.health import HealthChange
 from xenoovs.agent.log import info
+from xenoovs.agent.offload import OffloadSample
 from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.runtime_file import RuntimeFile, load_runtime
 from xenoovs.agent.scheduler import Probe, ProbeScheduler
 from xenoovs.agent.snapshot import Glance, PortView, Runtime, Snapshot
+from xenoovs.agent.snapshot_builder import SnapshotBuilder
 from xenoovs.agent.state import AgentState, Effect, PortsChanged, SaveRuntime, Tick, desired_state
 from xenoovs.agent.store import Clock, Store
 from xenoovs.agent.systemd import Readiness, notify
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory
-from xenoovs.agent.view import Looker, Sighting
 from xenoovs.decision.decision import BackendName, DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
@@ -127,11 +128,11 @@ class Agent:
         self.desired = DesiredState(config.balancer)
         self.ports: Callable[[], tuple[PortView, ...] | None] = lambda: None
         self.ports_problem: Callable[[], str] = lambda: ""
-        self.offload: Sighting | None = None
+        self.offload: OffloadSample | None = None
         self.check_request: Callable[[], None] = lambda: None
         self.started_s = time.time()
         self._held: dict[str, frozenset[str]] = {}
-        self._looker = Looker(self)
+        self._snapshots = SnapshotBuilder(self)
         self._task_factories: list[TaskFactory] = []
         self._waiters = RoundWaiters()
         # Changes of config and overrides are made one after the other: each is tried against all others.
@@ -171,13 +172,13 @@ class Agent:
         self.ports, self.ports_problem = watch.ports, watch.problem
         self.add_task(watch.run)
 
-    def show_offload(self, sighting: Sighting) -> None:
+    def show_offload(self, sample: OffloadSample) -> None:
         """Include this sample of hardware offload in snapshots from now on."""
-        self.offload = sighting
+        self.offload = sample
 
     def glance(self) -> Glance:
         """All that is known now, taken at once; within the event loop of the agent."""
-        return self._looker.glance()
+        return self._snapshots.glance()
 
     def snapshot(self) -> Snapshot:
         """The same, made at once: with thousands of backends the loop would wait for it."""

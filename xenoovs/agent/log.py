@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from threading import Lock
 
-from xenoovs.agent.snapshot import shallow
+from xenoovs.agent.snapshot import as_plain
 
 LOGGER = "xenoovs.agent"
 _SYSLOG_WARNING, _SYSLOG_INFO = 4, 6
@@ -102,7 +102,7 @@ class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
         head = {"time": moment, "level": record.levelname.lower(), "event": record.getMessage()}
-        return json.dumps({**head, **facts_of(record)}, default=shallow)
+        return json.dumps({**head, **facts_of(record)}, default=as_plain)
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, object]:

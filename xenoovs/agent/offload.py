@@ -1,4 +1,4 @@
-"""Looks at the hardware from time to time, and keeps counters that never fall although megaflows come and go."""
+"""Samples the hardware at intervals, and keeps counters that never fall although megaflows come and go."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import uniform
 
 from xenoovs.agent.snapshot import Counted, Rate, Traffic
 from xenoovs.agent.store import Clock
-from xenoovs.agent.view import Sighting
 from xenoovs.compile.program import Program
 from xenoovs.decision.decision import BackendName
 from xenoovs.errors import NotTold, SwitchError
@@ -24,14 +23,34 @@ from xenoovs.verify.expected import ExpectedService, expected_services
 from xenoovs.verify.findings import OffloadFindings
 from xenoovs.verify.traffic import traffic_report
 
-# Packets and bytes of backends by the counters of their flows, where nobody can look at the datapath.
-
-
 _BITS = 8
 
 
-class FlowCounts:
-    """Totals that only grow, although flows are replaced. Bounded by the flows and backends that there are."""
+@dataclass(frozen=True, slots=True)
+class OffloadSample:
+    """What one sample found, and totals since the first one.
+
+    Attributes:
+        findings: Verdicts and megaflows. Packets and bytes in it are those since the sample before. None: megaflows
+            cannot be read, and the counters of flows were read in their place.
+        sampled_s: When, UTC; None: there was no sample yet.
+        traffic: Totals by megaflows.
+        rates: Since the sample before; empty at the first one.
+        counted: Totals by flows.
+    """
+
+    findings: OffloadFindings | None = None
+    sampled_s: float | None = None
+    traffic: Mapping[BackendName, Traffic] = field(default_factory=dict)
+    rates: Mapping[BackendName, Rate] = field(default_factory=dict)
+    counted: Mapping[BackendName, Counted] = field(default_factory=dict)
+
+
+# Packets and bytes of backends by the counters of their flows, where megaflows cannot be read.
+
+
+class FlowTotals:
+    """Totals that only grow, although flows are replaced. Bounded by the number of flows and backends."""
 
     def __init__(self) -> None:
         self._counters: dict[FlowKey, tuple[int, int]] = {}
@@ -41,23 +60,26 @@ class FlowCounts:
     def add(
         self, program: Program, observed: Iterable[ObservedFlow], *, now_s: float
     ) -> tuple[Mapping[BackendName, Counted], Mapping[BackendName, Rate]]:
-        """The flows of the bridge. Returns totals since the first look, and rates since the last one."""
-        report = traffic_report(program, tuple(self._grown(observed)))
+        """Add the flows of the bridge. Returns totals since the first call, and rates since the last one."""
+        report = traffic_report(program, tuple(self._increments(observed)))
         added = {(row.service, row.backend): Counted(row.packets, row.bytes) for row in report.backends}
         past_s = None if self._last_s is None else now_s - self._last_s
         self._last_s = now_s
-        self._totals = {names: _counted_sum(self._totals.get(names, Counted()), more) for names, more in added.items()}
-        return self._totals, {} if not past_s else {names: _counted_rate(more, past_s) for names, more in added.items()}
+        self._totals = {name: _counted_sum(self._totals.get(name, Counted()), more) for name, more in added.items()}
+        if not past_s:
+            return self._totals, {}
+        rates = {name: Rate(more.packets / past_s, None, more.bytes * _BITS / past_s) for name, more in added.items()}
+        return self._totals, rates
 
-    def _grown(self, observed: Iterable[ObservedFlow]) -> Iterator[ObservedFlow]:
-        """The same flows with what has been added. A counter below the one before is of a flow that was made anew."""
+    def _increments(self, observed: Iterable[ObservedFlow]) -> Iterator[ObservedFlow]:
+        """Yield the flows with what was added. A counter that is less than before belongs to a new flow."""
         now = dict[FlowKey, tuple[int, int]]()
-        for seen in observed:
-            before = self._counters.get(seen.flow.key, (0, 0))
-            now[seen.flow.key] = seen.packets, seen.bytes
-            if seen.packets < before[0] or seen.bytes < before[1]:
+        for each in observed:
+            before = self._counters.get(each.flow.key, (0, 0))
+            now[each.flow.key] = each.packets, each.bytes
+            if each.packets < before[0] or each.bytes < before[1]:
                 before = 0, 0
-            yield replace(seen, packets=seen.packets - before[0], bytes=seen.bytes - before[1])
+            yield replace(each, packets=each.packets - before[0], bytes=each.bytes - before[1])
         self._counters = now
 
 
@@ -65,11 +87,7 @@ def _counted_sum(one: Counted, other: Counted) -> Counted:
     return Counted(one.packets + other.packets, one.bytes + other.bytes)
 
 
-def _counted_rate(more: Counted, past_s: float) -> Rate:
-    return Rate(more.packets / past_s, None, more.bytes * _BITS / past_s)
-
-
-# From counters of megaflows, which begin anew whenever a megaflow is made anew, to totals that only grow.
+# From counters of megaflows, which start at 0 whenever a megaflow is installed again, to totals that only grow.
 
 
 _LINE = re.compile(r"(?:ufid:([0-9a-f-]{36}), )?(.*?), packets:([0-9]{1,20}), bytes:([0-9]{1,20})(.*)", re.ASCII)
@@ -78,21 +96,21 @@ _Count = tuple[int, int]
 """Packets and bytes of one megaflow."""
 
 
-class Counters:
+class MegaflowCounters:
     """The counters of the last dump, by ufid, or by the match where a datapath has no ufids.
 
-    Dumps are no snapshots: Open vSwitch walks a table that changes meanwhile, so a megaflow may be missing from one, or
-    stand in it twice. So one that is missing among others is remembered for one dump more. Bounded by two dumps.
+    A dump is no snapshot: Open vSwitch walks a table that changes meanwhile. So a megaflow may be missing from a dump,
+    or be in it twice. One that is missing among others is remembered for one more dump. Bounded by two dumps.
     """
 
     def __init__(self) -> None:
         self._last: dict[str, _Count] = {}
         self._missing: dict[str, _Count] = {}
 
-    def grown(self, lines: Iterable[str]) -> Iterator[str]:
-        """The lines of a dump with what their counters have grown by since the one before; to be read to the end.
+    def increments(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the lines of a dump with what their counters have grown by since the dump before; read it to the end.
 
-        A counter that is less than before belongs to a megaflow that was made anew since.
+        A counter that is less than before belongs to a megaflow that was installed again.
         """
         now: dict[str, _Count] = {}
         for line in lines:
@@ -108,13 +126,13 @@ class Counters:
             now[key] = packets, size
             more = f", packets:{packets - before[0]}, bytes:{size - before[1]}"
             yield f"{line[: found.end(2)]}{more}{found[5]}"
-        # None at all is no torn dump: they were flushed, or all idled out.
+        # An empty dump is complete: the megaflows were flushed, or have all expired.
         self._missing = {key: count for key, count in self._last.items() if key not in now} if now else {}
         self._last = now
 
 
-class Totals:
-    """Packets and bytes of each backend since the first look. Bounded by the backends that there are."""
+class MegaflowTotals:
+    """Packets and bytes of each backend since the first sample. Bounded by the number of backends."""
 
     def __init__(self) -> None:
         self._traffic: dict[BackendName, Traffic] = {}
@@ -123,23 +141,26 @@ class Totals:
     def add(
         self, findings: OffloadFindings, known: Iterable[BackendName], *, now_s: float
     ) -> tuple[Mapping[BackendName, Traffic], Mapping[BackendName, Rate]]:
-        """Findings whose counters are what has been added since the last look. Returns totals and rates by backend.
+        """Add findings whose counters are what was added since the last sample. Returns totals and rates by backend.
 
-        known: the backends that there are, also those that have no block now; others begin anew should they come back.
+        Args:
+            findings: Of a sample.
+            known: All backends, also those without blocks. The totals of others are forgotten.
+            now_s: By the clock of the agent.
         """
         added = _by_backend(findings)
         past_s = None if self._last_s is None else now_s - self._last_s
         self._last_s = now_s
         nothing = Traffic()
         self._traffic = {
-            names: _traffic_sum(self._traffic.get(names, nothing), added.get(names, nothing)) for names in known
+            name: _traffic_sum(self._traffic.get(name, nothing), added.get(name, nothing)) for name in known
         }
         if not past_s:
             return self._traffic, {}
-        return self._traffic, {names: _traffic_rate(added.get(names, nothing), past_s) for names in self._traffic}
+        return self._traffic, {name: _traffic_rate(added.get(name, nothing), past_s) for name in self._traffic}
 
-    def rest(self, *, now_s: float) -> tuple[Mapping[BackendName, Traffic], Mapping[BackendName, Rate]]:
-        """As `add`, where there is no megaflow, for the backends of the last look."""
+    def add_nothing(self, *, now_s: float) -> tuple[Mapping[BackendName, Traffic], Mapping[BackendName, Rate]]:
+        """Return the same as `add` for a sample without megaflows, for the backends of the last sample."""
         self._last_s = now_s
         return self._traffic, dict.fromkeys(self._traffic, Rate(0.0, 0.0, 0.0))
 
@@ -153,7 +174,7 @@ def _by_backend(findings: OffloadFindings) -> dict[BackendName, Traffic]:
             count[1] += block.hw_bytes
             count[2] += block.packets - block.hw_packets
             count[3] += block.bytes - block.hw_bytes
-    return {names: Traffic(*count) for names, count in counts.items()}
+    return {name: Traffic(*count) for name, count in counts.items()}
 
 
 def _traffic_sum(one: Traffic, other: Traffic) -> Traffic:
@@ -170,23 +191,23 @@ def _traffic_rate(more: Traffic, past_s: float) -> Rate:
     return Rate(packets / past_s, more.hw_packets / past_s, size * _BITS / past_s)
 
 
-# Looks at the hardware every now and then, and keeps counters that never fall although megaflows come and go.
+# When samples are taken.
 
 
 _WATCHED_S = 5.0
-"""For how long after a question somebody is taken to be looking."""
+"""For how long after a request samples are taken more often."""
 
-_SPREAD = 0.1
+_JITTER = 0.1
 """By which part of itself a pause may be shorter."""
 
 _IN_PORT = re.compile(r"in_port\(([^)]+)\)")
 
 
 @dataclass(frozen=True, slots=True)
-class WatchPace:
-    """Seconds between two looks, and the part of the time, 0..1, that looks may take at most.
+class SamplePace:
+    """Intervals between samples, and the part of the time, 0..1, that samples may take at most.
 
-    Open vSwitch reads the counters of hardware every 2 s (offloaded-stats-delay): more looks than that show nothing.
+    Open vSwitch reads the counters of hardware every 2 s (offloaded-stats-delay): more samples than that show nothing.
     """
 
     interval_s: float = 10.0
@@ -195,11 +216,11 @@ class WatchPace:
     watched_share: float = 0.05
 
 
-class OffloadWatch:
-    """Judges megaflows as `verify-offload` does, less its cross-check with traffic control, which costs too much.
+class OffloadSampler:
+    """Judges megaflows as `verify-offload` does, except for its cross-check with traffic control, which costs too much.
 
-    bridge:    whose flows are counted where the way to the switch cannot tell megaflows.
-    is_always: look although nobody asks, because something reads the counters.
+    Attributes:
+        is_always: Whether to take samples although no client requests them, because something scrapes the counters.
     """
 
     def __init__(
@@ -208,38 +229,39 @@ class OffloadWatch:
         *,
         program: Callable[[], Program | None],
         clock: Clock,
-        pace: WatchPace,
+        pace: SamplePace,
         bridge: Callable[[], str] = lambda: "",
     ) -> None:
+        """`bridge`: whose flows are counted where the switch cannot dump megaflows."""
         self._switch, self._program, self._clock, self._pace = switch, program, clock, pace
-        self._bridge, self._counts = bridge, FlowCounts()
+        self._bridge, self._flow_totals = bridge, FlowTotals()
         self.is_always = False
-        self._asked_s: float | None = None
-        self._question = asyncio.Event()
-        self._counters, self._totals = Counters(), Totals()
+        self._requested_s: float | None = None
+        self._requested = asyncio.Event()
+        self._counters, self._totals = MegaflowCounters(), MegaflowTotals()
         self._expected: tuple[Program, tuple[ExpectedService, ...]] | None = None
         self._empty: OffloadFindings | None = None
 
-    def asked(self) -> None:
-        """Somebody looks at what is shown: look more often for a while. To be called in the event loop of `forever`."""
-        self._asked_s = self._clock.now_s()
-        self._question.set()
+    def request(self) -> None:
+        """Take samples more often for a while, because a client shows them. Call it in the event loop of `run`."""
+        self._requested_s = self._clock.now_s()
+        self._requested.set()
 
-    async def forever(self, show: Callable[[Sighting], None]) -> None:
-        """Look again and again, until cancelled. A switch that cannot be asked is for the rounds to complain about."""
+    async def run(self, publish: Callable[[OffloadSample], None]) -> None:
+        """Take samples until cancelled. Rounds report a switch that cannot be read."""
         while True:
             if not (self.is_always or self._is_watched()):
-                self._question.clear()
-                await self._question.wait()
+                self._requested.clear()
+                await self._requested.wait()
             begun_s = self._clock.now_s()
             with suppress(SwitchError):
-                sighting = await asyncio.to_thread(self.look)
-                if sighting is not None:
-                    show(sighting)
+                sample = await asyncio.to_thread(self.sample)
+                if sample is not None:
+                    publish(sample)
             await self._pause(self._clock.now_s() - begun_s)
 
-    def look(self) -> Sighting | None:
-        """Look once; it blocks. None: there is nothing to look for. Raises SwitchError."""
+    def sample(self) -> OffloadSample | None:
+        """Take one sample; it blocks. None: there are no services. Raises SwitchError."""
         program = self._program()
         if program is None or not program.services:
             return None
@@ -247,23 +269,23 @@ class OffloadWatch:
         try:
             dump = self._switch.dump_megaflows()
         except NotTold:
-            return self._count(program)
+            return self._count_flows(program)
         lines = list(_entering(dump, services))
         now_s = self._clock.now_s()
-        grown = self._counters.grown(lines)
+        increments = self._counters.increments(lines)
         if not lines and self._empty is not None:
-            # The answer is always the same then, and thousands of blocks need not be gone through.
-            tuple(grown)
-            return Sighting(self._empty, time.time(), *self._totals.rest(now_s=now_s))
-        findings = check_dump(services, grown)
+            # The findings are always the same then, and going through thousands of blocks takes long.
+            tuple(increments)
+            return OffloadSample(self._empty, time.time(), *self._totals.add_nothing(now_s=now_s))
+        findings = check_dump(services, increments)
         self._empty = None if lines else findings
-        known = ((made.service.name, one.name) for made in program.services for one in made.service.backends)
-        return Sighting(findings, time.time(), *self._totals.add(findings, known, now_s=now_s))
+        known = ((made.service.name, backend.name) for made in program.services for backend in made.service.backends)
+        return OffloadSample(findings, time.time(), *self._totals.add(findings, known, now_s=now_s))
 
-    def _count(self, program: Program) -> Sighting:
+    def _count_flows(self, program: Program) -> OffloadSample:
         observed = self._switch.dump_flows(self._bridge())
-        counted, rates = self._counts.add(program, observed, now_s=self._clock.now_s())
-        return Sighting(None, time.time(), rates=rates, counted=counted)
+        counted, rates = self._flow_totals.add(program, observed, now_s=self._clock.now_s())
+        return OffloadSample(None, time.time(), rates=rates, counted=counted)
 
     def _services(self, program: Program) -> tuple[ExpectedService, ...]:
         if self._expected is None or self._expected[0] is not program:
@@ -271,16 +293,16 @@ class OffloadWatch:
         return self._expected[1]
 
     def _is_watched(self) -> bool:
-        return self._asked_s is not None and self._clock.now_s() < self._asked_s + _WATCHED_S
+        return self._requested_s is not None and self._clock.now_s() < self._requested_s + _WATCHED_S
 
     async def _pause(self, cost_s: float) -> None:
-        """A look that took long is made up for by a long pause; a question may shorten it."""
-        # Agents that were started together shall not all ask at once for ever.
-        begun_s, part = self._clock.now_s(), uniform(1 - _SPREAD, 1)  # noqa: S311
+        """Wait after a sample that took `cost_s`. A request may end the pause."""
+        # Agents that were started together should not all read the datapath at once for ever.
+        begun_s, part = self._clock.now_s(), uniform(1 - _JITTER, 1)  # noqa: S311
         while (left_s := begun_s + self._interval_s(cost_s) * part - self._clock.now_s()) > 0:
-            self._question.clear()
+            self._requested.clear()
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._question.wait(), left_s)
+                await asyncio.wait_for(self._requested.wait(), left_s)
 
     def _interval_s(self, cost_s: float) -> float:
         pace = self._pace
@@ -290,7 +312,7 @@ class OffloadWatch:
 
 
 def _entering(dump: str, services: Iterable[ExpectedService]) -> Iterable[str]:
-    """The megaflows of packets that enter where a service has its entries: one datapath serves all bridges."""
+    """Yield the megaflows of packets that enter where a service has its entries: one datapath has all bridges."""
     ports = {match.in_port for service in services for match in service.entries}
     for line in dump.splitlines():
         found = _IN_PORT.search(line)

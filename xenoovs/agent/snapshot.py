@@ -1,25 +1,55 @@
-"""What the agent knows at one moment, as values: what `status`, `top`, the metrics and the page are made of.
+"""What the agent knows at one moment, as values. `status`, `top`, the page, the API and the metrics show these alone.
 
-Whoever shows something reads a snapshot; nobody reaches into the agent. Times are seconds since 1970 (UTC).
+Times are seconds since 1970 (UTC). Shares are from 0 to 1.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from functools import cache
-from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import ParseError
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+def as_plain(value: object) -> object:
+    """Return what JSON has for a value: a number for a fraction, text for what it has no form for."""
+    if value is None or isinstance(value, str | int | float | list | tuple | dict):
+        return value
+    if isinstance(value, Fraction):
+        return value.numerator if value.denominator == 1 else float(value)
+    return value.value if isinstance(value, Enum) else str(value)
+
+
+class _Plain:
+    """Annotates values that are in JSON as `as_plain` says, for pydantic."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: object, _handler: object) -> Any:
+        from pydantic_core import core_schema
+
+        plain = core_schema.plain_serializer_function_ser_schema(as_plain)
+        if source is Fraction:
+            return core_schema.no_info_plain_validator_function(
+                lambda value: Fraction(value).limit_denominator(1_000_000), serialization=plain
+            )
+        return core_schema.any_schema(serialization=plain)
+
+    @staticmethod
+    def __get_pydantic_json_schema__(schema: Any, _handler: object) -> dict[str, str]:
+        return {} if schema["type"] == "any" else {"type": "number"}
+
 
 class BackendState(Enum):
-    """`unchecked`: its service has no health check. `drained`: an operator took its clients away."""
+    """Health of a backend. `unchecked`: its service has no health check. `drained`: an operator has drained it."""
 
     UP = "up"
     DOWN = "down"
@@ -29,7 +59,7 @@ class BackendState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Packets and bytes of one backend in the NIC and in software, since the agent started to look; never less."""
+    """Packets and bytes of one backend, in hardware and in software, since the first offload sample."""
 
     hw_packets: int = 0
     hw_bytes: int = 0
@@ -39,10 +69,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Packets and bytes of one backend by the counters of its flows, since the agent started to look; never less.
-
-    Where nobody can look at the datapath: nothing is said of where they were forwarded.
-    """
+    """Packets and bytes of one backend by the counters of its flows, where megaflows cannot be read."""
 
     packets: int = 0
     bytes: int = 0
@@ -50,9 +77,12 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Of one backend between the last two looks: packets a second, of these in the NIC, and bits a second.
+    """Rates of one backend between the last two offload samples.
 
-    hw_pps: None where nobody can look at the datapath.
+    Attributes:
+        pps: Packets a second.
+        hw_pps: Of these, packets a second in hardware; null where megaflows cannot be read.
+        bps: Bits a second.
     """
 
     pps: float
@@ -64,14 +94,28 @@ class Rate:
 class BackendView:
     """One backend of one service.
 
-    weight:          of the config; weight_in_use: after overrides and ramps. Relative numbers.
-    share_wanted:    0..1, by `weight_in_use`; share_installed: 0..1, of the address space on the bridge.
-    blocks:          how many blocks lead to it, by the verdict on their megaflows; empty while nobody has looked.
-    is_out:          gets no clients now, by its health (a backend may be down and yet keep its clients: `max_down`).
-    ramp:            0..1, how far a slow start has come; None: none under way.
-    since_s:         when `state` became what it is; None: not known.
-    reason:          of the last probe.
-    traffic:         by looks at the datapath; counted: by the flows, where there are no such looks.
+    Attributes:
+        name: In the config.
+        mac: Destination MAC of its packets.
+        egress: Port of the bridge that its packets leave by.
+        address: IP address; null where the config has none.
+        state: Health.
+        is_ejected: Whether it has no clients because of its health. A backend that is down and not ejected is held in
+            service by `max_down`.
+        weight: In the config, relative to the other backends.
+        weight_in_use: After overrides and slow starts.
+        target_share: Share of the clients by `weight_in_use`.
+        share: Share of the clients on the bridge.
+        flows: Number of its blocks.
+        blocks: Number of its blocks by the verdict on their megaflows; empty before the first offload sample.
+        traffic: Packets and bytes by megaflows.
+        rate: Rates between the last two offload samples.
+        ramp: Progress of a slow start; null without one.
+        since_s: When `state` last changed.
+        reason: Result of the last probe.
+        probe_latency_s: Duration of the last probe.
+        transitions: How often it came up or went down.
+        counted: Packets and bytes by its flows, where megaflows cannot be read.
     """
 
     name: str
@@ -79,11 +123,11 @@ class BackendView:
     egress: str
     address: str | None
     state: BackendState
-    is_out: bool
+    is_ejected: bool
     weight: float
     weight_in_use: float
-    share_wanted: float
-    share_installed: float
+    target_share: float
+    share: float
     flows: int
     blocks: Mapping[Verdict, int]
     traffic: Traffic | None = None
@@ -95,13 +139,24 @@ class BackendView:
     transitions: int = 0
     counted: Counted | None = None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether it is down and has its clients all the same, by `max_down`."""
+        return self.state is BackendState.DOWN and not self.is_ejected
+
 
 @dataclass(frozen=True, slots=True)
 class BlockView:
-    """One block of a service: clients whose `field` under `mask` is `value`. `verdict`: None while nobody has looked.
+    """One block of a service: the clients whose `field` under `mask` is `value`.
 
-    field: of their packets, by its name in OpenFlow, such as nw_src.
-    start, size: where it lies when the bits in use are read as one number, 0..1; the blocks of a service fill 0..1.
+    Attributes:
+        value: Of the field.
+        mask: Bits of the field that count.
+        start: Where the block begins in the key space, from 0 to 1.
+        size: Part of the key space; the blocks of a service add up to 1.
+        backend: Name of the backend that has the block.
+        field: OpenFlow name of the field, such as nw_src.
+        verdict: Where its megaflows run; null before the first offload sample.
     """
 
     value: int
@@ -115,7 +170,18 @@ class BlockView:
 
 @dataclass(frozen=True, slots=True)
 class ServiceView:
-    """One service. `draining`: blocks whose open connections stay where they are for now."""
+    """One service.
+
+    Attributes:
+        name: In the config.
+        service_id: Its id in the flows.
+        vips: Its virtual addresses.
+        backends: In the order of the config.
+        megaflows_predicted: Number of megaflows once every block has had traffic.
+        megaflows_seen: Number of megaflows in the last offload sample.
+        clients_moved: Share of clients that changed their backend, summed over all changes; may be more than 1.
+        draining: Number of blocks whose open connections stay with their old backends for now.
+    """
 
     name: str
     service_id: int
@@ -129,7 +195,14 @@ class ServiceView:
 
 @dataclass(frozen=True, slots=True)
 class PortView:
-    """A port of the bridge that the config names. `ofport`: None while it does not work; `link_up`: None: not told."""
+    """A port of the bridge that the config names.
+
+    Attributes:
+        name: In the config.
+        ofport: OpenFlow number; null while the port does not work.
+        link_up: Whether it has a link; null: unknown.
+        error: Why it does not work, by Open vSwitch.
+    """
 
     name: str
     ofport: int | None
@@ -139,28 +212,40 @@ class PortView:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened. `facts`: as the log has them; `number`: counts from 1 at the start of the agent."""
+    """One event of the log.
+
+    Attributes:
+        time_s: When it was logged.
+        level: info or warning.
+        text: What happened.
+        facts: Details by name.
+        number: Counts from 1 at the start of the agent.
+    """
 
     time_s: float
     level: str
     text: str
-    facts: Mapping[str, object]
+    facts: Mapping[str, Annotated[object, _Plain]]
     number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """What an operator set at run time, which goes before the config until the config changes just that.
+    """A weight set at run time, which replaces that of the config until the config changes it.
 
-    weight:     in place of the configured one; 0 is a drain.
-    configured: the weight of the config when it was set: another one there ends the override.
+    Attributes:
+        service: Name of the service.
+        backend: Name of the backend.
+        weight: In place of the configured weight; 0 is a drain.
+        since_s: When it was set.
+        configured: Weight in the config when it was set. Another weight in the config ends the override.
     """
 
     service: str
     backend: str
-    weight: Fraction
+    weight: Annotated[Fraction, _Plain]
     since_s: float
-    configured: Fraction = Fraction(0)
+    configured: Annotated[Fraction, _Plain] = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +263,35 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything. Counters (`rounds`, `flow_mods`, `foreign`, `reloads`) count from the start of the agent.
+    """The agent and its bridge at one moment. Counters count from the start of the agent.
 
-    held:           flow-mods that a pause holds back.
-    ports:          of the bridge, as the database of Open vSwitch tells them; None while it does not answer.
-    ports_problem:  why it does not answer; empty while it does, and until it was asked.
-    probes_late_s:  how late health checks are sent; 0 while they are on time.
-    config_problem: why the newest text of the config is not in use; last_error: why the bridge is not right.
-    candidate:      digest of a newer text that is not in use: refused, or still to be tried; empty: there is none.
-    confirm_by_s:   when the program rolls back unless it is confirmed, to that of the config `goes_back_to` (a digest);
-                    None: nothing waits.
-    problems:       parts of the bridge that cannot be made right now, while all else is.
-    verified_s:     when megaflows, or where these cannot be had the counters of flows, were last looked at.
+    Attributes:
+        bridge: Its name.
+        config_path: The config file.
+        config_digest: Start of the SHA-256 of the config in use.
+        started_s: When the agent started.
+        now_s: When this snapshot was taken.
+        services: In the order of the config.
+        is_paused: Whether reconciliation is paused.
+        config_problem: Why the newest config is not in use; empty while it is.
+        last_error: Why the last reconciliation failed; empty while it did not.
+        flows: Number of flows on the bridge.
+        rounds: Number of reconciliations that changed flows.
+        flow_mods: Number of flows added, changed and deleted.
+        reverted: Number of external changes of flows that were reverted.
+        reloads: Number of configs that came into use.
+        last_round_s: When the bridge was last found as configured, or changed to be so.
+        confirm_by_s: When the last change is rolled back unless it is confirmed; null: no change waits.
+        sampled_s: When megaflows, or flow counters in place of them, were last read.
+        overrides: Weights and drains set at run time.
+        events: The last events.
+        pending_flow_mods: Flow-mods that wait for the end of a pause.
+        ports: Ports of the bridge that the config names; null while the database does not answer.
+        ports_problem: Why port and link state is unavailable; empty while it is available.
+        candidate: Digest of a newer config that is not in use; empty: there is none.
+        rolls_back_to: Digest of the config that is restored at `confirm_by_s`.
+        problems: Parts of the config that are not on the bridge, while all else is.
+        probes_late_s: How late health checks are sent; 0 while they are on time.
     """
 
     bridge: str
@@ -204,132 +306,58 @@ class Snapshot:
     flows: int = 0
     rounds: int = 0
     flow_mods: int = 0
-    foreign: int = 0
+    reverted: int = 0
     reloads: int = 0
     last_round_s: float | None = None
     confirm_by_s: float | None = None
-    verified_s: float | None = None
+    sampled_s: float | None = None
     overrides: tuple[Override, ...] = ()
     events: tuple[Event, ...] = ()
-    held: int = 0
+    pending_flow_mods: int = 0
     ports: tuple[PortView, ...] | None = None
     ports_problem: str = ""
-    probes_late_s: float = 0.0
     candidate: str = ""
-    goes_back_to: str = ""
+    rolls_back_to: str = ""
     problems: tuple[str, ...] = ()
+    probes_late_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """One moment of an agent, taken at once. What takes long is made of it by who wants it, in any thread.
+    """One moment of an agent, from which any thread can make the parts that take long.
 
-    blocks: of a service by its name, in the order of the address space; none where it has none on the bridge.
+    Attributes:
+        snapshot: Makes the snapshot.
+        blocks: Makes the blocks of a service by its name, in the order of the key space.
     """
 
     snapshot: Callable[[], Snapshot]
     blocks: Callable[[str], tuple[BlockView, ...]]
 
 
-# Rates of several backends as one number. Pure.
+def to_json(value: object) -> str:
+    """Return a dataclass as JSON: the form of all answers of the control API."""
+    kind: Any = type(value)
+    return json.dumps(_adapter(kind).dump_python(value, mode="json"), separators=(",", ":"))
 
 
-def nic_share(rates: Iterable[Rate]) -> float | None:
-    """Of the packets of these rates, 0..1, those that the NIC forwarded; None: no packets, or nobody can tell."""
-    known = [(rate.pps, rate.hw_pps) for rate in rates if rate.hw_pps is not None]
-    packets = sum(pps for pps, _ in known)
-    return sum(hw_pps for _, hw_pps in known) / packets if packets else None
+def parse_snapshot(document: object) -> Snapshot:
+    """Read a snapshot from its JSON. Unknown keys are ignored, as the agent may be newer.
 
-
-# A snapshot as names and numbers for JSON, and back: what `GET /v1/status` answers, and what `xenoovs top` reads.
-
-
-_LARGEST_DENOMINATOR = 1_000_000
-
-
-def to_document(snapshot: Snapshot) -> dict[str, Any]:
-    """Every field under its name; an enum as its value, a fraction as a number."""
-    document: dict[str, Any] = json.loads(to_json(snapshot))
-    return document
-
-
-def from_document(document: object) -> Snapshot:
-    """The snapshot again. Unknown names are left out: the agent may be newer. Raises ParseError."""
+    Raises:
+        ParseError: It is no snapshot.
+    """
     try:
-        snapshot: Snapshot = _reader(Snapshot)(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ParseError(text=str(document)[:80], offset=0, expected=f"the status of an agent ({error})") from None
+        snapshot: Snapshot = _adapter(Snapshot).validate_python(document)
+    except ValueError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ParseError(text=str(document)[:80], offset=0, expected=f"the status of an agent ({reason})") from None
     return snapshot
 
 
-def to_json(value: object) -> str:
-    """The text of any value of ours. With thousands of backends a third of the time that `to_document` would take."""
-    return json.dumps(value, separators=(",", ":"), default=shallow)
-
-
-def shallow(value: Any) -> Any:
-    """One value as JSON has it, for `default` of json.dumps; what is in it comes by itself."""
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Fraction):
-        return value.numerator if value.denominator == 1 else float(value)
-    if is_dataclass(value):
-        kind: Any = type(value)
-        names, by_enum = _names(kind)
-        found = {name: getattr(value, name) for name in names}
-        for name in by_enum:
-            found[name] = {key.value: item for key, item in found[name].items()}
-        return found
-    return str(value)
-
-
 @cache
-def _names(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The fields of a dataclass, and those of them that are mappings whose keys are enums."""
-    hints = get_type_hints(kind)
-    return tuple(field.name for field in fields(kind)), tuple(name for name, of in hints.items() if _is_by_enum(of))
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    # Imported here: pydantic takes a quarter of a second, and `--help` does without it.
+    from pydantic import TypeAdapter
 
-
-def _is_by_enum(hint: Any) -> bool:
-    key = get_args(hint)[0] if get_origin(hint) is Mapping else None
-    return isinstance(key, type) and issubclass(key, Enum)
-
-
-@cache
-def _reader(kind: Any) -> Callable[[Any], Any]:
-    """What makes a value of this type from its JSON. Raises KeyError, TypeError, ValueError, AttributeError."""
-    origin = get_origin(kind)
-    if origin in (Union, UnionType):
-        inner = _reader(next(arg for arg in get_args(kind) if arg is not NoneType))
-        return lambda value: None if value is None else inner(value)
-    if origin is tuple:
-        item = _reader(get_args(kind)[0])
-        return lambda value: tuple(map(item, value))
-    if origin is not None:
-        name_of, item_of = map(_reader, get_args(kind))
-        return lambda value: {name_of(name): item_of(item) for name, item in value.items()}
-    if is_dataclass(kind):
-        return _builder(kind)
-    if kind is Fraction:
-        return lambda value: Fraction(value).limit_denominator(_LARGEST_DENOMINATOR)
-    return _as_it_is if kind in (object, bool, int, str) else kind
-
-
-def _builder(kind: Any) -> Callable[[Any], Any]:
-    hints = get_type_hints(kind)
-    known = [
-        (field.name, _reader(hints[field.name]), field.default is MISSING and field.default_factory is MISSING)
-        for field in fields(kind)
-    ]
-
-    def build(value: Any) -> Any:
-        missing = [name for name, _, is_needed in known if is_needed and name not in value]
-        if missing:
-            raise KeyError(missing[0])
-        return kind(**{name: read(value[name]) for name, read, _ in known if name in value})
-
-    return build
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
+    return TypeAdapter(kind)

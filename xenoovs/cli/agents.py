@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from xenoovs.agent.config_file import ConfigFile
     from xenoovs.agent.control.app import Mount
     from xenoovs.agent.control.paths import Places
-    from xenoovs.agent.control.serve import Opened
+    from xenoovs.agent.control.serve import Listener
     from xenoovs.agent.daemon import Agent
     from xenoovs.agent.snapshot import PortView
     from xenoovs.agent.tasks import TaskFactory
@@ -95,7 +95,7 @@ class OpenedAgent:
     """Where one agent is asked, and the file of its overrides. `control`: the name of its socket."""
 
     kept: Kept
-    sockets: tuple[Opened, ...]
+    sockets: tuple[Listener, ...]
     runtime: Path | None
     control: Path | None = None
 
@@ -105,7 +105,7 @@ class AllOpened:
     """`ports`: of the API and the page, for all agents."""
 
     agents: tuple[OpenedAgent, ...]
-    ports: tuple[Opened, ...]
+    ports: tuple[Listener, ...]
 
 
 async def run_agents(opened: AllOpened, switch: LiveSwitch, options: Options, control: Control | None) -> None:
@@ -133,9 +133,9 @@ async def make_agents(opened: AllOpened, reach: Reach, switch: LiveSwitch, optio
 
 def serve_together(opened: AllOpened, agents: Mapping[str, Agent], options: Options) -> TaskFactory | None:
     """Put each agent's API at its own socket; what serves all of them at one port has to run beside them."""
-    from xenoovs.agent.control.serve import Shown, serve, serve_several
+    from xenoovs.agent.control.serve import ServedAgent, serve, serve_several
 
-    shown = {bridge: Shown(agent, _mounts(agent, options)) for bridge, agent in agents.items()}
+    shown = {bridge: ServedAgent(agent, _mounts(agent, options)) for bridge, agent in agents.items()}
     is_one = len(agents) == 1
     for one, each in zip(opened.agents, shown.values(), strict=True):
         for sock in (*one.sockets, *(opened.ports if is_one else ())):
@@ -184,11 +184,12 @@ def _told_ports(ports: Callable[[], dict[str, PortState] | None], agent: Agent) 
 def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:
     """What is served beside the API."""
     from xenoovs.agent.metrics.metric import Detail
-    from xenoovs.agent.telemetry import Eyes
+    from xenoovs.agent.offload import SamplePace
+    from xenoovs.agent.telemetry import Telemetry
 
     detail = Detail.BLOCKS if options.metrics_blocks else Detail.ALWAYS
     is_read = options.api is not None or options.web is not None
-    return Eyes(agent, interval_s=options.offload_interval_s, detail=detail, is_always=is_read).mounts()
+    return Telemetry(agent, pace=SamplePace(options.offload_interval_s), detail=detail, is_always=is_read).mounts()
 
 
 def local_places(switch: LiveSwitch, options: Options) -> Places | None:
@@ -214,7 +215,7 @@ def opening(options: Options, places: Places | None, kept: tuple[Kept, ...], *, 
     one that is there is asked for, and refused beside an agent.
     """
     from xenoovs.agent.control.paths import bound_socket, lock_bridge
-    from xenoovs.agent.control.serve import open_local, open_port
+    from xenoovs.agent.control.serve import open_port, unix_listener
 
     with ExitStack() as stack:
         agents, ports = [], []
@@ -225,7 +226,7 @@ def opening(options: Options, places: Places | None, kept: tuple[Kept, ...], *, 
                 stack.enter_context(lock_bridge(places.lock(one.name), bridge=one.name))
             if places is not None and not options.once:
                 control = options.control or places.socket(one.name)
-                sockets.append(open_local(stack.enter_context(bound_socket(control))))
+                sockets.append(unix_listener(stack.enter_context(bound_socket(control))))
             runtime = None if places is None else places.runtime(one.name)
             agents.append(OpenedAgent(one, tuple(sockets), runtime, control))
         if places is not None and not options.once:

@@ -92,14 +92,14 @@ def _show_weight(where: Where, service: str, backend: str, *, output: Output) ->
     if backend not in backends:
         raise click.BadParameter(f"{backend} is not one of: {', '.join(backends)}.", param_hint="BACKEND")
     found = backends[backend]
-    shown = {key: found[key] for key in ("weight", "weight_in_use", "share_wanted", "share_installed")}
+    shown = {key: found[key] for key in ("weight", "weight_in_use", "target_share", "share")}
     if output is Output.JSON:
         print_json(shown)
     else:
         echo(
             f"{service}/{backend}: weight {decimal(found['weight_in_use'])} "
             f"(the config says {decimal(found['weight'])}), "
-            f"{percent(found['share_installed'])} of the address space"
+            f"{percent(found['share'])} of the address space"
         )
 
 

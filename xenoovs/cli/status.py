@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.agent.conditions import troubles
-from xenoovs.agent.snapshot import BackendState, BackendView, ServiceView, Snapshot
+from xenoovs.agent.conditions import notices
+from xenoovs.agent.rows import BackendRow, backend_rows
+from xenoovs.agent.snapshot import BackendState, Snapshot
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
 from xenoovs.cli.options import Output, load_resolved, output_option, reach
 from xenoovs.cli.output import clear_terminal, echo, print_json, print_table
-from xenoovs.display import decimal, duration, latency, percent, printable, quantity
+from xenoovs.display import duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
 
@@ -26,93 +27,61 @@ if TYPE_CHECKING:
     from xenoovs.verify.traffic import BackendTraffic, TrafficReport
 
 
-# What a running agent knows, as a table for people.
+# From the agent.
 
 
 _AGENT_HEADERS = [
     "SERVICE",
     "BACKEND",
     "STATE",
-    "FOR",
+    "SINCE",
     "WEIGHT",
-    "WANTED",
-    "SPACE",
+    "TARGET",
+    "SHARE",
     "BLOCKS",
     "PPS",
     "BPS",
     "IN HW",
     "PROBE",
 ]
-_AGENT_SPARE = tuple(_AGENT_HEADERS.index(name) for name in ("BLOCKS", "BPS", "WANTED", "PPS", "IN HW"))
+_AGENT_SPARE = tuple(_AGENT_HEADERS.index(name) for name in ("BLOCKS", "BPS", "TARGET", "PPS", "IN HW"))
 _COLOURS = {BackendState.UP: "green", BackendState.DOWN: "red", BackendState.DRAINED: "yellow"}
-
-_HOW = {"bad": "red", "warn": "yellow"}
+_NOTICE_COLOURS = {"bad": "red", "warn": "yellow", "note": "cyan"}
 
 
 def show_snapshot(snapshot: Snapshot) -> None:
-    """Backends, and below them all that is not as it should be."""
+    """Print the backends, and below them what is wrong or temporary."""
     age = duration(snapshot.now_s - snapshot.started_s)
-    echo(f"agent of bridge {snapshot.bridge}, for {age}: {snapshot.config_path} ({snapshot.config_digest})\n")
-    rows = [_agent_row(snapshot, service, backend) for service in snapshot.services for backend in service.backends]
-    print_table(_AGENT_HEADERS, rows, right=range(4, 11), spare=_AGENT_SPARE)
-    lines = [*_remarks(snapshot)]
-    if lines:
-        echo()
-    for colour, line in lines:
-        echo(click.style(line, fg=colour))
+    echo(f"bridge {snapshot.bridge}: agent up {age}, config {snapshot.config_path} ({snapshot.config_digest})\n")
+    print_table(_AGENT_HEADERS, map(_agent_row, backend_rows(snapshot)), right=range(4, 11), spare=_AGENT_SPARE)
+    for index, (text, how) in enumerate(notices(snapshot)):
+        if index == 0:
+            echo()
+        echo(click.style(text, fg=_NOTICE_COLOURS[how]))
 
 
-def _agent_row(snapshot: Snapshot, service: ServiceView, backend: BackendView) -> list[str]:
-    state = backend.state.value + (" (kept)" if backend.state is BackendState.DOWN and not backend.is_out else "")
-    rate, traffic = backend.rate, backend.traffic
-    packets = 0 if traffic is None else traffic.hw_packets + traffic.sw_packets
+def _agent_row(row: BackendRow) -> list[str]:
     return [
-        service.name,
-        backend.name,
-        click.style(state, fg=_COLOURS.get(backend.state)),
-        duration(None if backend.since_s is None else snapshot.now_s - backend.since_s),
-        _weight(backend),
-        percent(backend.share_wanted),
-        percent(backend.share_installed),
-        str(backend.flows),
-        quantity(None if rate is None else rate.pps),
-        quantity(None if rate is None else rate.bps),
-        percent(traffic.hw_packets / packets) if traffic is not None and packets else "-",
-        _probe(backend),
+        row.service.name,
+        row.backend.name,
+        click.style(row.state, fg=_COLOURS.get(row.backend.state)),
+        row.since,
+        row.weight,
+        row.target,
+        row.share,
+        str(row.backend.flows),
+        row.pps,
+        row.bps,
+        row.in_hw,
+        # A line feed would break the table.
+        printable(row.probe),
     ]
 
 
-def _weight(backend: BackendView) -> str:
-    weight = decimal(backend.weight_in_use)
-    return weight if backend.ramp is None else f"{weight} ({percent(backend.ramp)})"
+# From the bridge.
 
 
-def _probe(backend: BackendView) -> str:
-    if not backend.reason:
-        return "-"
-    reason, latency_s = printable(backend.reason), backend.probe_latency_s
-    return reason if latency_s is None else f"{reason}, {latency(latency_s)}"
-
-
-def _remarks(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """Lines with their colour, the most pressing first."""
-    for told, how in troubles(snapshot):
-        yield _HOW[how], told
-    for override in snapshot.overrides:
-        age = duration(snapshot.now_s - override.since_s)
-        what = f"weight {decimal(override.weight)}" if override.weight else "drained"
-        yield (
-            "yellow",
-            f"{override.service}/{override.backend}: {what} for {age}, the config says "
-            f"{decimal(override.configured)}; `xenoovs undrain {override.service} {override.backend}` goes back",
-        )
-    for service in snapshot.services:
-        if service.draining:
-            blocks = "1 block" if service.draining == 1 else f"{service.draining} blocks"
-            yield "yellow", f"{service.name}: open connections of {blocks} stay with their old backends"
-
-
-_HEADERS = ["SERVICE", "BACKEND", "WANTED", "SPACE", "BLOCKS", "PACKETS", "SEEN", "BYTES", "PPS", "BPS"]
+_HEADERS = ["SERVICE", "BACKEND", "TARGET", "SHARE", "BLOCKS", "PACKETS", "TRAFFIC", "BYTES", "PPS", "BPS"]
 
 _SPARE = tuple(_HEADERS.index(name) for name in ("BLOCKS", "BYTES", "BPS"))
 
@@ -133,7 +102,7 @@ class Options:
 @click.argument("config", metavar="[FILE]", required=False, type=click.Path(allow_dash=True, path_type=Path))
 @agent_options
 @click.option("--from-bridge", is_flag=True, help="Read the bridge although an agent runs; needs FILE.")
-@click.option("--watch", is_flag=True, help="Show it again and again until interrupted.")
+@click.option("--watch", is_flag=True, help="Repeat until interrupted.")
 @click.option(
     "--interval",
     "interval_s",
@@ -141,22 +110,25 @@ class Options:
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks. Of the bridge, rates are made from two; 0: one look, no rates.",
+    help="Time between two reads. Rates of a bridge need two reads; 0: one read, no rates.",
 )
 @output_option
 @click.pass_context
 def status_command(context: click.Context, /, **given: Any) -> None:
-    """Show who gets what, and what is wrong: from the agent where one runs, else from the bridge and the config FILE.
+    """Show backends with their shares and rates, and what is wrong.
 
-    From the agent: state of each backend, and for how long (`kept`: down, but `max_down` leaves it its clients); its
-    weight in use; WANTED, its share by weight; SPACE, its share of the clients; rates by the datapath.
+    The data is from the running agent; without one, from the bridge and the config FILE.
 
-    From the bridge: WANTED and SPACE, and SEEN, the share of the packets, from the counters of the flows. Open vSwitch
-    brings those up to date about twice a second, those of hardware every 2 s.
+    From the agent: STATE of each backend and SINCE when (`held`: down, but kept in service by `max_down`; `ramp`: in a
+    slow start). WEIGHT: in use, and in the config where that differs. TARGET: share of the clients by weight. SHARE:
+    share of the clients now. PPS, BPS and IN HW: between the last two samples of the datapath.
 
-    Exit status 0: the newest config is on the bridge, the ports it names have their links, and all clients have
-    backends that answer. 2: something of that is not so; the lines below the table say what. A change that waits for
-    `xenoovs confirm` is told and is no failure.
+    From the bridge: TARGET and SHARE, and TRAFFIC, the share of the packets, from the counters of the flows. Open
+    vSwitch updates those about twice a second, and counters of hardware every 2 s.
+
+    Exit status 0: the newest config is on the bridge, its ports have links, and the backends of all clients answer. 2:
+    one of these does not hold; the lines below the table say which. A change that waits for `xenoovs confirm` is
+    shown, and is no failure.
     """
     where = Where(**{name: given.pop(name) for name in ("control", "bridge", "db", "lab")})
     options = Options(where=where, **given)
@@ -170,14 +142,14 @@ def status_command(context: click.Context, /, **given: Any) -> None:
         if client is not None:
             context.exit(_from_agent(client, options))
     except AgentMissing:
-        echo("without an agent, `xenoovs status FILE` reads the bridge of a config itself", err=True)
+        echo("without an agent, use `xenoovs status FILE`, which reads the bridge", err=True)
         raise
     if balancer is not None:
         context.exit(_from_bridge(balancer, options))
 
 
 def _agent(balancer: Balancer | None, options: Options) -> Client | None:
-    """Whom to ask; None: the bridge. Raises AgentMissing where only an agent could tell."""
+    """Return the agent to ask; None: read the bridge. Raises AgentMissing where only an agent will do."""
     if balancer is None:
         return find_client(options.where)
     return None if options.from_bridge else agent_of(options.where, balancer.uplinks.label, balancer.uplinks.bridge)
@@ -185,12 +157,12 @@ def _agent(balancer: Balancer | None, options: Options) -> Client | None:
 
 def _from_agent(client: Client, options: Options) -> int:
     from xenoovs.agent.conditions import is_as_desired
-    from xenoovs.agent.snapshot import from_document
+    from xenoovs.agent.snapshot import parse_snapshot
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 
     while True:
         document = client.ask("status")
-        snapshot = from_document(document["snapshot"])
+        snapshot = parse_snapshot(document["snapshot"])
         if options.watch:
             clear_terminal()
         if options.output is Output.JSON:
@@ -206,10 +178,10 @@ def _from_bridge(balancer: Balancer, options: Options) -> int:
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 
     switch, bridge = reach(options.where.db, options.where.lab), balancer.uplinks.bridge
-    source = f"from the flows of bridge {bridge}" + ("" if options.from_bridge else ", which no agent keeps")
+    source = f"from the flows of bridge {bridge}" + ("" if options.from_bridge else ", which has no agent")
     report: TrafficReport | None = None
     dead: tuple[str, ...] = ()
-    for report, before in _looks(balancer, switch, interval_s=options.interval_s):
+    for report, before in _reports(balancer, switch, interval_s=options.interval_s):
         if options.watch:
             clear_terminal()
         if options.output is Output.TEXT:
@@ -222,12 +194,12 @@ def _from_bridge(balancer: Balancer, options: Options) -> int:
 
 
 def _dead_ports(switch: Switch, balancer: Balancer) -> tuple[str, ...]:
-    """Ports of the config without link. Those that are missing are among the flows that differ."""
+    """Return the ports of the config without link. Missing ports are among the flows that differ."""
     states = {port.name: port for port in switch.describe(balancer.uplinks.bridge).ports}
     return tuple(name for name in balancer.ports if name in states and states[name].link_up is False)
 
 
-def _looks(
+def _reports(
     balancer: Balancer, switch: Switch, *, interval_s: float
 ) -> Iterator[tuple[TrafficReport, TrafficReport | None]]:
     from xenoovs.compile.program import compile_onto
@@ -269,8 +241,8 @@ def _show(report: TrafficReport, before: TrafficReport | None, options: Options,
         echo(click.style(f"\nport {name} has no link", fg="red"))
     if not report.is_as_configured:
         missing = counted(report.missing, "flow")
-        told = f"the bridge differs from the config: {missing} missing or changed, {report.foreign} too many"
-        echo(click.style(f"\n{told}; see `xenoovs plan`", fg="yellow"))
+        text = f"the bridge differs from the config: {missing} missing or changed, {report.foreign} too many"
+        echo(click.style(f"\n{text}; see `xenoovs plan`", fg="yellow"))
 
 
 def _row(now: BackendTraffic, then: BackendTraffic | None, interval_s: float) -> list[str]:
@@ -294,11 +266,11 @@ def _document(now: BackendTraffic, then: BackendTraffic | None, interval_s: floa
     return {
         "service": now.service,
         "backend": now.backend,
-        "wanted": float(now.wanted),
-        "space": float(now.space),
+        "target_share": float(now.wanted),
+        "share": float(now.space),
         "blocks": now.blocks,
         "packets": now.packets,
-        "seen": None if now.seen is None else float(now.seen),
+        "traffic_share": None if now.seen is None else float(now.seen),
         "bytes": now.bytes,
         "rate_pps": pps,
         "rate_bps": bps,
@@ -306,7 +278,7 @@ def _document(now: BackendTraffic, then: BackendTraffic | None, interval_s: floa
 
 
 def _rates(now: BackendTraffic, then: BackendTraffic | None, interval_s: float) -> tuple[float | None, float | None]:
-    """Packets and bits a second; none without an earlier look, or when the flows were replaced in between."""
+    """Return packets and bits a second; None without an earlier read, or when the flows were replaced in between."""
     if then is None or now.packets < then.packets:
         return None, None
     return (now.packets - then.packets) / interval_s, (now.bytes - then.bytes) * 8 / interval_s

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.agent.snapshot import from_document
+from xenoovs.agent.snapshot import parse_snapshot
 from xenoovs.cli.agent_client import Where, agent_options
 from xenoovs.cli.options import duration
 from xenoovs.cli.output import echo, is_terminal
@@ -89,7 +89,7 @@ class Asking:
     def _look(self) -> Looked:
         begun_s = time.monotonic()
         try:
-            found = from_document(self._client.ask("status")["snapshot"])
+            found = parse_snapshot(self._client.ask("status")["snapshot"])
         except XenoovsError as error:
             return Looked(None, str(error), time.monotonic() - begun_s)
         return Looked(found, "", time.monotonic() - begun_s)
@@ -251,16 +251,18 @@ _REST = 9
 
 @click.command("top")
 @agent_options
-@click.option("--interval", "interval_s", type=duration, default="2s", show_default=True, help="Between two looks.")
+@click.option(
+    "--interval", "interval_s", type=duration, default="2s", show_default=True, help="Time between two refreshes."
+)
 @click.option("--once", is_flag=True, help="Print one frame and end, as without a terminal.")
 def top_command(*, interval_s: float, once: bool, **where: Any) -> None:
-    """Show live who gets what: for each backend of a running agent its state, shares, packets, and where they run.
+    """Show the backends of a running agent live: states, shares, packets, and how many are in hardware.
 
-    WANTED: share by weight. SEEN: share of the packets between the last two looks at the datapath. NIC: of its packets,
-    those that the NIC forwards. SINCE: how long its state has lasted.
+    TARGET: share of the clients by weight. TRAFFIC: share of the packets between the last two samples of the datapath.
+    IN HW: share of its packets in hardware. SINCE: how long its state has lasted.
 
-    Keys: arrows choose, d drains the chosen backend and u undrains it (both ask first), s sorts, q ends. With thousands
-    of backends it looks less often, so that looks take no more than a tenth of the time.
+    Keys: arrows choose, d drains the chosen backend and u undrains it (both ask first), s sorts, q quits. With
+    thousands of backends the view refreshes less often, so that it takes no more than a tenth of the time.
     """
     from xenoovs.cli.agent_client import find_client
 
@@ -330,7 +332,7 @@ class Screen:
 
 def _ask(client: Client) -> Snapshot:
 
-    return from_document(client.ask("status")["snapshot"])
+    return parse_snapshot(client.ask("status")["snapshot"])
 
 
 def _print_once(client: Client) -> None:

@@ -25,7 +25,7 @@ def test_a_refused_config_is_named_with_its_reason(scene: Scene) -> None:
         shown = agent.snapshot()
         assert (shown.candidate not in ("", good), is_as_desired(shown)) == (True, False)
         (words,) = [told for told, _ in troubles(shown)]
-        assert words.startswith(f"config {shown.candidate} is not in use, {good} is: ")
+        assert words.startswith(f"config {shown.candidate} is rejected, {good} stays in use: ")
         assert "weight: -1" in words
         scene.edit("weight: -1", "weight: 60")
         eventually(lambda: agent.reloader.reloads == 1, "a good one")
@@ -38,11 +38,12 @@ def test_a_config_to_be_confirmed_is_named_with_the_one_that_would_come_back(sce
         scene.edit("weight: 70", "weight: 50")
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
         shown = agent.snapshot()
-        assert (shown.goes_back_to, shown.candidate, is_as_desired(shown)) == (good, "", True)
+        assert (shown.rolls_back_to, shown.candidate, is_as_desired(shown)) == (good, "", True)
         (words,) = [told for told, _ in troubles(shown)]
-        assert words.startswith(f"config {agent.config.digest} goes back to {good} in ")
+        assert words.startswith("run `xenoovs confirm` within ")
+        assert words.endswith(f", or config {agent.config.digest} is rolled back to {good}")
         client.ask("confirm")
-        assert (list(troubles(agent.snapshot())), agent.snapshot().goes_back_to) == ([], "")
+        assert (list(troubles(agent.snapshot())), agent.snapshot().rolls_back_to) == ([], "")
 
 
 def test_a_config_that_waits_for_the_switch_is_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +56,6 @@ def test_a_config_that_waits_for_the_switch_is_named(scene: Scene, monkeypatch: 
         scene.edit("weight: 70", "weight: 50")
         eventually(lambda: agent.snapshot().candidate != "", "the candidate")
         shown = agent.snapshot()
-        words = f"config {shown.candidate} waits to be tried on the bridge; {good} is in use"
+        words = f"config {shown.candidate} is pending, {good} is in use"
         assert words in [told for told, _ in troubles(shown)]
         assert not is_as_desired(shown)

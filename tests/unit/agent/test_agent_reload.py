@@ -143,7 +143,7 @@ def test_while_a_pause_holds_it_back_no_config_is_accepted_unconfirmed(scene: Sc
         before, digest = scene.flows, agent.config.digest
         client.ask("pause")
         scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.snapshot().held > 0, "the change held back")
+        eventually(lambda: agent.snapshot().pending_flow_mods > 0, "the change held back")
         assert (scene.flows, agent.config.digest, agent.snapshot().confirm_by_s) == (before, digest, None)
         client.ask("resume")
         assert scene.flows != before

@@ -13,7 +13,7 @@ import pytest
 
 from tests.agent_support import Scene, make_scene
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.agent.snapshot import Snapshot, from_document
+from xenoovs.agent.snapshot import Snapshot, parse_snapshot
 from xenoovs.errors import AgentRefused
 from xenoovs.switch.process import run
 
@@ -38,7 +38,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def seen(client: Any) -> Snapshot:
-    return from_document(client.ask("status")["snapshot"])
+    return parse_snapshot(client.ask("status")["snapshot"])
 
 
 def test_a_request_that_cannot_be_saved_is_refused_and_changes_nothing(scene: Scene, small_disk: Path) -> None:

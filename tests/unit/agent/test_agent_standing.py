@@ -18,7 +18,7 @@ def told(shown: Snapshot) -> list[str]:
 def with_backends(*backends: tuple[BackendState, float, bool]) -> ServiceView:
     """A service whose backends have this state, this share of the addresses, and are out or not."""
     first = web().backends[0]
-    made = (replace(first, state=state, share_installed=share, is_out=out) for state, share, out in backends)
+    made = (replace(first, state=state, share=share, is_ejected=out) for state, share, out in backends)
     return replace(web(), backends=tuple(made))
 
 
@@ -40,7 +40,7 @@ def test_all_is_well() -> None:
 @pytest.mark.parametrize(
     ("service", "share", "words"),
     [
-        (ALL_KEPT, 1.0, "service web: no backend answers; clients stay with their backends"),
+        (ALL_KEPT, 1.0, "service web: no backend answers; its clients stay where they are"),
         (DROPPED, 1.0, "service web: no backend has clients; its packets are dropped"),
         (ONE_KEPT, 0.25, "service web: 25% of its clients have a backend that does not answer"),
     ],
@@ -48,7 +48,7 @@ def test_all_is_well() -> None:
 def test_clients_that_nobody_answers_are_a_difference(service: ServiceView, share: float, words: str) -> None:
     assert unanswered(service) == share
     assert (is_as_desired(of(service)), told(of(service))) == (False, [words])
-    assert headline(of(service)) == ("clients without an answer", "bad")
+    assert headline(of(service)) == ("clients without a working backend", "bad")
 
 
 THIRDS = with_backends(*[(UP, 1 / 3, False)] * 3)
@@ -67,18 +67,18 @@ DIFFERS = {
         "port and link state unavailable: cannot reach Open vSwitch at unix:/run/db.sock: connection refused",
     ),
     "an error": ({"last_error": "bridge ovsbr1 is not there"}, "bridge ovsbr1 is not there"),
-    "changes held back": ({"is_paused": True, "held": 3}, "3 flow-mods are held back"),
+    "changes held back": ({"is_paused": True, "pending_flow_mods": 3}, "3 flow-mods are pending"),
     "a refused config": (
         {"config_problem": "c.yaml:3:1: services is missing", "candidate": "0f1e2d3c4b5a"},
-        "config 0f1e2d3c4b5a is not in use, 0123456789ab is: c.yaml:3:1: services is missing",
+        "config 0f1e2d3c4b5a is rejected, 0123456789ab stays in use: c.yaml:3:1: services is missing",
     ),
     "a config file that is gone": (
         {"config_problem": "c.yaml: no such file"},
-        "the newest config is not in use, 0123456789ab is: c.yaml: no such file",
+        "the newest config is rejected, 0123456789ab stays in use: c.yaml: no such file",
     ),
     "a config still to be tried": (
         {"candidate": "0f1e2d3c4b5a"},
-        "config 0f1e2d3c4b5a waits to be tried on the bridge",
+        "config 0f1e2d3c4b5a is pending, 0123456789ab is in use",
     ),
 }
 
@@ -93,8 +93,8 @@ def test_what_differs_is_named(name: str) -> None:
 
 
 def test_a_change_that_waits_is_named_with_its_time_and_is_no_difference() -> None:
-    waits = replace(snapshot(), confirm_by_s=NOW_S + 25, goes_back_to="99887766aabb")
-    words = "config 0123456789ab goes back to 99887766aabb in 25s unless `xenoovs confirm` comes"
+    waits = replace(snapshot(), confirm_by_s=NOW_S + 25, rolls_back_to="99887766aabb")
+    words = "run `xenoovs confirm` within 25s, or config 0123456789ab is rolled back to 99887766aabb"
     assert (told(waits), is_as_desired(waits), headline(waits)) == ([words], True, ("confirmation pending", "warn"))
 
 
@@ -115,4 +115,4 @@ def test_before_the_first_round_it_is_not_as_desired() -> None:
 
 def test_of_many_services_a_few_are_named() -> None:
     many = replace(snapshot(), services=tuple(replace(ALL_KEPT, name=f"s{number}") for number in range(8)))
-    assert (len(told(many)), told(many)[-1]) == (6, "3 more services have clients without an answer")
+    assert (len(told(many)), told(many)[-1]) == (6, "3 more services have clients whose backend does not answer")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit import balancer as small
-from xenoovs.agent.view import block_views
+from xenoovs.agent.snapshot_builder import block_views
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.model.balancer import BlockKey, KeyField, Protocol
 from xenoovs.verify.expected import expected_services

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.agent_support import Scene, make_scene
-from xenoovs.agent.control import app
+from xenoovs.agent.control import handlers
 from xenoovs.agent.snapshot import Glance, ServiceView
-from xenoovs.agent.view import Seen, service_views
+from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.errors import AgentRefused
 
 
@@ -36,7 +36,7 @@ def test_the_blocks_of_a_service_fill_the_address_space(scene: Scene) -> None:
 
 
 def test_blocks_come_by_pages(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "MAX_BLOCKS", 2)
+    monkeypatch.setattr(handlers, "MAX_BLOCKS", 2)
     with scene.agent() as (_, client):
         page = client.ask("blocks", query={"service": "dns"})
         pages = [page]
@@ -71,11 +71,11 @@ def test_the_loop_that_asks_backends_makes_no_status(scene: Scene, monkeypatch: 
     makers: list[int] = []
     loops: list[int] = []
 
-    def made(seen: Seen) -> tuple[ServiceView, ...]:
+    def made(seen: Moment) -> tuple[ServiceView, ...]:
         makers.append(threading.get_ident())
         return service_views(seen)
 
-    monkeypatch.setattr("xenoovs.agent.view.service_views", made)
+    monkeypatch.setattr("xenoovs.agent.snapshot_builder.service_views", made)
     with scene.agent() as (agent, client):
         glance = agent.glance
 
@@ -92,6 +92,6 @@ def test_the_loop_that_asks_backends_makes_no_status(scene: Scene, monkeypatch: 
 def test_what_depends_on_the_program_alone_is_made_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     with scene.agent() as (agent, client):
         first = agent.snapshot()
-        monkeypatch.setattr("xenoovs.agent.view.hardware_entries", None)
+        monkeypatch.setattr("xenoovs.agent.snapshot_builder.hardware_entries", None)
         assert agent.snapshot().services == first.services
         assert client.ask("status")["snapshot"]["services"][0]["megaflows_predicted"] > 0

@@ -11,7 +11,7 @@ import pytest
 
 from tests.agent_support import Scene, make_scene
 from tests.patience import eventually
-from xenoovs.agent.snapshot import BackendState, Snapshot, from_document
+from xenoovs.agent.snapshot import BackendState, Snapshot, parse_snapshot
 from xenoovs.errors import AgentRefused
 
 
@@ -25,12 +25,12 @@ def backend(name: str, **more: object) -> dict[str, Any]:
 
 
 def seen(client: Any) -> Snapshot:
-    return from_document(client.ask("status")["snapshot"])
+    return parse_snapshot(client.ask("status")["snapshot"])
 
 
 def share(client: Any, name: str) -> float:
     (service,) = seen(client).services
-    return next(one.share_installed for one in service.backends if one.name == name)
+    return next(one.share for one in service.backends if one.name == name)
 
 
 def test_a_drained_backend_has_no_clients_until_undrain(scene: Scene) -> None:
@@ -104,10 +104,10 @@ def test_paused_it_tells_and_changes_nothing(scene: Scene) -> None:
         eventually(lambda: seen(client).reloads == 1, "the config read")
         victim = next(iter(scene.flows))
         scene.switch.remove_flow("ovsbr1", victim.key)
-        eventually(lambda: seen(client).held > 0, "a round that finds it")
+        eventually(lambda: seen(client).pending_flow_mods > 0, "a round that finds it")
         assert scene.flows == before - {victim}
         client.ask("resume")
-        assert (share(client, "fips2"), seen(client).held, seen(client).is_paused) == (0, 0, False)
+        assert (share(client, "fips2"), seen(client).pending_flow_mods, seen(client).is_paused) == (0, 0, False)
 
 
 def test_overrides_and_a_pause_outlive_a_restart(scene: Scene) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.agent.control.app import Asked, LoopbackGuard, TokenGuard, is_loopback, read_token
+from xenoovs.agent.control.auth import ReadOnlyAuth, RequestFacts, TokenAuth, is_loopback, read_token
 from xenoovs.errors import ListenError, RequestRefused
 
 TOKEN = "a-token-of-24-characters"
 
 
-def asked(method: str = "GET", *, host: str | None = "127.0.0.1:9090", **headers: str) -> Asked:
-    return Asked(method, host, headers.get("authorization"), headers.get("content_type"))
+def asked(method: str = "GET", *, host: str | None = "127.0.0.1:9090", **headers: str) -> RequestFacts:
+    return RequestFacts(method, host, headers.get("authorization"), headers.get("content_type"))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1:80", "localhost", "LocalHost:9090", "[::1]:9090", "::1"])
@@ -29,15 +29,15 @@ HOSTS = ["", "0.0.0.0", "10.0.0.1:80", "localhost.evil.example", "127.0.0.1.evil
 def test_other_hosts(host: str) -> None:
     assert not is_loopback(host)
     with pytest.raises(RequestRefused) as refused:
-        LoopbackGuard().check(asked(host=host))
+        ReadOnlyAuth().check(asked(host=host))
     assert refused.value.code == "wrong_host"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 def test_loopback_only_shows(method: str) -> None:
-    LoopbackGuard().check(asked("GET"))
+    ReadOnlyAuth().check(asked("GET"))
     with pytest.raises(RequestRefused) as refused:
-        LoopbackGuard().check(asked(method))
+        ReadOnlyAuth().check(asked(method))
     assert refused.value.code == "read_only"
 
 
@@ -47,26 +47,30 @@ def basic(password: str) -> str:
 
 @pytest.mark.parametrize("authorization", [f"Bearer {TOKEN}", f"bearer {TOKEN}", basic(TOKEN)])
 def test_the_token_opens(authorization: str) -> None:
-    TokenGuard(TOKEN).check(asked(authorization=authorization))
-    TokenGuard(TOKEN).check(asked("POST", authorization=authorization, content_type="application/json; charset=utf-8"))
+    TokenAuth(TOKEN).check(asked(authorization=authorization))
+    TokenAuth(TOKEN).check(asked("POST", authorization=authorization, content_type="application/json; charset=utf-8"))
 
 
 @pytest.mark.parametrize("authorization", ["", "Bearer", f"Token {TOKEN}", "Basic %%%", "Bearer \u00e9", basic("x")])
 def test_anything_else_does_not(authorization: str) -> None:
     with pytest.raises(RequestRefused) as refused:
-        TokenGuard(TOKEN).check(asked(authorization=authorization))
+        TokenAuth(TOKEN).check(asked(authorization=authorization))
     assert refused.value.status == 401
 
 
 def test_a_form_of_another_site_changes_nothing() -> None:
     with pytest.raises(RequestRefused) as refused:
-        TokenGuard(TOKEN).check(asked("POST", authorization=basic(TOKEN), content_type="text/plain"))
+        TokenAuth(TOKEN).check(asked("POST", authorization=basic(TOKEN), content_type="text/plain"))
     assert refused.value.status == 415
 
 
 @pytest.mark.parametrize(
     ("text", "mode", "told"),
-    [(TOKEN, 0o644, "others may read it"), ("short", 0o600, "16 characters"), (f"{TOKEN} {TOKEN}", 0o600, "one line")],
+    [
+        (TOKEN, 0o644, "other users may read it"),
+        ("short", 0o600, "16 characters"),
+        (f"{TOKEN} {TOKEN}", 0o600, "one line"),
+    ],
 )
 def test_a_token_file_that_will_not_do(tmp_path: Path, text: str, mode: int, told: str) -> None:
     path = tmp_path / "token"

@@ -19,7 +19,7 @@ import trustme
 from tests.agent_support import Scene, make_scene
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.control import app, limits
-from xenoovs.agent.control.serve import Listen, Opened, open_port
+from xenoovs.agent.control.serve import Listen, Listener, open_port
 from xenoovs.agent.log import LOGGER
 
 GET = b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -39,13 +39,13 @@ def _no_other_log(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sends away soon."""
-    monkeypatch.setattr(limits, "PATIENCE_S", 0.3)
-    monkeypatch.setattr(app, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(limits, "REQUEST_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(app, "REQUEST_TIMEOUT_S", 0.3)
     monkeypatch.setattr(limits, "SWEEP_S", 0.1)
 
 
 @contextmanager
-def connected(opened: Opened, data: bytes = b"") -> Iterator[socket.socket]:
+def connected(opened: Listener, data: bytes = b"") -> Iterator[socket.socket]:
     with closing(socket.create_connection(("127.0.0.1", opened.socket.getsockname()[1]), timeout=PATIENCE_S)) as sock:
         sock.sendall(data)
         yield sock
@@ -62,7 +62,7 @@ def everything(sock: socket.socket) -> bytes:
     return found
 
 
-def is_answered(opened: Opened) -> bool:
+def is_answered(opened: Listener) -> bool:
     try:
         with connected(opened, GET) as sock:
             return sock.recv(65536).startswith(b"HTTP/1.1 200")
@@ -100,19 +100,22 @@ def test_a_body_that_does_not_come_is_not_waited_for(scene: Scene, impatient: No
 
 def test_many_that_only_wait_keep_nobody_out(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes a file descriptor; without a bound probes had none left, and all backends were down."""
-    monkeypatch.setattr(limits, "PATIENCE_S", 3600.0)
+    monkeypatch.setattr(limits, "REQUEST_TIMEOUT_S", 3600.0)
     opened = open_port(Listen("127.0.0.1", 0))
     with scene.agent(also=(opened,)), ExitStack() as stack:
-        held = [stack.enter_context(connected(opened, b"GET / HT")) for _ in range(3 * limits.MOST)]
+        held = [stack.enter_context(connected(opened, b"GET / HT")) for _ in range(3 * limits.MAX_CONNECTIONS)]
         eventually(lambda: is_answered(opened), "an answer beside those that only wait")
-        eventually(lambda: sum(is_open(sock) for sock in held) <= limits.MOST, "the end of all connections but these")
+        eventually(
+            lambda: sum(is_open(sock) for sock in held) <= limits.MAX_CONNECTIONS,
+            "the end of all connections but these",
+        )
 
 
 def test_streams_that_are_read_take_no_more_than_their_places(scene: Scene) -> None:
     opened = open_port(Listen("127.0.0.1", 0))
     stream = GET.replace(b"/v1/events", b"/v1/events/stream")
     with scene.agent(also=(opened,)), ExitStack() as stack:
-        for _ in range(limits.MOST):
+        for _ in range(limits.MAX_CONNECTIONS):
             sock = stack.enter_context(connected(opened, stream))
             assert sock.recv(65536).startswith(b"HTTP/1.1 200")
         with connected(opened, GET) as sock:
@@ -210,7 +213,7 @@ def test_no_other_method_changes_anything(scene: Scene, method: str) -> None:
         assert (scene.flows, agent.state.runtime.is_paused) == (before, False)
 
 
-def with_token(scene: Scene) -> Opened:
+def with_token(scene: Scene) -> Listener:
     token = scene.directory / "token"
     token.touch(mode=0o600)
     token.write_text("0123456789abcdef\n")
@@ -236,7 +239,7 @@ def test_the_token_is_compared_in_constant_time(scene: Scene, monkeypatch: pytes
         compared.append((one, other))
         return one == other
 
-    monkeypatch.setattr("xenoovs.agent.control.app.hmac.compare_digest", noted)
+    monkeypatch.setattr("xenoovs.agent.control.auth.hmac.compare_digest", noted)
     opened = with_token(scene)
     with scene.agent(also=(opened,)), connected(opened, GET) as sock:
         assert sock.recv(65536).startswith(b"HTTP/1.1 401")
@@ -250,7 +253,7 @@ def test_what_is_no_tls_is_sent_away_and_not_logged(
     chain, key = scene.directory / "chain.pem", scene.directory / "key.pem"
     issued.cert_chain_pems[0].write_to_path(str(chain))
     issued.private_key_pem.write_to_path(str(key))
-    monkeypatch.setattr("xenoovs.agent.control.serve.PATIENCE_S", 0.3)
+    monkeypatch.setattr("xenoovs.agent.control.serve.REQUEST_TIMEOUT_S", 0.3)
     opened = open_port(Listen("127.0.0.1", 0, tls=(chain, key)))
     with scene.agent(also=(opened,)):
         for sent in (GET, b"\x16\x03\x01\x00\x05hello", b""):

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from tests.compiled import compiled
 from tests.unit.balancer import balancer, claim, service
-from xenoovs.agent.offload import FlowCounts
-from xenoovs.agent.snapshot import Counted, Rate, nic_share
+from xenoovs.agent.offload import FlowTotals
+from xenoovs.agent.rows import hw_share
+from xenoovs.agent.snapshot import Counted, Rate
 from xenoovs.compile.program import Program
 from xenoovs.openflow.flow import ObservedFlow
 
@@ -24,28 +25,28 @@ def _sum(counted: dict[tuple[str, str], Counted]) -> Counted:
 
 
 def test_what_has_been_added_is_counted_once() -> None:
-    counts, blocks = FlowCounts(), sum(len(made.blocks) for made in _PROGRAM.services)
+    counts, blocks = FlowTotals(), sum(len(made.blocks) for made in _PROGRAM.services)
     totals = [_sum(dict(counts.add(_PROGRAM, _seen(_PROGRAM, packets=n), now_s=n)[0])) for n in (5, 5, 8)]
     assert totals == [Counted(n * blocks, 100 * n * blocks) for n in (5, 5, 8)]
 
 
 def test_a_flow_that_is_made_anew_takes_nothing_back() -> None:
-    counts, blocks = FlowCounts(), sum(len(made.blocks) for made in _PROGRAM.services)
+    counts, blocks = FlowTotals(), sum(len(made.blocks) for made in _PROGRAM.services)
     for packets in (10, 3):
         counted, _ = counts.add(_PROGRAM, _seen(_PROGRAM, packets=packets), now_s=packets)
     assert _sum(dict(counted)).packets == 13 * blocks
 
 
 def test_rates_are_since_the_last_look_and_tell_no_path() -> None:
-    counts = FlowCounts()
+    counts = FlowTotals()
     assert counts.add(_PROGRAM, _seen(_PROGRAM, packets=10), now_s=0.0)[1] == {}
     _, rates = counts.add(_PROGRAM, _seen(_PROGRAM, packets=30), now_s=10.0)
     blocks = sum(len(made.blocks) for made in _PROGRAM.services)
     assert sum(rate.pps for rate in rates.values()) == 2 * blocks
     assert sum(rate.bps for rate in rates.values()) == 1600 * blocks
-    assert nic_share(rates.values()) is None
+    assert hw_share(rates.values()) is None
 
 
 def test_the_share_of_the_nic_is_of_those_that_are_known() -> None:
     known = Rate(10.0, 5.0, 0.0)
-    assert nic_share((known, replace(known, hw_pps=None))) == 0.5
+    assert hw_share((known, replace(known, hw_pps=None))) == 0.5

@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit import balancer as small
 from xenoovs.agent.health import SlowStarts, ramps, update_slow_starts
+from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.agent.state import AgentState
-from xenoovs.agent.view import Seen, service_views
 from xenoovs.decision.decision import BackendName
 from xenoovs.model.balancer import Balancer, Health, ProbeKind
 from xenoovs.partition.change import STEPS
@@ -64,8 +64,8 @@ def test_an_ended_start_does_not_begin_again() -> None:
 
 def test_what_is_wanted_meanwhile_is_what_the_blocks_can_give() -> None:
     one = balancer(2, 1, 1)
-    (service,) = service_views(Seen(AgentState(one, one), {B1: Fraction(1, 2)}))
-    shares = [backend.share_wanted for backend in service.backends]
+    (service,) = service_views(Moment(AgentState(one, one), {B1: Fraction(1, 2)}))
+    shares = [backend.target_share for backend in service.backends]
     assert shares == pytest.approx([0.875 * 2 / 3, 0.125, 0.875 / 3])
     assert service.backends[1].weight_in_use == 0.5
 

@@ -85,7 +85,7 @@ def test_names_of_users_are_escaped() -> None:
 
 
 def test_what_is_not_known_is_not_shown() -> None:
-    early = replace(snapshot(), services=snapshot().services[1:], verified_s=None, last_round_s=None)
+    early = replace(snapshot(), services=snapshot().services[1:], sampled_s=None, last_round_s=None)
     for name in ("xenoovs_last_round_timestamp_seconds", "xenoovs_service_offload_ratio", "xenoovs_backend_blocks"):
         assert values(name, early) == {}
 

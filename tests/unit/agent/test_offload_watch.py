@@ -10,9 +10,8 @@ import pytest
 
 from tests.compiled import compiled
 from tests.fake_switch import FakeSwitch
-from xenoovs.agent.offload import Counters, OffloadWatch, WatchPace
+from xenoovs.agent.offload import MegaflowCounters, OffloadSample, OffloadSampler, SamplePace
 from xenoovs.agent.snapshot import Traffic
-from xenoovs.agent.view import Sighting
 from xenoovs.compile.program import Program
 from xenoovs.config.load import load_config
 from xenoovs.datapath.megaflow import Verdict
@@ -41,12 +40,12 @@ def clock() -> TurnedClock:
 
 def watch_of(
     switch: FakeSwitch, clock: TurnedClock, program: Callable[[], Program | None] | None = None
-) -> OffloadWatch:
+) -> OffloadSampler:
     made = dns()
-    return OffloadWatch(switch, program=program or (lambda: made), clock=clock, pace=WatchPace())
+    return OffloadSampler(switch, program=program or (lambda: made), clock=clock, pace=SamplePace())
 
 
-def total(sighting: Sighting | None) -> Traffic:
+def total(sighting: OffloadSample | None) -> Traffic:
     assert sighting is not None
     found = sighting.traffic.values()
     return Traffic(
@@ -66,8 +65,8 @@ A, B = "00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000
 
 def counted(*dumps: list[str]) -> list[list[str]]:
     """What the counters of each dump have grown by, one after the other."""
-    counters = Counters()
-    return [list(counters.grown(dump)) for dump in dumps]
+    counters = MegaflowCounters()
+    return [list(counters.increments(dump)) for dump in dumps]
 
 
 def test_a_counter_grows_by_the_difference() -> None:
@@ -114,14 +113,14 @@ def test_a_line_of_another_form_is_handed_on() -> None:
 def test_totals_never_fall_although_megaflows_go(clock: TurnedClock) -> None:
     switch = FakeSwitch(megaflows=DUMP)
     watch = watch_of(switch, clock)
-    first = total(watch.look())
+    first = total(watch.sample())
     assert first.hw_packets > 0
     clock.time_s += 10
     switch.megaflows = ""
-    assert total(watch.look()) == first
+    assert total(watch.sample()) == first
     clock.time_s += 10
     switch.megaflows = DUMP
-    assert total(watch.look()).hw_packets == 2 * first.hw_packets
+    assert total(watch.sample()).hw_packets == 2 * first.hw_packets
 
 
 def test_the_totals_of_a_backend_outlive_that_it_has_no_blocks(clock: TurnedClock) -> None:
@@ -131,10 +130,10 @@ def test_the_totals_of_a_backend_outlive_that_it_has_no_blocks(clock: TurnedCloc
     programs = [compiled(balancer), compiled(balancer, ejected={"dns": frozenset(names[:1])})]
     switch = FakeSwitch(megaflows=DUMP)
     watch = watch_of(switch, clock, lambda: programs[0])
-    before = watch.look()
+    before = watch.sample()
     programs.pop(0)
     clock.time_s += 10
-    now = watch.look()
+    now = watch.sample()
     assert before is not None
     assert now is not None
     away = (balancer.services[0].name, names[0])
@@ -146,14 +145,14 @@ def test_the_totals_of_a_backend_outlive_that_it_has_no_blocks(clock: TurnedCloc
 def test_verdicts_and_rates_are_of_this_look(clock: TurnedClock) -> None:
     switch = FakeSwitch(megaflows="")
     watch = watch_of(switch, clock)
-    before = watch.look()
+    before = watch.sample()
     assert before is not None
     assert before.findings is not None
     assert {block.verdict for block in before.findings.blocks} == {Verdict.ABSENT}
     assert not before.rates
     clock.time_s += 10
     switch.megaflows = DUMP
-    now = watch.look()
+    now = watch.sample()
     assert now is not None
     assert now.findings is not None
     assert {block.verdict for block in now.findings.blocks} == {Verdict.HW}
@@ -163,14 +162,14 @@ def test_verdicts_and_rates_are_of_this_look(clock: TurnedClock) -> None:
 
 def test_megaflows_of_other_ports_are_left_out(clock: TurnedClock) -> None:
     watch = watch_of(FakeSwitch(megaflows=DUMP.replace("in_port(p0)", "in_port(other)")), clock)
-    found = watch.look()
+    found = watch.sample()
     assert found is not None
     assert found.findings is not None
     assert found.findings.ignored == ()
 
 
 def test_without_a_program_there_is_nothing_to_look_for(clock: TurnedClock) -> None:
-    assert watch_of(FakeSwitch(megaflows=DUMP), clock, lambda: None).look() is None
+    assert watch_of(FakeSwitch(megaflows=DUMP), clock, lambda: None).sample() is None
 
 
 def test_nobody_looks_until_somebody_asks(clock: TurnedClock) -> None:
@@ -207,7 +206,7 @@ def test_pauses_differ_by_up_to_a_tenth(clock: TurnedClock, monkeypatch: pytest.
         before_s = clock.time_s
         asyncio.run(watch._pause(0.0))
         pauses.add(round(clock.time_s - before_s, 6))
-    interval_s = WatchPace().interval_s
+    interval_s = SamplePace().interval_s
     assert len(pauses) > 100
     assert 0.9 * interval_s <= min(pauses) < 0.95 * interval_s < max(pauses) <= interval_s
 
@@ -220,18 +219,18 @@ def test_a_switch_that_is_away_ends_nothing(clock: TurnedClock) -> None:
     assert looks_within(watch, asks=3, step_s=4.0, clock=clock) == 2
 
 
-def looks_within(watch: OffloadWatch, *, asks: int, step_s: float = 0.0, clock: TurnedClock | None = None) -> int:
+def looks_within(watch: OffloadSampler, *, asks: int, step_s: float = 0.0, clock: TurnedClock | None = None) -> int:
     """How many sightings are shown while somebody asks `asks` times, `step_s` of turned time apart."""
-    shown: list[Sighting] = []
+    shown: list[OffloadSample] = []
 
     async def run() -> None:
-        task = asyncio.create_task(watch.forever(shown.append))
+        task = asyncio.create_task(watch.run(shown.append))
         looking = under_way(watch)
         for turn in range(max(asks, 1)):
             if clock is not None and turn:
                 clock.time_s += step_s
             if asks:
-                watch.asked()
+                watch.request()
             await at_rest(looking)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -240,18 +239,18 @@ def looks_within(watch: OffloadWatch, *, asks: int, step_s: float = 0.0, clock: 
     return len(shown)
 
 
-def under_way(watch: OffloadWatch) -> Callable[[], bool]:
+def under_way(watch: OffloadSampler) -> Callable[[], bool]:
     """Tells whether a look has begun and has not ended."""
-    looks, look = [0], watch.look
+    looks, look = [0], watch.sample
 
-    def counted() -> Sighting | None:
+    def counted() -> OffloadSample | None:
         looks[0] += 1
         try:
             return look()
         finally:
             looks[0] -= 1
 
-    watch.look = counted  # type: ignore[method-assign]
+    watch.sample = counted  # type: ignore[method-assign]
     return lambda: looks[0] > 0
 
 

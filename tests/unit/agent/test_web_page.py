@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from tests.snapshots import NOW_S, blocks, glance, snapshot
 from xenoovs.agent.snapshot import BlockView, Event, Override
-from xenoovs.agent.web.page import MOST_SERVICES, asset, body, headers, page
-from xenoovs.agent.web.service import COLUMNS, Markup, cells, element, join
+from xenoovs.agent.web.html import Markup, element, join
+from xenoovs.agent.web.page import MAX_SERVICES, asset, body, headers, page
+from xenoovs.agent.web.service import COLUMNS, cells
 from xenoovs.datapath.megaflow import Verdict
 
 
@@ -152,4 +153,4 @@ def test_of_very_many_services_those_in_trouble_are_shown() -> None:
     many = (*(replace(calm, name=f"calm{number}") for number in range(100)), snapshot().services[0])
     text = read(body(glance(replace(snapshot(), services=many)))).text
     assert "192.0.2.80" in text
-    assert f"{101 - MOST_SERVICES} more services" in text
+    assert f"{101 - MAX_SERVICES} more services" in text

@@ -25,7 +25,7 @@ from xenoovs.cli.top_screen import (
     frame,
     one_column,
     pressed,
-    rows,
+    sorted_rows,
     text_of,
 )
 
@@ -72,7 +72,7 @@ def test_every_key_but_y_means_no(key: str) -> None:
 
 def test_what_is_drained_is_not_drained_again() -> None:
     view, _ = after("d", view=View(("web", "b3")))
-    assert (view.question, view.message) == (None, "web/b3 is drained already")
+    assert (view.question, view.message) == (None, "web/b3 is already drained")
 
 
 def test_undrain_is_for_backends_with_another_weight() -> None:
@@ -95,18 +95,18 @@ def test_s_goes_through_all_orders() -> None:
 
 
 def test_rows_by_packets() -> None:
-    assert [row.backend.name for row in rows(snapshot(), Sort.PPS)[:2]] == ["b0", "b1"]
-    assert rows(snapshot(), Sort.SOFTWARE)[0].names == ("web", "b1")
-    assert rows(snapshot(), Sort.STATE)[0].names == ("web", "b2")
+    assert [row.backend.name for row in sorted_rows(snapshot(), Sort.PPS)[:2]] == ["b0", "b1"]
+    assert sorted_rows(snapshot(), Sort.SOFTWARE)[0].names == ("web", "b1")
+    assert sorted_rows(snapshot(), Sort.STATE)[0].names == ("web", "b2")
 
 
 def test_the_cursor_stays_on_its_backend_when_the_order_changes() -> None:
     view = View(("web", "b2"), Sort.STATE)
-    assert chosen_index(view, rows(snapshot(), view.sort)) == 0
+    assert chosen_index(view, sorted_rows(snapshot(), view.sort)) == 0
 
 
 def test_a_backend_that_is_gone_leaves_the_cursor_at_the_first() -> None:
-    assert chosen_index(View(("web", "gone")), rows(snapshot(), Sort.CONFIG)) == 0
+    assert chosen_index(View(("web", "gone")), sorted_rows(snapshot(), Sort.CONFIG)) == 0
 
 
 @given(st.lists(st.sampled_from(KEYS), max_size=30), st.integers(20, 200), st.integers(6, 60))
@@ -149,7 +149,7 @@ def test_looks_become_colours() -> None:
 @pytest.mark.parametrize(("used", "configured", "shown"), [(0.125, 1, "0.125/1"), (1, 1, "1"), (12.5, 100, "12.5/100")])
 def test_a_weight_is_whole_at_80_columns(used: float, configured: float, shown: str) -> None:
     service = snapshot().services[0]
-    backend = replace(service.backends[0], weight=configured, weight_in_use=used, share_installed=1)
+    backend = replace(service.backends[0], weight=configured, weight_in_use=used, share=1)
     one = replace(snapshot(), services=(replace(service, backends=(backend,)),))
     lines = [text_of(line) for line in frame(one, View(), Size(80, 24))]
     assert f" {shown} " in lines[4]

@@ -25,7 +25,7 @@ from aiohttp import web
 
 from tests.patience import PATIENCE_S, eventually
 from tests.snapshots import snapshot
-from xenoovs.agent.snapshot import Snapshot, to_document
+from xenoovs.agent.snapshot import Snapshot, to_json
 
 _MAIN = (sys.executable, "-c", "from xenoovs.cli.main import main; main()", "top", "--interval")
 _TOP = (*_MAIN, "100ms", "--control")
@@ -45,7 +45,7 @@ class Stub:
         while self.is_slow:
             self.is_waiting = True
             await asyncio.sleep(0.02)
-        return web.json_response({"snapshot": to_document(self.shown)})
+        return web.Response(text=f'{{"snapshot": {to_json(self.shown)}}}', content_type="application/json")
 
     async def drain(self, request: web.Request) -> web.Response:
         self.drained.append(await request.json())
@@ -195,7 +195,7 @@ def test_while_the_agent_is_away_it_says_that_it_is_old(stub: Stub, control: Pat
         window.wait_for("as configured")
         stub.is_away = True
         window.wait_for("the agent does not answer")
-        window.wait_for("what is shown is old: ")
+        window.wait_for("old data: ")
         stub.is_away = False
         window.seen = ""
         window.wait_for("as configured")
@@ -223,14 +223,14 @@ def test_without_colours_where_nobody_wants_them(control: Path) -> None:
 
 def test_on_a_terminal_that_cannot_move_the_cursor_one_frame_is_printed(control: Path) -> None:
     with top(control, TERM="dumb") as (window, process):
-        window.wait_for("web  192.0.2.80  megaflows 14/16")
+        window.wait_for("web  192.0.2.80  75% in hardware  megaflows 14/16")
         assert process.wait(PATIENCE_S) == 0
         assert "\x1b[?1049h" not in window.seen
 
 
 def test_without_a_terminal_one_frame_is_printed(control: Path) -> None:
     done = subprocess.run([*_TOP, str(control)], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
-    assert "web  192.0.2.80  megaflows 14/16" in done.stdout
+    assert "web  192.0.2.80  75% in hardware  megaflows 14/16" in done.stdout
     assert "\x1b" not in done.stdout
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from xenoovs.agent.control.routes import ROUTES, Route
 from xenoovs.errors import AgentMissing, AgentRefused
 
 _TIMEOUT_S = 90.0
 """A change is answered after its round, and a round takes as long as Open vSwitch does."""
+READS = frozenset(("status", "blocks", "events"))
+"""Names of routes that change nothing. Not from the table of routes, which imports pydantic."""
 
 
 class Client:
@@ -27,11 +28,11 @@ class Client:
     def ask(
         self, name: str, request: Mapping[str, object] | None = None, *, query: Mapping[str, object] | None = None
     ) -> Any:
-        """The answer of a route, by its name. Raises AgentMissing, AgentRefused."""
-        route = next(route for route in ROUTES if route.name == name)
-        path = route.path if query is None else f"{route.path}?{urlencode(query)}"
+        """Return the answer of a route, by its name. Raises AgentMissing, AgentRefused."""
+        path = f"/v1/{name}" if query is None else f"/v1/{name}?{urlencode(query)}"
+        body = None if name in READS else json.dumps(request or {}, default=float).encode()
         try:
-            connection, response = self._send(route, path, request)
+            connection, response = self._send(path, body)
             with connection:
                 data = response.read()
         except (OSError, HTTPException) as error:
@@ -39,10 +40,9 @@ class Client:
         return self._document(response.status, data)
 
     def events(self, since: int) -> Iterator[dict[str, Any]]:
-        """Events as they happen, until the agent ends. Raises AgentMissing, AgentRefused."""
-        route = next(route for route in ROUTES if route.is_stream)
+        """Yield events as they happen, until the agent ends. Raises AgentMissing, AgentRefused."""
         try:
-            connection, response = self._send(route, f"{route.path}?since={since}", None)
+            connection, response = self._send(f"/v1/events/stream?since={since}", None)
             with connection:
                 if response.status != 200:
                     self._document(response.status, response.read())
@@ -52,12 +52,11 @@ class Client:
         except (OSError, HTTPException) as error:
             raise self._missing(error) from None
 
-    def _send(self, route: Route, path: str, request: Mapping[str, object] | None) -> tuple[_Connection, Any]:
+    def _send(self, path: str, body: bytes | None) -> tuple[_Connection, Any]:
         connection = _Connection(self.path)
-        body = None if route.request is None else json.dumps(request or {}, default=float).encode()
         headers = {} if body is None else {"Content-Type": "application/json"}
         try:
-            connection.request(route.method, path, body, headers)
+            connection.request("GET" if body is None else "POST", path, body, headers)
             return connection, connection.getresponse()
         except BaseException:
             connection.close()
@@ -70,14 +69,14 @@ class Client:
                 return document
             raise AgentRefused(document["error"]["message"], status=status, code=document["error"]["code"])
         except (ValueError, KeyError, TypeError):
-            raise AgentMissing(where=str(self.path), reason=f"what answers there is no agent ({status})") from None
+            raise AgentMissing(where=str(self.path), reason=f"the answer ({status}) is not of an agent") from None
 
     def _missing(self, error: Exception) -> AgentMissing:
         reasons: dict[type[Exception], str] = {
             FileNotFoundError: "there is no such socket",
-            ConnectionRefusedError: "nobody listens, as after a kill",
-            PermissionError: "you may not use it; try as root",
-            TimeoutError: f"no answer within {_TIMEOUT_S:g} s",
+            ConnectionRefusedError: "no process listens; the agent was killed",
+            PermissionError: "permission denied; try as root",
+            TimeoutError: f"no answer within {_TIMEOUT_S:g}s",
         }
         return AgentMissing(where=str(self.path), reason=reasons.get(type(error), str(error) or type(error).__name__))
 

@@ -1,6 +1,6 @@
-"""Limits connections: so many at once, and none that only waits.
+"""Limits connections: at most 64 at a listener, and none that stays idle.
 
-Each connection takes a file descriptor, of which probes need some; whoever may connect could have them all otherwise.
+Each connection takes a file descriptor. Without a limit, clients could take those that health checks need.
 """
 
 from __future__ import annotations
@@ -17,119 +17,119 @@ if TYPE_CHECKING:
     from aiohttp.web_protocol import RequestHandler
 
 
-MOST = 64
-"""Connections at one socket; when all are taken the one that has waited longest goes."""
-PATIENCE_S = 10.0
-"""For a request to come as a whole, for TLS to be agreed on, and for the next part of a stream to be taken."""
-KEPT_S = 60.0
-"""For an answer to be taken as a whole, and for the next request after it."""
+MAX_CONNECTIONS = 64
+"""At one listener. A new connection replaces the one that has been idle for longest."""
+REQUEST_TIMEOUT_S = 10.0
+"""For a whole request, for a TLS handshake, and for a client to read the next part of a stream."""
+KEEP_ALIVE_S = 60.0
+"""For a client to read a whole answer and to send the next request."""
 SWEEP_S = 1.0
 _THREADS = 2
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-MAKERS = web.AppKey("makers", ThreadPoolExecutor)
-"""Where answers are made that take long; rounds have other threads, and never wait for them."""
+_EXECUTOR = web.AppKey("executor", ThreadPoolExecutor)
+"""Threads for answers that take long. Rounds have other threads, and never wait for these."""
 
 
-def with_makers(app: web.Application) -> None:
-    """Threads of its own for the time that an application is there."""
-    app[MAKERS] = ThreadPoolExecutor(_THREADS, thread_name_prefix="answer")
+def add_executor(app: web.Application) -> None:
+    """Give an application threads of its own, for as long as it runs."""
+    app[_EXECUTOR] = ThreadPoolExecutor(_THREADS, thread_name_prefix="answer")
 
-    async def end(_: web.Application) -> None:
-        app[MAKERS].shutdown(wait=False, cancel_futures=True)
+    async def stop(_: web.Application) -> None:
+        app[_EXECUTOR].shutdown(wait=False, cancel_futures=True)
 
-    app.on_cleanup.append(end)
+    app.on_cleanup.append(stop)
 
 
-async def made_beside(app: web.Application, make: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """What `make` returns, made beside the loop that asks backends."""
+async def run_beside(app: web.Application, make: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Return what `make` returns, run in a thread of the application: the event loop sends health checks."""
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(app.get(MAKERS), lambda: make(*args, **kwargs))
+    return await loop.run_in_executor(app.get(_EXECUTOR), lambda: make(*args, **kwargs))
 
 
-class Door:
-    """Makes the protocol of each connection. `attend` is to be the outermost middleware."""
+class ConnectionLimit:
+    """Makes the protocol of each connection of one server. `middleware` has to be the outermost middleware."""
 
     def __init__(self) -> None:
-        self._coming: dict[RequestHandler, float] = {}
-        self._waiting: dict[RequestHandler, float] = {}
-        """Each with the time of the loop at which it goes; `coming`: it may not be there yet, as TLS is agreed on."""
+        self._new: dict[RequestHandler, float] = {}
+        self._idle: dict[RequestHandler, float] = {}
+        """Each with the time of the loop at which it is closed; a new one may still be in its TLS handshake."""
         self._busy: set[RequestHandler] = set()
         self._server: web.Server | None = None
 
-    def open(self, server: web.Server) -> Callable[[], asyncio.Protocol]:
-        """The factory for `create_server`."""
+    def factory(self, server: web.Server) -> Callable[[], asyncio.Protocol]:
+        """Return the protocol factory for `create_server`."""
         self._server = server
         return partial(self._admit, server)
 
-    def attend(self) -> Any:
-        """Tells waiting from being served."""
+    def middleware(self) -> Any:
+        """Return the middleware that tells idle connections from busy ones."""
 
         @web.middleware
-        async def attended(
+        async def served(
             request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
         ) -> web.StreamResponse:
             protocol = request.protocol
-            self._coming.pop(protocol, None)
-            self._waiting.pop(protocol, None)
+            self._new.pop(protocol, None)
+            self._idle.pop(protocol, None)
             self._busy.add(protocol)
             try:
                 return await handler(request)
             finally:
                 self._busy.discard(protocol)
-                self._waiting[protocol] = asyncio.get_running_loop().time() + KEPT_S
+                self._idle[protocol] = asyncio.get_running_loop().time() + KEEP_ALIVE_S
 
-        return attended
+        return served
 
-    async def sweep(self) -> None:
-        """Send away who waits for too long, until cancelled."""
+    async def close_idle(self) -> None:
+        """Close connections that have been idle for too long, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_S)
-            self._forget_gone()
+            self._forget_closed()
             now_s = asyncio.get_running_loop().time()
-            for handler in [one for one, until_s in self._known().items() if until_s < now_s]:
-                self._send_away(handler)
+            for handler in [each for each, until_s in self._waiting().items() if until_s < now_s]:
+                self._close(handler)
 
     def _admit(self, server: web.Server) -> asyncio.Protocol:
         if self._is_full():
-            self._forget_gone()
+            self._forget_closed()
         if self._is_full():
-            there = _connected(server)
-            waiting = {one: until_s for one, until_s in self._known().items() if one in there}
+            connected = _connected(server)
+            waiting = {each: until_s for each, until_s in self._waiting().items() if each in connected}
             if not waiting:
                 return _Refused()
-            self._send_away(min(waiting, key=lambda handler: waiting[handler]))
+            self._close(min(waiting, key=lambda handler: waiting[handler]))
         handler: RequestHandler = server()
-        self._coming[handler] = asyncio.get_running_loop().time() + PATIENCE_S
+        self._new[handler] = asyncio.get_running_loop().time() + REQUEST_TIMEOUT_S
         return handler
 
     def _is_full(self) -> bool:
-        return len(self._coming) + len(self._waiting) + len(self._busy) >= MOST
+        return len(self._new) + len(self._idle) + len(self._busy) >= MAX_CONNECTIONS
 
-    def _known(self) -> dict[RequestHandler, float]:
-        return self._coming | self._waiting
+    def _waiting(self) -> dict[RequestHandler, float]:
+        return self._new | self._idle
 
-    def _forget_gone(self) -> None:
-        there, now_s = _connected(self._server), asyncio.get_running_loop().time()
-        self._waiting = {one: until_s for one, until_s in self._known().items() if one in there}
-        self._coming = {one: until_s for one, until_s in self._coming.items() if one not in there and until_s > now_s}
-        self._busy &= there
+    def _forget_closed(self) -> None:
+        connected, now_s = _connected(self._server), asyncio.get_running_loop().time()
+        self._idle = {each: until_s for each, until_s in self._waiting().items() if each in connected}
+        self._new = {each: until_s for each, until_s in self._new.items() if each not in connected and until_s > now_s}
+        self._busy &= connected
 
-    def _send_away(self, handler: RequestHandler) -> None:
-        self._coming.pop(handler, None)
-        self._waiting.pop(handler, None)
+    def _close(self, handler: RequestHandler) -> None:
+        self._new.pop(handler, None)
+        self._idle.pop(handler, None)
         handler.force_close()
 
 
 def _connected(server: web.Server | None) -> set[RequestHandler]:
-    """The library keeps those that have left for as long as they are served, as a stream is until its next line."""
-    return set() if server is None else {one for one in server.connections if one.transport is not None}
+    """Return the open connections. aiohttp lists closed ones too while they are served, such as a stream."""
+    return set() if server is None else {each for each in server.connections if each.transport is not None}
 
 
 class _Refused(asyncio.Protocol):
-    """There is no room."""
+    """Closes its connection at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

@@ -1,4 +1,4 @@
-"""Serves the API at the unix socket and at a TCP port, for one agent or for several."""
+"""Serves the API at the unix socket and at TCP ports, for one agent or for several."""
 
 from __future__ import annotations
 
@@ -16,18 +16,9 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from xenoovs.agent.control.app import (
-    Guard,
-    LocalGuard,
-    LoopbackGuard,
-    Mount,
-    TokenGuard,
-    guarded_app,
-    is_loopback,
-    make_app,
-    read_token,
-)
-from xenoovs.agent.control.limits import PATIENCE_S, Door
+from xenoovs.agent.control.app import Mount, bare_app, make_app
+from xenoovs.agent.control.auth import Auth, ReadOnlyAuth, TokenAuth, UnixSocketAuth, is_loopback, read_token
+from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit
 from xenoovs.agent.log import bridge_context, info
 from xenoovs.agent.tasks import run_all
 from xenoovs.errors import ListenError
@@ -37,14 +28,19 @@ if TYPE_CHECKING:
 
 
 _GRACE_S = 0.5
-"""For answers under way when the agent ends."""
+"""For requests in progress when the agent ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """A TCP port to listen at. `tls`: certificate chain and key. `token_file`: who may do everything.
+    """A TCP port to listen at.
 
-    option: by which it was asked for.
+    Attributes:
+        host: Address or name.
+        port: 0: any free port.
+        tls: Files of certificate chain and key.
+        token_file: File of the token; without one the port is read-only.
+        option: The option of the command line, for messages.
     """
 
     host: str
@@ -54,7 +50,7 @@ class Listen:
     option: str = "--api"
 
     def check(self) -> None:
-        """Raises ListenError for what would be open to a network."""
+        """Raise ListenError unless the port is safe: other machines need TLS and a token."""
         if is_loopback(self.host):
             return
         missing = [
@@ -64,16 +60,16 @@ class Listen:
         ]
         if missing:
             raise ListenError(
-                f"{self.option} {self.host}:{self.port} is reached from other machines, so it needs "
+                f"{self.option} {self.host}:{self.port} is open to other machines, so it needs "
                 f"{' and '.join(missing)}; or listen at 127.0.0.1"
             )
 
-    def guard(self) -> Guard:
-        """Raises ListenError."""
-        return LoopbackGuard() if self.token_file is None else TokenGuard(read_token(self.token_file))
+    def auth(self) -> Auth:
+        """Return who may do what. Raises ListenError."""
+        return ReadOnlyAuth() if self.token_file is None else TokenAuth(read_token(self.token_file))
 
-    def context(self) -> ssl.SSLContext | None:
-        """Raises ListenError."""
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return the context of TLS; None without TLS. Raises ListenError."""
         if self.tls is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -86,24 +82,31 @@ class Listen:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A socket that listens, and who may ask what there. `url`: how it is reached."""
+class Listener:
+    """A listening socket.
+
+    Attributes:
+        socket: It.
+        auth: Who may do what there.
+        url: Its address.
+        context: Of TLS; None without TLS.
+    """
 
     socket: socket
-    guard: Guard
+    auth: Auth
     url: str
     context: ssl.SSLContext | None = None
 
 
-def open_local(sock: socket) -> Opened:
-    """The unix socket."""
-    return Opened(sock, LocalGuard(), f"unix:{sock.getsockname()}")
+def unix_listener(sock: socket) -> Listener:
+    """Return the listener at the unix socket."""
+    return Listener(sock, UnixSocketAuth(), f"unix:{sock.getsockname()}")
 
 
-def open_port(listen: Listen) -> Opened:
-    """A TCP port. Raises ListenError."""
+def open_port(listen: Listen) -> Listener:
+    """Return a listener at a TCP port. Raises ListenError."""
     listen.check()
-    guard, context = listen.guard(), listen.context()
+    auth, context = listen.auth(), listen.tls_context()
     host = "127.0.0.1" if listen.host == "localhost" else listen.host
     sock = socket(AF_INET6 if ":" in host else AF_INET, SOCK_STREAM)
     try:
@@ -115,54 +118,56 @@ def open_port(listen: Listen) -> Opened:
         sock.close()
         raise ListenError(f"cannot listen at {listen.host}:{listen.port}: {error.strerror or error}") from None
     name = f"[{host}]" if ":" in host else host
-    return Opened(sock, guard, f"{'http' if context is None else 'https'}://{name}:{sock.getsockname()[1]}", context)
+    return Listener(sock, auth, f"{'http' if context is None else 'https'}://{name}:{sock.getsockname()[1]}", context)
 
 
-async def serve(agent: Agent, opened: Opened, mounts: Iterable[Mount] = ()) -> None:
-    """Answer until cancelled."""
-    await serve_app(lambda door: make_app(agent, opened.guard, mounts, door=door), opened)
+async def serve(agent: Agent, listener: Listener, mounts: Iterable[Mount] = ()) -> None:
+    """Serve the API of one agent until cancelled."""
+    await serve_app(lambda limit: make_app(agent, listener.auth, mounts, limit=limit), listener)
 
 
-async def serve_app(make: Callable[[Door], web.Application], opened: Opened) -> None:
-    """The same for any application."""
-    door, loop = Door(), asyncio.get_running_loop()
-    # What is no HTTP makes the library log a traceback, as often as somebody likes to send it.
+async def serve_app(make: Callable[[ConnectionLimit], web.Application], listener: Listener) -> None:
+    """Serve an application until cancelled."""
+    limit, loop = ConnectionLimit(), asyncio.get_running_loop()
+    # For each request that is not HTTP the library would log a traceback.
     silent = Logger("xenoovs.http", CRITICAL)
-    runner = web.AppRunner(make(door), access_log=None, logger=silent, shutdown_timeout=_GRACE_S)
+    runner = web.AppRunner(make(limit), access_log=None, logger=silent, shutdown_timeout=_GRACE_S)
     await runner.setup()
-    admit = door.open(cast("web.Server", runner.server))
-    handshake_s = None if opened.context is None else PATIENCE_S
-    server = await loop.create_server(admit, sock=opened.socket, ssl=opened.context, ssl_handshake_timeout=handshake_s)
+    factory = limit.factory(cast("web.Server", runner.server))
+    handshake_s = None if listener.context is None else REQUEST_TIMEOUT_S
+    server = await loop.create_server(
+        factory, sock=listener.socket, ssl=listener.context, ssl_handshake_timeout=handshake_s
+    )
     try:
-        info("listening", at=opened.url)
-        await door.sweep()
+        info("listening", at=listener.url)
+        await limit.close_idle()
     finally:
         server.close()
         await runner.cleanup()
 
 
-# One TCP port for several agents: each has its API, its metrics and its page below the name of its bridge.
+# One listener for several agents: each has its API, its metrics and its page below the name of its bridge.
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """An agent, and what is served beside its API."""
+class ServedAgent:
+    """An agent, and what adds routes to its API."""
 
     agent: Agent
     mounts: tuple[Mount, ...]
 
 
-async def serve_several(shown: Mapping[str, Shown], opened: Iterable[Opened]) -> None:
-    """By the labels of their bridges, until cancelled."""
-    await run_all(serve_app(partial(several_app, shown, one.guard), one) for one in opened)
+async def serve_several(agents: Mapping[str, ServedAgent], listeners: Iterable[Listener]) -> None:
+    """Serve agents, by the labels of their bridges, at every listener until cancelled."""
+    await run_all(serve_app(partial(several_app, agents, listener.auth), listener) for listener in listeners)
 
 
-def several_app(shown: Mapping[str, Shown], guard: Guard, door: Door | None = None) -> web.Application:
-    """`/ovsbr1/v1/status`, `/ovsbr1/metrics`, `/ovsbr1/` and so on; `/` leads to the pages."""
-    root = guarded_app(guard, door=door)
-    root.router.add_get("/", _index(tuple(shown)))
-    for bridge, one in shown.items():
-        app = make_app(one.agent, guard, one.mounts)
+def several_app(agents: Mapping[str, ServedAgent], auth: Auth, limit: ConnectionLimit | None = None) -> web.Application:
+    """Return the application of several agents: `/ovsbr1/v1/status`, `/ovsbr1/metrics`, `/ovsbr1/`; `/` has links."""
+    root = bare_app(auth, limit=limit)
+    root.router.add_get("/", _index(tuple(agents)))
+    for bridge, each in agents.items():
+        app = make_app(each.agent, auth, each.mounts)
         app.middlewares.append(_speaking(bridge))
         root.add_subapp(f"/{bridge}", app)
     return root

@@ -1,4 +1,4 @@
-"""The text that Prometheus reads, and its route: gauges and counters off a snapshot, and histograms."""
+"""The text that Prometheus scrapes, and its route: gauges and counters from a snapshot, and histograms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.exposition import generate_latest
 
-from xenoovs.agent.control.limits import made_beside
+from xenoovs.agent.control.limits import run_beside
 from xenoovs.agent.metrics.metric import Detail, Kind, Metric, Sample
 from xenoovs.agent.metrics.table import METRICS
 from xenoovs.agent.snapshot import Glance, Snapshot
@@ -19,7 +19,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Timings:
-    """The histograms. May be fed from any thread."""
+    """The histograms. Any thread may add to them."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -32,22 +32,22 @@ class Timings:
         }
 
     def probe(self, kind: str, *, ok: bool, seconds: float) -> None:
-        """A probe that was answered, or was not."""
+        """Count a probe."""
         self._found["xenoovs_probe_duration_seconds"].labels(kind, "ok" if ok else "failed").observe(seconds)
 
     def plan(self, seconds: float) -> None:
-        """The bridge was read, and what differs was found."""
+        """Count a computation of the difference."""
         self._found["xenoovs_plan_duration_seconds"].observe(seconds)
 
     def apply(self, seconds: float) -> None:
-        """The bridge was changed and read back."""
+        """Count a change of the bridge."""
         self._found["xenoovs_apply_duration_seconds"].observe(seconds)
 
 
 def exposition(glance: Glance, timings: Timings, *, detail: Detail = Detail.ALWAYS) -> bytes:
-    """All metrics in version 0.0.4 of the text format. A glance is a value, so any thread may make this.
+    """Return all metrics in version 0.0.4 of the text format, from any thread.
 
-    The library takes 30 us for a sample: 10 s where a config has 16,000 backends. This takes a twentieth of that.
+    prometheus_client takes 30 us for a sample: 10 s for 16,000 backends. This takes a twentieth of that.
     """
     snapshot = glance.snapshot()
     read = ((metric, _samples(metric, glance, snapshot)) for metric in shown(detail))
@@ -56,12 +56,12 @@ def exposition(glance: Glance, timings: Timings, *, detail: Detail = Detail.ALWA
 
 
 def shown(detail: Detail) -> Iterator[Metric]:
-    """The metrics of that detail and of less."""
+    """Return the metrics of that detail, and those that are always shown."""
     return (metric for metric in METRICS if metric.detail in (Detail.ALWAYS, detail))
 
 
 def _samples(metric: Metric, glance: Glance, snapshot: Snapshot) -> Iterable[Sample] | None:
-    """None: of a histogram, which is not read off anything."""
+    """Return the samples; None for a histogram."""
     if metric.read_blocks is not None:
         return metric.read_blocks(snapshot, glance.blocks)
     return None if metric.read is None else metric.read(snapshot)
@@ -81,30 +81,30 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-# The route that Prometheus asks.
+# The route.
 
 
 _LEVEL = 1
-"""Of gzip: a scrape of 16,000 backends is a twentieth then; higher levels cost more than they save."""
+"""Of gzip. It makes a scrape of 16,000 backends 20 times smaller; higher levels cost more than they save."""
 
 
 def mount_metrics(
     glance: Callable[[], Glance], timings: Timings, *, detail: Detail = Detail.ALWAYS
 ) -> Callable[[web.Application], None]:
-    """Adds `/metrics`."""
+    """Return what adds `/metrics`."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         headers = {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store", "Vary": "Accept-Encoding"}
-        packs = "gzip" in request.headers.get("Accept-Encoding", "")
-        if packs:
+        is_packed = "gzip" in request.headers.get("Accept-Encoding", "")
+        if is_packed:
             headers["Content-Encoding"] = "gzip"
-        # A glance is a value, so the text is made beside the loop that asks backends.
-        text = await made_beside(request.app, made, glance(), packs=packs)
+        # With many backends this takes long, and the event loop sends health checks.
+        text = await run_beside(request.app, render, glance(), is_packed=is_packed)
         return web.Response(body=text, headers=headers)
 
-    def made(seen: Glance, *, packs: bool) -> bytes:
-        text = exposition(seen, timings, detail=detail)
-        return gzip.compress(text, _LEVEL, mtime=0) if packs else text
+    def render(moment: Glance, *, is_packed: bool) -> bytes:
+        text = exposition(moment, timings, detail=detail)
+        return gzip.compress(text, _LEVEL, mtime=0) if is_packed else text
 
     def mount(app: web.Application) -> None:
         app.router.add_get("/metrics", answer)

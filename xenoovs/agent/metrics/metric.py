@@ -1,4 +1,4 @@
-"""What a metric is: its declaration, and how its samples are read off a snapshot."""
+"""What a metric is: its declaration, and how its samples are read from a snapshot."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from enum import Enum
 from xenoovs.agent.snapshot import BlockView, Snapshot
 
 Sample = tuple[tuple[str, ...], float]
-"""Values of the labels in their order, and the number."""
+"""Values of the labels, in their order, and the number."""
 
 Reader = Callable[[Snapshot], Iterable[Sample]]
 
 BlockReader = Callable[[Snapshot, Callable[[str], tuple[BlockView, ...]]], Iterable[Sample]]
-"""`blocks` as of Glance."""
+"""Reads a snapshot, and the blocks of a service by its name."""
 
 
 class Kind(Enum):
@@ -26,7 +26,7 @@ class Kind(Enum):
 
 
 class Detail(Enum):
-    """Which metrics are shown: those of blocks are thousands of series, so only when asked for."""
+    """When metrics are shown. Those of blocks are thousands of series, so they are optional."""
 
     ALWAYS = "always"
     BLOCKS = "with `--metrics-blocks`"
@@ -34,11 +34,19 @@ class Detail(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric under the name that queries use: counters end in `_total`, and units stand in the name.
+    """One metric.
 
-    unit:   of the number; empty for a count.
-    origin: where the number comes from.
-    read:   None for a histogram, which is fed as things happen, and where `read_blocks` reads blocks.
+    Attributes:
+        name: As in queries: counters end in `_total`, and units are part of the name.
+        kind: Its type.
+        help: What it says, a sentence.
+        origin: Where the number comes from.
+        labels: Their names.
+        unit: Of the number; empty for a count.
+        read: Reads the samples; None for a histogram and with `read_blocks`.
+        detail: When it is shown.
+        buckets: Of a histogram.
+        read_blocks: Reads the samples of blocks.
     """
 
     name: str

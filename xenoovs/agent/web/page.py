@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timezone
 from functools import cache
 from hashlib import sha256
@@ -11,113 +11,73 @@ from importlib.resources import files
 
 from aiohttp import web
 
-from xenoovs.agent.conditions import headline, troubles, unanswered
-from xenoovs.agent.control.limits import made_beside
+from xenoovs.agent.conditions import headline, notices, unanswered
+from xenoovs.agent.control.limits import run_beside
+from xenoovs.agent.log import render_facts
+from xenoovs.agent.rows import totals_of
 from xenoovs.agent.snapshot import BackendState, BlockView, Event, Glance, ServiceView, Snapshot
-from xenoovs.agent.web.service import Markup, element, join, offload_share, service_card
-from xenoovs.display import decimal, duration, percent, quantity
+from xenoovs.agent.web.html import Markup, element, join
+from xenoovs.agent.web.service import service_card
+from xenoovs.display import duration, quantity
+from xenoovs.errors import worded
 
-# The last events on the status page, newest first.
-
-
-SHOWN = 30
-
-
-def events_card(events: tuple[Event, ...]) -> Markup:
-    """The newest of them."""
-    if not events:
-        return element("section", element("h2", "Events"), element("p", "None yet.", class_="quiet"), class_="card")
-    newest = sorted(events, key=lambda event: -event.number)[:SHOWN]
-    title = element("h2", "Events", element("small", "the newest first, times in UTC"))
-    return element("section", title, element("ol", *map(_event, newest)), class_="card events")
-
-
-def _event(event: Event) -> Markup:
-    moment = datetime.fromtimestamp(event.time_s, timezone.utc)
-    facts = " ".join(f"{name}={value}" for name, value in event.facts.items())
-    return element(
-        "li",
-        element("time", moment.strftime("%H:%M:%S"), datetime=moment.isoformat(timespec="seconds")),
-        element("b", event.text),
-        element("small", facts) if facts else None,
-        class_=event.level,
-    )
-
-
-# What the status page shows, from a snapshot alone.
-
-
-MOST_SERVICES = 40
-"""Of more, those in trouble are shown first, and the rest is left to `xenoovs top`."""
+_MAX_EVENTS = 30
+MAX_SERVICES = 40
+"""Of more services, those in trouble come first, and `xenoovs top` shows the rest."""
 
 
 def body(glance: Glance) -> Markup:
-    """The part of the page that is made anew again and again."""
+    """Return the part of the page that is fetched again and again."""
     return body_of(glance.snapshot(), glance.blocks)
 
 
 def body_of(snapshot: Snapshot, blocks: Callable[[str], tuple[BlockView, ...]]) -> Markup:
-    """Of the services only those that are shown have their blocks made."""
+    """Return the same for a snapshot. Only the services that are shown have their blocks made."""
     shown = _shown(snapshot.services)
     left = len(snapshot.services) - len(shown)
     more = element("p", f"{left} more services: see `xenoovs top`.", class_="quiet") if left else None
     return join(
         _head(snapshot),
-        *_notices(snapshot),
+        *(element("p", text, class_=f"notice {how}") for text, how in notices(snapshot)),
         _facts(snapshot),
         *(service_card(service, blocks(service.name), now_s=snapshot.now_s) for service in shown),
         more,
-        events_card(snapshot.events),
+        _events(snapshot.events),
     )
 
 
 def _shown(services: tuple[ServiceView, ...]) -> tuple[ServiceView, ...]:
-    if len(services) <= MOST_SERVICES:
+    if len(services) <= MAX_SERVICES:
         return services
-    return tuple(sorted(services, key=lambda service: not _is_in_trouble(service))[:MOST_SERVICES])
+    return tuple(sorted(services, key=lambda service: not _is_in_trouble(service))[:MAX_SERVICES])
 
 
 def _is_in_trouble(service: ServiceView) -> bool:
-    return bool(unanswered(service)) or any(one.state is BackendState.DOWN or one.is_out for one in service.backends)
-
-
-def _head(snapshot: Snapshot) -> Markup:
-    told, kind = headline(snapshot)
-    return element(
-        "header",
-        element("h1", "xenoovs", element("span", snapshot.bridge, class_="bridge")),
-        element("p", told, class_=f"pill {kind}"),
+    return bool(unanswered(service)) or any(
+        backend.state is BackendState.DOWN or backend.is_ejected for backend in service.backends
     )
 
 
-def _notices(snapshot: Snapshot) -> Iterator[Markup]:
-    for told, how in troubles(snapshot):
-        yield element("p", told, class_=f"notice {how}")
-    for override in snapshot.overrides:
-        names = f"{override.service}/{override.backend}"
-        since = duration(snapshot.now_s - override.since_s)
-        what = f"has weight {decimal(override.weight)}" if override.weight else "is drained"
-        yield element("p", f"{names} {what} by an operator for {since}.", class_="notice")
+def _head(snapshot: Snapshot) -> Markup:
+    state, kind = headline(snapshot)
+    return element(
+        "header",
+        element("h1", "xenoovs", element("span", snapshot.bridge, class_="bridge")),
+        element("p", state, class_=f"pill {kind}"),
+    )
 
 
 def _facts(snapshot: Snapshot) -> Markup:
-    backends = [backend for service in snapshot.services for backend in service.backends]
-    rates = [backend.rate for backend in backends if backend.rate is not None]
-    checked = [b for b in backends if b.state in (BackendState.UP, BackendState.DOWN)]
-    up = sum(backend.state is BackendState.UP for backend in checked)
-    pps = sum(rate.pps for rate in rates) if rates else None
-    bps = sum(rate.bps for rate in rates) if rates else None
+    totals, rounds = totals_of(snapshot), snapshot.rounds
+    since_s = None if snapshot.last_round_s is None else snapshot.now_s - snapshot.last_round_s
+    sampled = "no sample yet" if snapshot.sampled_s is None else f"of packets, {totals.sampled} ago"
     facts = (
-        ("in the NIC", percent(offload_share(rates)), f"of packets, {_looked(snapshot)}"),
-        ("packets", quantity(pps), "a second"),
-        ("bits", quantity(bps), "a second"),
-        ("backends up", f"{up} of {len(checked)}" if checked else "-", "that are asked"),
-        (
-            "flows",
-            quantity(snapshot.flows),
-            f"{snapshot.rounds} {'change' if snapshot.rounds == 1 else 'changes'} so far",
-        ),
-        ("found right", _since(snapshot.now_s, snapshot.last_round_s), "ago"),
+        ("in hardware", totals.in_hw, sampled),
+        ("packets", totals.pps, "a second"),
+        ("bits", totals.bps, "a second"),
+        ("backends up", totals.up, "with a health check"),
+        ("flows", quantity(snapshot.flows), f"{rounds} {worded(rounds, 'change', 'changes')} since the start"),
+        ("last reconcile", duration(since_s), "ago"),
     )
     tiles = (
         element("div", element("dt", name), element("dd", value), element("dd", under, class_="under"))
@@ -126,17 +86,27 @@ def _facts(snapshot: Snapshot) -> Markup:
     return element("dl", *tiles, class_="facts")
 
 
-def _looked(snapshot: Snapshot) -> str:
-    """When the datapath was looked at: verdicts and rates are of then."""
-    return "never looked at" if snapshot.verified_s is None else f"{duration(snapshot.now_s - snapshot.verified_s)} ago"
+def _events(events: tuple[Event, ...]) -> Markup:
+    if not events:
+        return element("section", element("h2", "Events"), element("p", "None yet.", class_="quiet"), class_="card")
+    newest = sorted(events, key=lambda event: -event.number)[:_MAX_EVENTS]
+    title = element("h2", "Events", element("small", "newest first, times in UTC"))
+    return element("section", title, element("ol", *map(_event, newest)), class_="card events")
 
 
-def _since(now_s: float, then_s: float | None) -> str:
-    return "-" if then_s is None else duration(now_s - then_s)
+def _event(event: Event) -> Markup:
+    moment = datetime.fromtimestamp(event.time_s, timezone.utc)
+    return element(
+        "li",
+        element("time", moment.strftime("%H:%M:%S"), datetime=moment.isoformat(timespec="seconds")),
+        element("b", event.text),
+        element("small", render_facts(event.facts)) if event.facts else None,
+        class_=event.level,
+    )
 
 
 _RELOAD_S = 5
-"""Without JavaScript."""
+"""Interval of reloads without JavaScript."""
 
 _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
@@ -147,7 +117,7 @@ _ICON = (
 
 
 def page(glance: Glance) -> str:
-    """The whole document."""
+    """Return the whole document."""
     snapshot = glance.snapshot()
     head = element(
         "head",
@@ -164,7 +134,7 @@ def page(glance: Glance) -> str:
         element("main", body_of(snapshot, glance.blocks), id="now"),
         _patterns(),
         element("div", id="tip", role="status", hidden=""),
-        element("p", "No answer from the agent. What is shown is old.", id="silent", role="alert", hidden=""),
+        element("p", "The agent does not answer. The data shown is old.", id="silent", role="alert", hidden=""),
         element("script", Markup(asset("script.js"))),
     )
     return f"<!doctype html>\n{element('html', head, rest, lang='en')}\n"
@@ -172,13 +142,13 @@ def page(glance: Glance) -> str:
 
 @cache
 def asset(name: str) -> str:
-    """A file beside this module."""
+    """Return the text of a file beside this module."""
     return (files("xenoovs.agent.web") / name).read_text(encoding="utf-8")
 
 
 @cache
 def headers() -> dict[str, str]:
-    """What the browser may do: run our script and style, ask this agent, and nothing else (CSP Level 3)."""
+    """Return the headers: the browser may use this script, this style and this agent only (CSP Level 3)."""
     policy = (
         "default-src 'none'",
         f"script-src '{_digest('script.js')}'",
@@ -204,7 +174,7 @@ def _digest(name: str) -> str:
 
 
 def _patterns() -> Markup:
-    """Stripes and dots, so that nobody needs to tell colours apart."""
+    """Return stripes and dots, so that no reader has to tell colours apart."""
     stripes = element(
         "pattern",
         element("rect", class_="ground", width="7", height="7"),
@@ -235,7 +205,7 @@ def _patterns() -> Markup:
 
 
 def mount_page(glance: Callable[[], Glance]) -> Callable[[web.Application], None]:
-    """Adds `/`, and `/now`: the part that the page fetches again and again."""
+    """Return what adds `/`, and `/now`: the part that the page fetches again and again."""
 
     def mount(app: web.Application) -> None:
         app.router.add_get("/", _answer(glance, page))
@@ -248,8 +218,8 @@ def _answer(
     glance: Callable[[], Glance], render: Callable[[Glance], str]
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def answer(request: web.Request) -> web.StreamResponse:
-        # A glance is a value, so what takes long with many services is done beside the loop that asks backends.
-        text = await made_beside(request.app, render, glance())
+        # With many services this takes long, and the event loop sends health checks.
+        text = await run_beside(request.app, render, glance())
         return web.Response(text=text, content_type="text/html", charset="utf-8", headers=headers())
 
     return answer

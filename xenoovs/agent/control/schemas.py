@@ -1,0 +1,222 @@
+"""Requests and answers of the control API as values, and how they are read from JSON.
+
+Importing this imports pydantic (a quarter of a second): clients do without it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, WithJsonSchema
+
+from xenoovs.agent.snapshot import BlockView, Event, Snapshot
+from xenoovs.config import values
+from xenoovs.config.values import Number
+from xenoovs.errors import RequestRefused
+
+API_VERSION = 1
+MAX_BODY_BYTES = 64 * 1024
+MAX_BLOCKS = 1_000
+"""In one answer; a service may have 65,536."""
+_MAX_DIGITS = 15
+
+R = TypeVar("R", bound=BaseModel)
+
+
+def _whole_number(text: object) -> int:
+    digits = str(text)
+    if not digits.isascii() or not digits.isdigit() or len(digits) > _MAX_DIGITS:
+        raise ValueError(f"{digits[:40]!r} is not a whole number, 0 or more")
+    return int(digits)
+
+
+WholeNumber = Annotated[int, PlainValidator(_whole_number), WithJsonSchema({"type": "integer", "minimum": 0})]
+Name = Annotated[str, values.name]
+Weight = Annotated[Fraction, values.weight]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BackendRequest(_Request):
+    """One backend of one service, by their names in the config."""
+
+    service: Name
+    backend: Name
+
+
+class WeightRequest(_Request):
+    """A backend and its weight, relative to the others, at most 9 decimals; 0 drains it."""
+
+    service: Name
+    backend: Name
+    weight: Weight
+
+
+class EmptyRequest(_Request):
+    """Nothing: `{}`, or no body."""
+
+
+class EventsQuery(_Request):
+    """`since`: only events with a larger number."""
+
+    since: WholeNumber = 0
+
+
+class BlocksQuery(_Request):
+    """`service`: its name in the config. `after`: how many blocks to leave out, those of the answers before."""
+
+    service: Name
+    after: WholeNumber = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The result of a change.
+
+    Attributes:
+        message: For people.
+        is_applied: Whether the bridge has the change. If not, the agent retries, or is paused.
+        flow_mods: Flows added, changed and deleted for it.
+        clients_moved: By service, the share of its clients that have another backend now, 0..1.
+    """
+
+    message: str
+    is_applied: bool = True
+    flow_mods: int = 0
+    clients_moved: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """All that the agent knows, except blocks and events.
+
+    Attributes:
+        api_version: Of the form of this document; raised when the form changes.
+        version: Of xenoovs.
+        snapshot: Services, backends, and what is wrong.
+    """
+
+    api_version: int
+    version: str
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class BlockList:
+    """Blocks of one service on the bridge, in the order of the address space.
+
+    Attributes:
+        service: Its name in the config.
+        blocks: At most 1,000.
+        total: How many blocks the service has.
+        next: The value of `after` for the next blocks; null at the end.
+    """
+
+    service: str
+    blocks: tuple[BlockView, ...]
+    total: int
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventList:
+    """Events, oldest first.
+
+    Attributes:
+        events: At most 1,000.
+        last: The number of the newest event, for the next `since`.
+        started_s: When the agent started, UTC. Another agent counts its events from 1 again.
+    """
+
+    events: tuple[Event, ...]
+    last: int
+    started_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemDetail:
+    """Why a request was refused.
+
+    Attributes:
+        code: For programs, such as `unknown_backend`.
+        message: What happened, with which value, and what to do.
+    """
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The answer to every request that was refused or has failed."""
+
+    error: ProblemDetail
+
+
+def parse_request(data: bytes, kind: type[R]) -> R:
+    """Read a request from its JSON. Unknown, missing and repeated keys are refused.
+
+    Raises:
+        RequestRefused: With the status 400.
+    """
+    try:
+        return _validated(_json_object(data), kind)
+    except ValueError as error:
+        raise RequestRefused(f"the request cannot be used: {error}", status=400, code="bad_request") from None
+
+
+def parse_query(pairs: Iterable[tuple[str, str]], kind: type[R]) -> R:
+    """Read a request from the parameters of an address.
+
+    Raises:
+        RequestRefused: With the status 400.
+    """
+    try:
+        return _validated(_without_repeats(list(pairs)), kind)
+    except ValueError as error:
+        raise RequestRefused(f"the address cannot be used: {error}", status=400, code="bad_request") from None
+
+
+def _json_object(data: bytes) -> dict[str, object]:
+    if not data.strip():
+        return {}
+    try:
+        found = json.loads(data, object_pairs_hook=_without_repeats, parse_float=Number, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ValueError("it is not a JSON object; write one such as {}")
+    return found
+
+
+def _validated(document: dict[str, object], kind: type[R]) -> R:
+    try:
+        return kind.model_validate(document)
+    except ValidationError as invalid:
+        error: Any = invalid.errors(include_url=False)[0]
+    name = str(error["loc"][0])
+    keys = ", ".join(kind.model_fields)
+    hint = f"the keys are {keys}" if keys else "it has no keys"
+    match error["type"]:
+        case "missing":
+            raise ValueError(f"{name} is missing; {hint}")
+        case "extra_forbidden":
+            raise ValueError(f"{name[:63]!r} is not a key here; {hint}")
+    raise ValueError(f"{name}: {error['ctx']['error']}")
+
+
+def _without_repeats(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is repeated")
+    return found
+
+
+def _no_constant(text: str) -> object:
+    raise ValueError(f"{text} is not JSON")

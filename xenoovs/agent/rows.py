@@ -1,0 +1,161 @@
+"""The rows and totals that `status`, `top` and the page show of a snapshot, as numbers and as text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from xenoovs.agent.snapshot import BackendState, BackendView, Rate, ServiceView, Snapshot
+from xenoovs.display import decimal, duration, latency, percent, quantity
+from xenoovs.errors import counted
+
+
+@dataclass(frozen=True, slots=True)
+class BackendRow:
+    """One backend.
+
+    Attributes:
+        service: Its service.
+        backend: It.
+        now_s: When the snapshot was taken.
+        service_pps: Packets a second of all backends of the service.
+    """
+
+    service: ServiceView
+    backend: BackendView
+    now_s: float
+    service_pps: float
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.service.name, self.backend.name
+
+    @property
+    def traffic_share(self) -> float | None:
+        """Return its share of the packets of its service, by rates; None: there were none."""
+        rate = self.backend.rate
+        return None if rate is None or not self.service_pps else rate.pps / self.service_pps
+
+    @property
+    def hw_share(self) -> float | None:
+        """Return the share of its packets in hardware, by rates; None: there were none, or it is unknown."""
+        return hw_share(() if self.backend.rate is None else (self.backend.rate,))
+
+    @property
+    def software_pps(self) -> float:
+        """Return the packets a second that are not known to be in hardware; -1 without rates."""
+        rate = self.backend.rate
+        return -1.0 if rate is None else rate.pps - (rate.hw_pps or 0.0)
+
+    @property
+    def state(self) -> str:
+        """Return its state, with whether it is held in service or in a slow start."""
+        backend = self.backend
+        more = " (held)" if backend.is_held else " (ramp)" if backend.ramp is not None else ""
+        return backend.state.value + more
+
+    @property
+    def since(self) -> str:
+        """Return for how long it has had its state."""
+        return duration(None if self.backend.since_s is None else self.now_s - self.backend.since_s)
+
+    @property
+    def weight(self) -> str:
+        """Return its weight in use; with that of the config where they differ."""
+        used, configured = decimal(self.backend.weight_in_use), decimal(self.backend.weight)
+        return used if used == configured else f"{used}/{configured}"
+
+    @property
+    def target(self) -> str:
+        return percent(self.backend.target_share)
+
+    @property
+    def share(self) -> str:
+        return percent(self.backend.share)
+
+    @property
+    def traffic(self) -> str:
+        return percent(self.traffic_share)
+
+    @property
+    def pps(self) -> str:
+        return quantity(None if self.backend.rate is None else self.backend.rate.pps)
+
+    @property
+    def bps(self) -> str:
+        return quantity(None if self.backend.rate is None else self.backend.rate.bps)
+
+    @property
+    def in_hw(self) -> str:
+        return percent(self.hw_share)
+
+    @property
+    def probe(self) -> str:
+        """Return the result of the last probe; `-` without one."""
+        reason, latency_s = self.backend.reason or "-", self.backend.probe_latency_s
+        return reason if latency_s is None else f"{reason}, {latency(latency_s)}"
+
+
+def backend_rows(snapshot: Snapshot) -> Iterator[BackendRow]:
+    """Yield all backends in the order of the config."""
+    for service in snapshot.services:
+        yield from service_rows(service, snapshot.now_s)
+
+
+def service_rows(service: ServiceView, now_s: float) -> Iterator[BackendRow]:
+    """Yield the backends of one service in the order of the config."""
+    pps = sum(backend.rate.pps for backend in service.backends if backend.rate is not None)
+    return (BackendRow(service, backend, now_s, pps) for backend in service.backends)
+
+
+def service_facts(service: ServiceView) -> Iterator[str]:
+    """Yield what is known of a service beside its backends."""
+    share = hw_share(backend.rate for backend in service.backends if backend.rate is not None)
+    if share is not None:
+        yield f"{percent(share)} in hardware"
+    if service.megaflows_predicted is not None:
+        seen = "-" if service.megaflows_seen is None else service.megaflows_seen
+        yield f"megaflows {seen}/{service.megaflows_predicted}"
+    if service.draining:
+        yield f"{counted(service.draining, 'block')} draining"
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over all backends, as text; `-` where there is nothing to sum.
+
+    Attributes:
+        in_hw: Share of the packets in hardware.
+        pps: Packets a second.
+        bps: Bits a second.
+        up: Backends that are up, of those with a health check.
+        sampled: Age of the last offload sample.
+    """
+
+    in_hw: str
+    pps: str
+    bps: str
+    up: str
+    sampled: str
+
+
+def totals_of(snapshot: Snapshot) -> Totals:
+    """Return the sums over all backends."""
+    backends = [backend for service in snapshot.services for backend in service.backends]
+    rates = [backend.rate for backend in backends if backend.rate is not None]
+    states = [backend.state for backend in backends]
+    up, down = states.count(BackendState.UP), states.count(BackendState.DOWN)
+    return Totals(
+        in_hw=percent(hw_share(rates)),
+        pps=quantity(sum(rate.pps for rate in rates) if rates else None),
+        bps=quantity(sum(rate.bps for rate in rates) if rates else None),
+        up=f"{up}/{up + down}" if up + down else "-",
+        sampled=duration(None if snapshot.sampled_s is None else snapshot.now_s - snapshot.sampled_s),
+    )
+
+
+def hw_share(rates: Iterable[Rate]) -> float | None:
+    """Return the share of the packets of these rates in hardware; None: there were none, or it is unknown."""
+    known = [(rate.pps, rate.hw_pps) for rate in rates if rate.hw_pps is not None]
+    packets = sum(pps for pps, _ in known)
+    return sum(hw_pps for _, hw_pps in known) / packets if packets else None
