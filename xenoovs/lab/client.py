@@ -65,6 +65,13 @@ class AnswerCounts:
         """Packets sent and not answered."""
         return sum(self.sent) - self.answers.total()
 
+    def add(self, other: AnswerCounts) -> None:
+        """Add the counts of other packets of the same flights."""
+        self.sent = [mine + more for mine, more in zip(self.sent, other.sent, strict=True)]
+        self.answers += other.answers
+        self.duplicates += other.duplicates
+        self.failures += other.failures
+
 
 def render_round(flights: Sequence[Flight], *, lost: int) -> str:
     """Return the input of the program. `lost`: packets lost in earlier rounds, which shorten its timeouts."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import product
+from functools import cache
 
 from xenoovs.errors import LabError
 from xenoovs.lab.client import AnswerCounts, Flight, parse_counts, render_round
@@ -66,31 +66,6 @@ class Trial:
         return len({source for flight in self.flights for source in flight.sources})
 
 
-@dataclass(slots=True)
-class _Clients:
-    """Draws the clients of a family and net once."""
-
-    load: Load
-    vips: Collection[IPAddress]
-    drawn: dict[tuple[IPNetwork, ...], tuple[str, ...]] = field(default_factory=dict)
-
-    def of(self, service: Service, family: Family) -> tuple[str, ...]:
-        nets = self._nets(service, family)
-        if nets and nets not in self.drawn:
-            addresses = draw_clients(
-                nets, count=min(self.load.clients, self.load.packets), seed=self.load.seed, excluded=self.vips
-            )
-            self.drawn[nets] = tuple(map(str, addresses))
-        return self.drawn.get(nets, ())
-
-    def _nets(self, service: Service, family: Family) -> tuple[IPNetwork, ...]:
-        if self.load.sources:
-            return tuple(net for net in self.load.sources if net.max_prefixlen == family.bits)
-        usual = client_net(family, self.vips)
-        highest = max(service.key.positions or (0,))
-        return (usual if highest < family.bits - usual.prefixlen else whole_space(family),)
-
-
 def plan_trials(balancer: Balancer, load: Load) -> tuple[tuple[Trial, ...], tuple[tuple[str, str], ...]]:
     """Return the trials of the services in their order, and pairs of name and reason for those left out.
 
@@ -103,10 +78,30 @@ def plan_trials(balancer: Balancer, load: Load) -> tuple[tuple[Trial, ...], tupl
     skipped = tuple((name, reason) for name, reason in reasons.items() if reason is not None)
     if not tried:
         raise LabError("no service can be tried: " + "; ".join(f"{name}: {reason}" for name, reason in skipped))
-    clients = _Clients(load, vips_of(balancer))
-    shares = _split(load.packets, len(tried))
-    trials = (_trial(service, load, clients, packets=packets) for service, packets in zip(tried, shares, strict=True))
+    vips = vips_of(balancer)
+
+    @cache
+    def clients_of(nets: tuple[IPNetwork, ...]) -> tuple[str, ...]:
+        if not nets:
+            return ()
+        count = min(load.clients, load.packets)
+        return tuple(map(str, draw_clients(nets, count=count, seed=load.seed, excluded=vips)))
+
+    trials = []
+    for number, service in enumerate(tried):
+        clients = {family: clients_of(_nets(service, family, load, vips)) for family in service.claim.families}
+        packets = max(1, (load.packets + number) // len(tried))
+        trials.append(_trial(service, load.protocol, clients, packets=packets))
     return tuple(trials), skipped
+
+
+def _nets(service: Service, family: Family, load: Load, vips: Collection[IPAddress]) -> tuple[IPNetwork, ...]:
+    """Return the nets of the clients."""
+    if load.sources:
+        return tuple(net for net in load.sources if net.max_prefixlen == family.bits)
+    usual = client_net(family, vips)
+    highest = max(service.key.positions or (0,))
+    return (usual if highest < family.bits - usual.prefixlen else whole_space(family),)
 
 
 def _reason_to_skip(service: Service, load: Load) -> str | None:
@@ -120,32 +115,25 @@ def _reason_to_skip(service: Service, load: Load) -> str | None:
     return None
 
 
-def _trial(service: Service, load: Load, clients: _Clients, *, packets: int) -> Trial:
-    protocol = load.protocol or tried_protocols(service.claim)[0]
+def _trial(
+    service: Service, protocol: Protocol | None, clients: Mapping[Family, Sequence[str]], *, packets: int
+) -> Trial:
+    protocol = protocol or tried_protocols(service.claim)[0]
     ports = tried_ports(service.claim) if protocol.has_ports else (0,)
-    sources = {family: clients.of(service, family) for family in Family if family in service.claim.families}
-    targets = [(target, family) for family in sources if sources[family] for target in _destinations(service, family)]
-    aims, by_port = list(product(targets, ports)), service.key.field is KeyField.SOURCE_PORT
-    flights = []
-    for i, ((destination, family), port) in enumerate(aims):
-        senders = _round_robin(sources[family], range(i, packets, len(aims)), every=len(aims))
-        flights.append(Flight(protocol.value, destination, port, senders, by_port))
-    return Trial(service, protocol, tuple(flight for flight in flights if flight.sources))
+    vips = [(str(vip), family) for family in Family if clients.get(family) for vip in _vips(service, family)]
+    destinations = [(vip, port, clients[family]) for vip, family in vips for port in ports]
+    by_port, flights = service.key.field is KeyField.SOURCE_PORT, []
+    for number, (vip, port, senders) in enumerate(destinations):
+        # Packet after packet goes to the next destination, and there to the next client.
+        turns = range(len(range(number, packets, len(destinations))))
+        sources = tuple(senders[turn % len(senders)] for turn in turns)
+        if sources:
+            flights.append(Flight(protocol.value, vip, port, sources, by_port))
+    return Trial(service, protocol, tuple(flights))
 
 
-def _destinations(service: Service, family: Family) -> tuple[str, ...]:
-    if not service.claim.vips:
-        return (str(server_net(family)[1]),)
-    return tuple(map(str, service.claim.vips_of(family)))
-
-
-def _round_robin(clients: Sequence[str], packets: range, *, every: int) -> tuple[str, ...]:
-    return tuple(clients[packet // every % len(clients)] for packet in packets)
-
-
-def _split(total: int, parts: int) -> list[int]:
-    """Return `total` in `parts` as equal as possible, each at least 1."""
-    return [max(1, (total + part) // parts) for part in range(parts)]
+def _vips(service: Service, family: Family) -> Sequence[IPAddress]:
+    return service.claim.vips_of(family) if service.claim.vips else (server_net(family)[1],)
 
 
 MOST_LOST = Fraction(1, 100)
@@ -279,8 +267,8 @@ def _name(service: Service, machines: Sequence[Machine], responder: str) -> str:
     return f"({'/'.join(matching[0].names)}, of another service)" if matching else f"({responder}, unknown)"
 
 
-_LEAST_CHUNK = 2000
-_CHUNKS = 20
+_PACKETS_A_ROUND = 2000
+_MOST_ROUNDS = 20
 _BASE_TIMEOUT_S = 60.0
 # A lost packet costs at most the timeout of a window, divided by the size of the window.
 _PACKET_TIMEOUT_S = 0.02
@@ -298,7 +286,7 @@ def send(lab: Lab, balancer: Balancer, *, load: Load | None = None, progress: Pr
     _add_sources(lab, trials)
     forget_neighbours(Netns(lab.marks), lab.topology.clients)
     begun_s = time.monotonic()
-    counts = _fly(lab, trials, progress)
+    counts = _exchange(lab, trials, progress)
     return LabReport(
         services=tuple(_services(lab, trials, counts)),
         skipped=skipped,
@@ -326,18 +314,21 @@ def _add_sources(lab: Lab, trials: Sequence[Trial]) -> None:
     add_clients(Netns(lab.marks), lab.topology.clients, outside)
 
 
-def _fly(lab: Lab, trials: Sequence[Trial], progress: Progress) -> AnswerCounts:
+def _exchange(lab: Lab, trials: Sequence[Trial], progress: Progress) -> AnswerCounts:
     flights = [flight for trial in trials for flight in trial.flights]
-    total, done = sum(len(flight.sources) for flight in flights), 0
+    total = sum(len(flight.sources) for flight in flights)
+    rounds = max(1, min(_MOST_ROUNDS, total // _PACKETS_A_ROUND))
     counts = AnswerCounts([0] * len(flights))
-    for chunk in _chunks(flights, max(_LEAST_CHUNK, -(-total // _CHUNKS))):
-        progress("packets", done, total)
-        _merge(
-            counts, _run_client(lab, [flight for _, flight in chunk], lost=counts.lost), [number for number, _ in chunk]
-        )
-        done += sum(len(flight.sources) for _, flight in chunk)
+    for done in range(rounds):
+        progress("packets", total * done // rounds, total)
+        counts.add(_run_client(lab, [_part(flight, done, rounds) for flight in flights], lost=counts.lost))
     progress("packets", total, total)
     return counts
+
+
+def _part(flight: Flight, number: int, parts: int) -> Flight:
+    size = len(flight.sources)
+    return replace(flight, sources=flight.sources[size * number // parts : size * (number + 1) // parts])
 
 
 def _run_client(lab: Lab, flights: Sequence[Flight], *, lost: int) -> AnswerCounts:
@@ -349,32 +340,6 @@ def _run_client(lab: Lab, flights: Sequence[Flight], *, lost: int) -> AnswerCoun
         timeout_s=_BASE_TIMEOUT_S + packets * _PACKET_TIMEOUT_S,
     )
     return parse_counts(done.stdout)
-
-
-def _chunks(flights: Sequence[Flight], size: int) -> Iterator[list[tuple[int, Flight]]]:
-    """Yield flights with their numbers, cut and combined into pieces of at most `size` packets."""
-    chunk: list[tuple[int, Flight]] = []
-    room = size
-    for number, flight in enumerate(flights):
-        start = 0
-        while start < len(flight.sources):
-            part = replace(flight, sources=flight.sources[start : start + room])
-            chunk.append((number, part))
-            start, room = start + len(part.sources), room - len(part.sources)
-            if not room:
-                yield chunk
-                chunk, room = [], size
-    if chunk:
-        yield chunk
-
-
-def _merge(counts: AnswerCounts, part: AnswerCounts, numbers: Sequence[int]) -> None:
-    for at, number in enumerate(numbers):
-        counts.sent[number] += part.sent[at]
-    for (at, source, responder), packets in part.answers.items():
-        counts.answers[numbers[at], source, responder] += packets
-    counts.duplicates += part.duplicates
-    counts.failures += part.failures
 
 
 def _services(lab: Lab, trials: Sequence[Trial], counts: AnswerCounts) -> Iterator[ServiceTraffic]:
