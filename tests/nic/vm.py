@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +27,7 @@ from xenoovs.config.templates import read_template
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.nic.call import conversation
 from xenoovs.lab.nic.frames import FrameKind, GuestCommand
-from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, missing_packages, start_module, unpacked_kernel
+from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, missing_programs, start_module, unpacked_kernel
 from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.switch.process import run
 
@@ -62,7 +62,7 @@ class Recording:
 
     def __enter__(self) -> Recording:
         self._directory.mkdir(parents=True)
-        install(missing_packages())
+        install(missing_programs().values())
         build_module(unpacked_kernel())
         for package in ("xenoovs", "tests"):
             # Emulated, compiling takes seconds, and what the guest writes is lost with it.
@@ -133,9 +133,9 @@ class Recording:
         self._records[part].set_result(record)
 
 
-def install(packages: Collection[str]) -> None:
+def install(packages: Iterable[str]) -> None:
     """Install these Debian packages on the host; where there are any, this needs root and the network."""
-    if packages:
+    if packages := sorted(set(packages)):
         run(["apt-get", "update", "-qq"], timeout_s=600.0)
         install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
         run(install, timeout_s=600.0, env={"DEBIAN_FRONTEND": "noninteractive"})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.nic.vm import install
 from tests.systemd.install import DEPENDENCIES, Installed
-from xenoovs.lab.nic.machine import VirtualMachine, boot, missing_packages, unpacked_kernel
+from xenoovs.lab.nic.machine import VirtualMachine, boot, missing_programs, unpacked_kernel
 from xenoovs.lab.nic.up import wait_until_ready
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ exec {systemd}
 
 def install_programs() -> None:
     """Install from Debian what is missing on the host."""
-    missing = list(missing_packages())
+    missing = list(missing_programs().values())
     if not Path(SYSTEMD).exists():
         missing.append("systemd")
     if not list(Path("/usr/lib").glob("python3*/ensurepip")):

@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -44,14 +43,9 @@ PROGRAMS: Mapping[str, str] = {
 """Program -> the package of Debian 12 that brings it. The guest uses the same files."""
 
 
-def missing_programs() -> tuple[str, ...]:
-    """Return the programs that are not installed here."""
-    return tuple(program for program in PROGRAMS if shutil.which(program) is None)
-
-
-def missing_packages() -> tuple[str, ...]:
-    """Return the packages that bring the missing programs, sorted."""
-    return tuple(sorted({PROGRAMS[program] for program in missing_programs()}))
+def missing_programs() -> dict[str, str]:
+    """Return the programs that are not installed here, and the packages that bring them."""
+    return {program: package for program, package in PROGRAMS.items() if shutil.which(program) is None}
 
 
 def check_needs() -> None:
@@ -59,10 +53,10 @@ def check_needs() -> None:
     if platform.machine() != "x86_64":
         raise LabError(f"the emulated NIC runs on x86_64 alone, this machine is {platform.machine()}")
     missing = missing_programs()
-    if {"apt-get", "dpkg"} & set(missing):
+    if {"apt-get", "dpkg"} & missing.keys():
         raise LabError("the emulated NIC runs on a kernel from Debian's archive: apt-get and dpkg are not here")
     if missing:
-        install = f"apt-get install --no-install-recommends {' '.join(missing_packages())}"
+        install = f"apt-get install --no-install-recommends {' '.join(sorted(set(missing.values())))}"
         raise LabError(f"the emulated NIC needs {', '.join(missing)}; on Debian: `{install}`")
 
 
@@ -197,7 +191,8 @@ def build_module(kernel: GuestKernel) -> Path:
 def build_initrd(kernel: GuestKernel, directory: Path, *, start: str) -> Path:
     """Build a ram disk of busybox, a few modules and `guest/init.sh`, as a newc archive in `directory`.
 
-    start: the script with which the guest goes on once it has the host's files.
+    Args:
+        start: The script that the guest executes once it has the host's files.
     """
     tree = directory / "initrd"
     for name in ("bin", "modules", "proc", "sys", "dev", "host", "top", "new"):
@@ -221,12 +216,11 @@ def build_initrd(kernel: GuestKernel, directory: Path, *, start: str) -> Path:
 _MEMORY_MIB = 2048
 _LAST_LINES = 30
 _SOCKET_PATH_BYTES = 107  # unix(7), sun_path less the closing zero
-_STEP_S = 0.1
 
 # One processor: emulated ones spend half of their time waiting for each other.
 # Enough for numpy (x86-64-v2), and without what QEMU emulates at length: AVX in every memcpy, page tables of 5 levels.
 _CPU = "Nehalem"
-# GuestKernel parameters (kernel-parameters.txt): no checks that an emulated processor pays for, no long waits of RCU.
+# Kernel parameters (kernel-parameters.txt): no checks that an emulated processor pays for, no long waits of RCU.
 _CHEAPER = "mitigations=off apparmor=0 audit=0 init_on_alloc=0 nowatchdog rcupdate.rcu_expedited=1"
 
 # Its value in the environment of QEMU is the machine's directory: process ids are used again.
@@ -271,15 +265,6 @@ class VirtualMachine:
         if (pid := self.pid) is not None:
             kill_and_wait([pid])
 
-    def wait_for_end(self, *, timeout_s: float) -> bool:
-        """Whether it has ended by itself."""
-        deadline = time.monotonic() + timeout_s
-        while self.pid is not None:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_STEP_S)
-        return True
-
 
 def boot(kernel: GuestKernel, directory: Path, *, start: str, marks: Mapping[str, str] | None = None) -> VirtualMachine:
     """Start a machine whose root is this machine's, read-only under a scratch layer; it is booting when this returns.
@@ -297,11 +282,7 @@ def boot(kernel: GuestKernel, directory: Path, *, start: str, marks: Mapping[str
         raise LabError(f"{directory} is too long a name for sockets: choose a shorter one")
     initrd = build_initrd(kernel, directory, start=start)
     try:
-        run(
-            _argv(machine, kernel, initrd),
-            timeout_s=60.0,
-            env={**(marks or {}), MACHINE_MARK: str(directory)},
-        )
+        run(_argv(machine, kernel, initrd), timeout_s=60.0, env={**(marks or {}), MACHINE_MARK: str(directory)})
     except CommandFailed as error:
         raise LabError(f"QEMU does not start: {error.stderr.strip() or error.stdout.strip()}") from None
     return machine
