@@ -1,4 +1,4 @@
-"""`make bench`: speed as ratios measured in one run, beside the bound that each should keep. Nothing here fails."""
+"""`make bench`: speed as ratios measured in one run, beside the limit for each. Nothing here fails."""
 
 from __future__ import annotations
 

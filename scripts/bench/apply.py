@@ -31,7 +31,7 @@ def rows() -> Iterator[Row]:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """Seconds on the clock, all taken within one round: the machine is as fast for one as for the other."""
+    """Durations in seconds, all measured within one round, so that the machine is equally fast for each."""
 
     compiled: float
     added: float

@@ -106,14 +106,14 @@ def _port_down(ovs: PrivateOvs, server: Server, directory: Path) -> Iterator[Row
     thread.start()
     try:
         engine.wait_for(1)
-        taken = list(_links(ovs, engine))
+        durations_s = list(_links(ovs, engine))
     finally:
         loop.call_soon_threadsafe(agent.stop)
         thread.join()
         place.on_change(lambda: None)
         loop.close()
-    yield Row("port down to flows changed and read back, 9 backends", 1000 * statistics.median(taken), "ms", 50)
-    yield Row("  the slowest of them", 1000 * max(taken), "ms")
+    yield Row("port down to flows changed and read back, 9 backends", 1000 * statistics.median(durations_s), "ms", 50)
+    yield Row("  the slowest of them", 1000 * max(durations_s), "ms")
 
 
 def _links(ovs: PrivateOvs, engine: _Timed) -> Iterator[float]:

@@ -35,7 +35,7 @@ _PLACES = (
     f"link set {_DEVICE} up",
     "link set unheard up",
 )
-"""The servers, and a device on which nobody hears VRRP."""
+"""The servers, and a device without a receiver of VRRP."""
 
 _CONFIG = """\
 version: 1
@@ -151,7 +151,7 @@ def _death(ovs: PrivateOvs, inside: Sequence[str], config: Path) -> float:
 
 
 def _until_flows_change(ovs: PrivateOvs, *, quiet_s: float | None = None) -> float:
-    """When the switch next tells of a changed flow; with `quiet_s`: after it has not for so long."""
+    """Return when the switch next reports a changed flow; with `quiet_s`: the last before so long without one."""
     argv = ["ovs-ofctl", "monitor", f"unix:{ovs.directory / 'ovsbr1.mgmt'}", "watch:!initial"]
     with _process(argv, stderr=subprocess.PIPE) as monitor, selectors.DefaultSelector() as ready:
         if monitor.stderr is None:
@@ -160,11 +160,11 @@ def _until_flows_change(ovs: PrivateOvs, *, quiet_s: float | None = None) -> flo
         seen_s: float | None = None
         begun_s = time.monotonic()
         while time.monotonic() < begun_s + _PATIENCE_S:
-            told = ready.select(quiet_s if seen_s is not None else _PATIENCE_S)
+            is_ready = ready.select(quiet_s if seen_s is not None else _PATIENCE_S)
             now_s = time.monotonic()
-            if not told and seen_s is not None:
+            if not is_ready and seen_s is not None:
                 return seen_s
-            if told and b"event=" in os.read(monitor.stderr.fileno(), 1 << 16):
+            if is_ready and b"event=" in os.read(monitor.stderr.fileno(), 1 << 16):
                 seen_s = now_s
                 if quiet_s is None:
                     return now_s
@@ -177,12 +177,12 @@ def _deaths_of_keepalived() -> list[float]:
 
 
 def _death_of_keepalived(inside: Sequence[str], directory: Path) -> float:
-    alive, checks, told = directory / "alive", directory / "checks", directory / "told"
-    for file in (checks, told):
+    alive, checks, notified = directory / "alive", directory / "checks", directory / "notified"
+    for file in (checks, notified):
         file.unlink(missing_ok=True)
     alive.touch()
     check = _script(directory / "check", f"test -e {alive} || {{ date +%s.%N >> {checks}; exit 1; }}")
-    notify = _script(directory / "notify", f"date +%s.%N >> {told}")
+    notify = _script(directory / "notify", f"date +%s.%N >> {notified}")
     config = directory / "keepalived.conf"
     config.write_text(_KEEPALIVED.format(check=check, notify=notify, device=_DEVICE, own=_OWN))
     pid = directory / "pid"
@@ -200,14 +200,14 @@ def _death_of_keepalived(inside: Sequence[str], directory: Path) -> float:
     ]
     with _process([*inside, *argv]):
         time.sleep(6 * _INTERVAL_S)
-        told.unlink(missing_ok=True)
+        notified.unlink(missing_ok=True)
         alive.unlink()
         begun_s = time.monotonic()
-        while not told.exists() or not told.read_text().endswith("\n"):
+        while not notified.exists() or not notified.read_text().endswith("\n"):
             if time.monotonic() > begun_s + _PATIENCE_S:
                 raise RuntimeError("keepalived did not call its notify script")
             time.sleep(0.01)
-    return float(told.read_text().split()[0]) - float(checks.read_text().split()[0])
+    return float(notified.read_text().split()[0]) - float(checks.read_text().split()[0])
 
 
 def _script(path: Path, line: str) -> Path:

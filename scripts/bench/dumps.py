@@ -31,15 +31,15 @@ class Kind(Enum):
     """What a dump is full of.
 
     CLIENTS:     blocks, half of them at the wrong server.
-    TAKEN:       megaflows of somebody else's prefixes, which take packets of blocks elsewhere.
+    OVERRIDDEN:  megaflows of foreign flows, which send packets of blocks elsewhere.
     MANY_WAYS:   the same, each in its own way: no two lines are alike.
-    CONNECTIONS: single connections, as where somebody's flow looks at every header.
+    CONNECTIONS: single connections, as with a foreign flow that matches every header.
     MANY_MASKS:  masks of which no two are alike.
     """
 
     CLIENTS = "blocks"
-    TAKEN = "all taken by others"
-    MANY_WAYS = "all taken by others, each in its own way"
+    OVERRIDDEN = "all overridden by foreign flows"
+    MANY_WAYS = "all overridden, each by another flow"
     CONNECTIONS = "single connections"
     MANY_MASKS = "each with its own mask"
 
@@ -107,8 +107,8 @@ def _line(kind: Kind, number: int, address: int, source: random.Random) -> tuple
     match kind:
         case Kind.CLIENTS:
             return _keys(f"{IPv4Address(address & 0xFFFFFF)}/0.255.255.255"), actions
-        case Kind.TAKEN | Kind.MANY_WAYS:
-            out = "p9" if kind is Kind.TAKEN else f"p{number}"
+        case Kind.OVERRIDDEN | Kind.MANY_WAYS:
+            out = "p9" if kind is Kind.OVERRIDDEN else f"p{number}"
             return _keys(f"{IPv4Address(address & 0xFFFFFF00)}/255.255.255.0"), out
         case Kind.CONNECTIONS:
             return _keys(str(client), mac=mac, port=str(address & 0xFFFF)), actions

@@ -1,4 +1,4 @@
-"""What a comparison with nothing to do costs the agent at 16,000 flows, its own CPU and that of others."""
+"""The CPU of the agent and of ovs-vswitchd for a comparison without changes at 16,000 flows."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ def rows() -> Iterator[Row]:
             fresh_bridge(ovs)
             balancer = load_config(large_config(directory))
             engine = Engine(LiveSwitch(Endpoint(ovs.db, ovs.directory)))
-            ours, daemon = _percent(ovs, lambda: engine.round(DesiredState(balancer), now_s=time.monotonic()))
-            yield Row("agent and ovs-ofctl, nothing to do", ours, "%", 1.0)
+            own, daemon = _percent(ovs, lambda: engine.round(DesiredState(balancer), now_s=time.monotonic()))
+            yield Row("agent and ovs-ofctl, nothing to do", own, "%", 1.0)
             yield Row("ovs-vswitchd meanwhile", daemon, "%")
             watch = OffloadSampler(
                 engine.switch, program=lambda: engine.program, clock=MonotonicClock(), pace=SamplePace()
             )
-            yield Row("with metrics or page: looks at a datapath at rest", _percent(ovs, watch.sample)[0], "%", 0.5)
+            yield Row("with metrics or page: samples of an idle datapath", _percent(ovs, watch.sample)[0], "%", 0.5)
         finally:
             stop_private_ovs(ovs)
 
 
 def _percent(ovs: PrivateOvs, work: Callable[[], object]) -> tuple[float, float]:
-    """Of a core, when `work` is done at the interval, after a first time: ours, and that of ovs-vswitchd."""
+    """Return the CPU of this process and of ovs-vswitchd when `work` runs at the interval, in percent of a core."""
     work()
     before = _cpu_s(ovs)
     for _ in range(_ROUNDS):
         work()
-    ours, daemon = (after - first for after, first in zip(_cpu_s(ovs), before, strict=True))
-    return 100 * ours / _ROUNDS / _INTERVAL_S, 100 * daemon / _ROUNDS / _INTERVAL_S
+    own, daemon = (after - first for after, first in zip(_cpu_s(ovs), before, strict=True))
+    return 100 * own / _ROUNDS / _INTERVAL_S, 100 * daemon / _ROUNDS / _INTERVAL_S
 
 
 def _cpu_s(ovs: PrivateOvs) -> tuple[float, float]:
     """Of this process with the programs that it ran, and of ovs-vswitchd (proc(5), stat, fields 14 and 15)."""
-    own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    usages = [resource.getrusage(target) for target in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     fields = Path(f"/proc/{ovs.pids()[0]}/stat").read_text().rpartition(")")[2].split()
     ticks = int(fields[11]) + int(fields[12])
-    return sum(usage.ru_utime + usage.ru_stime for usage in own), ticks / os.sysconf("SC_CLK_TCK")
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages), ticks / os.sysconf("SC_CLK_TCK")

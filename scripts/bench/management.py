@@ -55,22 +55,22 @@ def _measure(ovs: PrivateOvs, flows: tuple[Flow, ...]) -> Iterator[Row]:
     all_of_service = CookieMask(ours.value | service, ours.mask | 0xFFFFFFFF)
     for learned in (0, _LEARNED):
         switch.apply(_BRIDGE, _add(_learned(number, service) for number in range(learned)))
-        told = f", {learned:,} flows of a drain" if learned else ""
+        suffix = f", {learned:,} flows of a drain" if learned else ""
         yield from _compare(
-            f"a bundle of {len(few)} flow-mods{told}",
+            f"a bundle of {len(few)} flow-mods{suffix}",
             lambda: ofctl.apply(_BRIDGE, few),
             lambda: switch.apply(_BRIDGE, few),
         )
         yield from _compare(
-            f"the {len(few)} flows of a service{told}",
+            f"the {len(few)} flows of a service{suffix}",
             lambda: ofctl.dump_flow_text(_BRIDGE, all_of_service),
             lambda: switch.dump_flow_text(_BRIDGE, only=of_service(service)),
         )
 
 
 def _compare(name: str, theirs: Callable[[], object], mine: Callable[[], object]) -> Iterator[Row]:
-    taken = [(function(theirs, runs=1), function(mine, runs=1)) for _ in range(_ROUNDS)]
-    by_ofctl, by_socket = (1000 * statistics.median(column) for column in zip(*taken, strict=True))
+    durations = [(function(theirs, runs=1), function(mine, runs=1)) for _ in range(_ROUNDS)]
+    by_ofctl, by_socket = (1000 * statistics.median(column) for column in zip(*durations, strict=True))
     yield Row(f"ovs-ofctl: {name}", by_ofctl, "ms")
     yield Row("  at the management socket", by_socket, "ms")
     yield Row("  / ovs-ofctl", by_socket / by_ofctl, "x", 0.25)

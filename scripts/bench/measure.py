@@ -48,12 +48,12 @@ def process(argv: Sequence[str], *, runs: int = 3, stdin: Path | None = None, ex
 
 def function(call: Callable[[], object], *, runs: int = 3) -> float:
     """Median seconds of a call."""
-    taken = []
+    durations_s = []
     for _ in range(runs):
         start = time.perf_counter()
         call()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
+        durations_s.append(time.perf_counter() - start)
+    return statistics.median(durations_s)
 
 
 def _once(argv: Sequence[str], stdin: Path | None, expected: int) -> Cost:

@@ -1,6 +1,6 @@
 """What 1,000 probes cost in CPU seconds of this process: 1 s is one core for 1,000 a second. Servers are apart.
 
-Once all at the same time, kind by kind; and once as the agent makes them, each second anew, with its schedule.
+Once all at the same time, kind by kind; and once as the agent makes them, every second, with its schedule.
 """
 
 from __future__ import annotations
