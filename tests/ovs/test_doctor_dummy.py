@@ -54,7 +54,7 @@ def test_fix_sets_what_is_safe_and_it_takes_effect(xenoovs: CommandLine, two_por
     assert f"done: ovs-vsctl --db={two_ports.ovs.db} set Open_vSwitch . other_config:hw-offload=true" in said.out
     assert two_ports.ovs.vsctl("get", "Open_vSwitch", ".", "other_config:hw-offload") == '"true"'
     rows = _rows(xenoovs, config, "--db", two_ports.ovs.db, status=2)
-    assert rows["hw-offload in effect", None]["seen"].startswith("on, but since ovs-vswitchd had ports already")
+    assert rows["hw-offload in effect", None]["seen"].startswith("on, but turned on while ports existed")
     # The dummy's own provider has no hardware behind it.
     assert rows["offload provider", "p0"]["seen"].startswith("dummy: ")
 

@@ -1,4 +1,4 @@
-"""Megaflows: what the datapath does with packets, and whether software or hardware does it.
+"""Megaflows: what the datapath matches and does, and whether software or hardware does it.
 
 Fields and their order: lib/dpctl.c (format_dpif_flow), lib/odp-util.c, ovs-vswitchd(8) "DPCTL COMMANDS".
 """
@@ -12,10 +12,9 @@ from enum import Enum
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv6Address
 
-# Values inside datapath keys: addresses and numbers with masks, by integer arithmetic alone (lib/odp-util.c).
-#
-# Never through network objects: `172.16.0.7/0.0.0.3` is the class of addresses that end in binary 11, while Python's
-# `ipaddress` and `netaddr` take 0.0.0.3 for a host mask and answer 172.16.0.4/30.
+# Values in datapath keys (lib/odp-util.c): addresses and numbers with masks, by integer arithmetic alone. Python's
+# `ipaddress` and `netaddr` would read 0.0.0.3 in `172.16.0.7/0.0.0.3` as a host mask and return 172.16.0.4/30, but it
+# means addresses that end in binary 11.
 
 
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,32}|[0-9]{1,39}", re.ASCII)
@@ -26,7 +25,7 @@ _LENGTH = re.compile(r"[0-9]{1,3}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class MaskedValue:
-    """`field & mask == value`; both not negative, no bit of the value outside the mask. Mask 0: anything."""
+    """A condition `field & mask == value` of non-negative numbers. Value bits outside the mask are 0."""
 
     value: int
     mask: int
@@ -34,15 +33,20 @@ class MaskedValue:
 
 @lru_cache(maxsize=65536)
 def parse_masked(text: str, width: int) -> MaskedValue:
-    """`value`, or `value/mask` of a field of `width` bits: a MAC (48), IPv4 (32) or IPv6 (128) address, or a number.
+    """Parse `value` or `value/mask`: a MAC, an IPv4 or IPv6 address, or a number. Caches the result.
 
-    The mask is of the value's form, or a prefix length behind an IP address. Raises ValueError with the text.
+    Args:
+        text: the mask has the form of the value, or is a prefix length behind an IP address.
+        width: bits of the field: MAC 48, IPv4 32, IPv6 128.
+
+    Raises:
+        ValueError: with the text.
     """
     return read_masked(text, width)
 
 
 def read_masked(text: str, width: int) -> MaskedValue:
-    """As `parse_masked`, for callers that keep what they read themselves."""
+    """Do as `parse_masked` without a cache."""
     value_text, is_masked, mask_text = text.partition("/")
     value = parse_value(value_text, width)
     if not is_masked:
@@ -52,7 +56,7 @@ def read_masked(text: str, width: int) -> MaskedValue:
 
 
 def parse_number(text: str) -> int:
-    """A decimal number, or a hexadecimal one with 0x. Raises ValueError with the text."""
+    """Parse a decimal number, or a hexadecimal one with 0x. Raises ValueError with the text."""
     if not _NUMBER.fullmatch(text):
         raise ValueError(f"a number, not {text!r}")
     return int(text, 16) if text[:2] in ("0x", "0X") else int(text)
@@ -68,7 +72,7 @@ def _parse_mask(text: str, width: int, *, is_address: bool) -> int:
 
 
 def parse_value(text: str, width: int) -> int:
-    """An address or a number of `width` bits, without a mask. Raises ValueError with the text."""
+    """Parse an address or a number of `width` bits without a mask. Raises ValueError with the text."""
     if width == 32 and _IPV4.fullmatch(text):
         first, second, third, fourth = map(int, text.split("."))
         if first > 255 or second > 255 or third > 255 or fourth > 255:
@@ -94,11 +98,11 @@ def _parse_colons(text: str, width: int) -> int:
 
 
 MAX_IDLE_S = 10.0
-"""How long a megaflow stays after its last packet where nothing else is set (ovs-vswitchd.conf.db(5), max-idle)."""
+"""How long a megaflow stays after its last packet by default (ovs-vswitchd.conf.db(5), max-idle)."""
 
 
 class Offloaded(Enum):
-    """What the datapath says of hardware. PARTIAL: the NIC matches and marks, the CPU acts."""
+    """What the datapath reports about hardware. PARTIAL: the NIC matches and marks, the CPU acts."""
 
     YES = "yes"
     PARTIAL = "partial"
@@ -106,9 +110,10 @@ class Offloaded(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of the match, `name(inner)`; `encap(...)` and `tunnel(...)` keep their keys as text.
+    """One key of the match, `name(inner)`. The keys inside `encap(...)` and `tunnel(...)` stay text.
 
-    fields: what `match.fields_of` reads from it, kept where that was done already; no part of the value.
+    Attributes:
+        fields: cached result of `fields_of`; no part of the value.
     """
 
     name: str
@@ -120,15 +125,17 @@ class Key:
 class Megaflow:
     """One datapath flow.
 
-    ufid:      hash of the first packet's headers, not of this flow: never an identity over time. None without `-m`.
-    keys:      the match, in the order of the dump, which differs from version to version and layer to layer.
-    packets, bytes: counted where `layer` says; layers count bytes differently (software TC leaves out 14 a frame).
-    used_s:    seconds since the last packet, None: never.
-    flags:     TCP flags seen, `.` for none; None where the layer keeps none.
-    offloaded: None: not said, so not in hardware if `layer` is known.
-    layer:     ovs, tc, dpdk, doca, dummy ...; None: the dump was made without `-m`, which hides it.
-    actions:   split at commas outside parentheses; `drop` is one.
-    extra:     statistics and trailing remarks (`dp-extra-info`, `dp-offload-info`) that have no field here.
+    Attributes:
+        ufid: hash of the first packet's headers, so no identity over time; None without `-m`.
+        keys: the match, in the order of the dump, which depends on version and layer.
+        packets: packets counted in `layer`.
+        bytes: bytes counted in `layer`; layers count differently (software TC omits 14 bytes of each frame).
+        used_s: seconds since the last packet; None: never.
+        flags: TCP flags seen, `.` for none; None if the layer has none.
+        offloaded: None: not reported, so not in hardware if `layer` is known.
+        layer: ovs, tc, dpdk, doca, dummy ...; None: the dump was made without `-m`.
+        actions: split at commas outside parentheses; `drop` is one.
+        extra: statistics and trailing remarks (`dp-extra-info`, `dp-offload-info`) without a field here.
     """
 
     ufid: str | None
@@ -143,7 +150,7 @@ class Megaflow:
     extra: tuple[tuple[str, str], ...] = ()
 
     def key(self, name: str) -> str | None:
-        """The text inside the first key of this name, outside any encapsulation."""
+        """Return the text inside the first key with this name, outside any encapsulation."""
         for key in self.keys:
             if key.name == name:
                 return key.inner
@@ -151,12 +158,12 @@ class Megaflow:
 
     @property
     def in_port(self) -> str | None:
-        """The datapath port: a name with `-m` or `--names`, else a number (which is not the OpenFlow one)."""
+        """The datapath port: a name with `-m` or `--names`, else a number (not that of OpenFlow)."""
         return self.key("in_port")
 
     @property
     def recirc_id(self) -> int:
-        """0 for packets that come from a port (also where the dump leaves it out)."""
+        """0 for packets from a port, and if the dump omits it."""
         text = self.key("recirc_id")
         return 0 if text is None else parse_number(text)
 
@@ -193,7 +200,7 @@ def innermost(keys: tuple[Key, ...], name: str) -> str | None:
 
 
 def split_keys(text: str) -> tuple[Key, ...]:
-    """`name(inner),name(inner)`. Raises KeyTextError where the text stops to have this form."""
+    """Split `name(inner),name(inner)`. Raises KeyTextError where the text deviates from this form."""
     keys, start, end = list[Key](), 0, len(text)
     while start < end:
         opening = text.find("(", start)
@@ -210,7 +217,7 @@ def split_keys(text: str) -> tuple[Key, ...]:
 
 
 def _closing(text: str, opening: int) -> int:
-    """Index of the parenthesis that closes the one at `opening`."""
+    """Return the index of the parenthesis that closes the one at `opening`."""
     closing, nested = text.find(")", opening), text.find("(", opening + 1)
     depth, i = 1, opening
     if closing >= 0 and (nested < 0 or closing < nested):
@@ -225,7 +232,7 @@ def _closing(text: str, opening: int) -> int:
 
 
 class KeyTextError(ValueError):
-    """Where, counted from the start of the key text, and what was expected; the parser turns it into a ParseError."""
+    """Unreadable keys: the offset in their text and what was expected. The parser turns it into a ParseError."""
 
     def __init__(self, offset: int, expected: str) -> None:
         self.offset, self.expected = offset, expected
@@ -233,11 +240,8 @@ class KeyTextError(ValueError):
 
 
 def attributes_of(inner: str) -> dict[str, str]:
-    """`src=..,dst=..` of one key without nesting."""
+    """Return the attributes of a key without nesting, such as `src=..,dst=..`."""
     return dict(item.partition("=")[::2] for item in inner.split(","))
-
-
-# The match of a megaflow as masked header fields, under the names that ovs-fields(7) gives them.
 
 
 _ATTRIBUTES: Mapping[tuple[str, str], tuple[str, int]] = {
@@ -271,14 +275,14 @@ _FLAGS = ("fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns")
 """TCP flags by bit (packet_tcp_flag_to_string() in lib/packets.c)."""
 
 _LONG = 256
-"""Characters. Longer text is no address or number, and is not kept to be found again."""
+"""Characters. Longer text is neither address nor number, and is not cached."""
 
 _FLAG = re.compile(r"([+-])([a-z]+)", re.ASCII)
 _PARSED = frozenset({name for name, _ in _ATTRIBUTES} | set(_WHOLE) | {"tcp_flags"})
 
 
 def match_of(megaflow: Megaflow) -> dict[str, MaskedValue]:
-    """Field name -> value and mask, for each known field with any bit in its mask; of VLANs the inside alone."""
+    """Return the match: field name of ovs-fields(7) -> value and mask, for known fields, behind VLAN tags."""
     return _match_of(megaflow.keys)
 
 
@@ -298,10 +302,7 @@ def _match_of(keys: tuple[Key, ...]) -> dict[str, MaskedValue]:
 
 
 def fields_of(name: str, inner: str) -> Mapping[str, MaskedValue]:
-    """The fields that the key `name(inner)` matches; none for a key of another kind.
-
-    Raises ValueError for a value that is none.
-    """
+    """Return the fields that a key matches; none if it is unknown. Raises ValueError for a bad value."""
     if name in _WHOLE:
         field, width = _WHOLE[name]
         found = read_masked(inner, width)
@@ -322,7 +323,7 @@ def fields_of(name: str, inner: str) -> Mapping[str, MaskedValue]:
 
 @lru_cache(maxsize=65536)
 def _attribute(key: str, text: str) -> tuple[str, MaskedValue] | None:
-    """None: of no known field, or with no bit in its mask."""
+    """Return a field and its value; None: the field is unknown, or its mask is 0."""
     name, _, value = text.partition("=")
     known = _ATTRIBUTES.get((key, name))
     if known is None:
@@ -331,17 +332,14 @@ def _attribute(key: str, text: str) -> tuple[str, MaskedValue] | None:
     return (known[0], found) if found.mask else None
 
 
-# Where a megaflow runs, from one line of `dpctl/dump-flows -m` alone.
-
-
 class Verdict(Enum):
-    """From best to worst; ABSENT is neither good nor bad: no megaflow, so nothing to judge.
+    """Where a megaflow runs, from best to worst. ABSENT is neither good nor bad.
 
-    HW:      the NIC forwards it (`offloaded:yes`, whatever the layer but `dummy`).
+    HW:      the NIC forwards it (`offloaded:yes` with any layer but `dummy`).
     PARTIAL: the NIC matches and marks, the CPU acts (`offloaded:partial`).
-    TC_SW:   in the kernel's traffic control, which the driver did not take (`dp:tc` without `offloaded`).
-    SW:      in the software of the datapath itself; also `dp:dummy`, the pretended NIC of OVS in tests.
-    ABSENT:  no packet yet, or none for longer than max-idle (ovs-vswitchd.conf.db(5)).
+    TC_SW:   in the kernel's traffic control, but not in the driver (`dp:tc` without `offloaded`).
+    SW:      in the software datapath; also `dp:dummy`, the simulated NIC in tests of OVS.
+    ABSENT:  there is no megaflow: no packet yet, or none for longer than max-idle (ovs-vswitchd.conf.db(5)).
     """
 
     HW = "HW"
@@ -355,13 +353,13 @@ class Verdict(Enum):
 
     @property
     def badness(self) -> int:
-        """0: nothing to say (ABSENT), then higher is worse."""
+        """0 for ABSENT; higher is worse."""
         order = (Verdict.ABSENT, Verdict.HW, Verdict.PARTIAL, Verdict.TC_SW, Verdict.SW)
         return order.index(self)
 
 
 def verdict_of(megaflow: Megaflow) -> Verdict | None:
-    """Never ABSENT. None: the dump was made without `-m`, which hides where a megaflow runs."""
+    """Return where a megaflow runs, never ABSENT; None if the dump was made without `-m`, which hides it."""
     if megaflow.layer == "dummy":
         return Verdict.SW
     if megaflow.offloaded is Offloaded.YES:

@@ -1,7 +1,7 @@
-"""Dumps of `ovs-appctl dpctl/dump-flows` to megaflows: OVS 2.13 to 4.0, every layer, with or without `-m`.
+"""Parses dumps of `ovs-appctl dpctl/dump-flows`: OVS 2.13 to 4.0, every layer, with or without `-m`.
 
-One pass, line by line. The order of keys and statistics is free, as it differs between versions and layers; what has
-no field is kept in `Megaflow.extra`.
+Keys and statistics may come in any order, as it depends on version and layer. What has no field goes to
+`Megaflow.extra`.
 """
 
 from __future__ import annotations
@@ -15,27 +15,22 @@ from functools import lru_cache
 from xenoovs.datapath.megaflow import Key, KeyTextError, Megaflow, Offloaded, fields_of, parse_number, split_keys
 from xenoovs.errors import ParseError, counted
 
-# Dumps that went through a mail, a ticket or a page: lines that were wrapped are joined again.
-#
-# Open vSwitch writes a blank in two places only: behind the ufid and between the items that follow the keys. So where
-# a wrapped line continues decides what stood at the break, and nothing is guessed.
+# Wrapped lines, as from a mail or a ticket, are joined again. Open vSwitch writes blanks only behind the ufid and
+# between the items after the keys, so the beginning of the next line shows what was at the break.
 
 
 _HEADER = "flow-dump from "
 _KEYS = ("recirc_id(", "tunnel(", "in_port(", "skb_priority(", "ct_state(", "eth(")
-"""What a line without a ufid starts with (odp_flow_format of lib/odp-util.c; the first key differs by version)."""
+"""Beginnings of a line without a ufid (odp_flow_format of lib/odp-util.c; the first key depends on the version)."""
 _ITEM = re.compile(r"(?:packets|bytes|used|flags|offloaded|dp|actions|dp-[a-z-]+):")
 _ONLY_UFID = re.compile(r"ufid:[0-9a-f-]+,")
 
 _LONGEST = 1 << 16
-"""Characters. What is longer already is not joined any further: it is no line that was wrapped."""
+"""Characters. Longer lines are not joined any further."""
 
 
 def rejoin_lines(lines: Iterable[str]) -> Iterator[str]:
-    """The lines of a dump, wrapped ones joined; an empty line stands for each that was joined to an earlier one.
-
-    So the numbers of lines stay as they are. A line that is not known to continue another stays by itself.
-    """
+    """Yield the lines of a dump with wrapped ones joined. Empty lines replace joined ones, so line numbers stay."""
     held: str | None = None
     joined = 0
     for raw in lines:
@@ -57,10 +52,10 @@ def rejoin_lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _starts(line: str, held: str) -> bool:
-    """Whether a line begins a megaflow, or something that is none, rather than to continue `held`."""
+    """Return whether a line begins a new item instead of continuing `held`."""
     if line.startswith(("ufid:", _HEADER)) or not held.startswith(("ufid:", *_KEYS)):
         return True
-    # Names of keys stand in actions too, as in set(eth(...)): there a parenthesis is open.
+    # Keys occur in actions too, as in set(eth(...)), where a parenthesis is open.
     return "actions:" in held and line.startswith(_KEYS) and held.count("(") == held.count(")")
 
 
@@ -81,13 +76,13 @@ _USUAL = re.compile(
 )
 
 _LONG = 4096
-"""Characters. Longer text is rare, and is not kept to be found again: it would fill the memory."""
+"""Characters. Longer text is not cached, as it would fill the memory."""
 
 _OFFLOADED = {"yes": Offloaded.YES, "partial": Offloaded.PARTIAL}
 
 
 class _ValueTextError(Exception):
-    """The statistic `name` is missing, or its value is none of `expected`."""
+    """The statistic `name` is missing, or its value is not as expected."""
 
     def __init__(self, name: str, expected: str) -> None:
         super().__init__(f"expected {expected}")
@@ -96,7 +91,7 @@ class _ValueTextError(Exception):
 
 
 def parse_dump(text: str | Iterable[str]) -> Iterator[Megaflow]:
-    """All megaflows of a dump (the whole text, or its lines), in its order. Raises ParseError with line and column."""
+    """Yield the megaflows of a dump (text or lines), in order. Raises ParseError with line and column."""
     for found in scan_dump(text):
         if isinstance(found, ParseError):
             raise found
@@ -104,7 +99,7 @@ def parse_dump(text: str | Iterable[str]) -> Iterator[Megaflow]:
 
 
 def scan_dump(text: str | Iterable[str]) -> Iterator[Megaflow | ParseError]:
-    """As `parse_dump`, but the error of a line that cannot be read (torn while flows changed) stands in its place."""
+    """Do as `parse_dump`, but yield the error of an unreadable line, as when flows changed, in its place."""
     lines = text.split("\n") if isinstance(text, str) else text
     for number, line in enumerate(lines, start=1):
         found = read_line(line, number=number)
@@ -181,10 +176,10 @@ def _usual(head: str, actions: tuple[str, ...], remarks: tuple[tuple[str, str], 
 
 @lru_cache(maxsize=8192)
 def _split_tail(text: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """The actions and the remarks behind them. Raises KeyTextError for actions that end too early.
+    """Return the actions and the remarks behind them. Raises KeyTextError for incomplete actions.
 
-    A torn line must not be read as one that sends packets elsewhere, nor two that have lost the line break between
-    them. No actions at all are written `drop` (format_odp_actions of lib/odp-util.c).
+    A line that is cut off, or two lines without their line break, must not pass for one that sends packets elsewhere.
+    A megaflow without actions has `drop` (format_odp_actions of lib/odp-util.c).
     """
     glued = _NEXT.search(text)
     if glued is not None:
@@ -197,7 +192,7 @@ def _split_tail(text: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]
 
 
 def split_actions(text: str) -> tuple[str, ...]:
-    """Actions, split at the commas that stand in no parenthesis."""
+    """Split actions at commas outside parentheses."""
     if "(" not in text:
         return tuple(text.split(","))
     parts, depth, start = list[str](), 0, 0
@@ -213,7 +208,7 @@ def split_actions(text: str) -> tuple[str, ...]:
 
 
 def _split_head(head: str) -> tuple[tuple[Key, ...], dict[str, str]]:
-    """The keys and the statistics in front of the actions, which are divided by a comma and a blank."""
+    """Return the keys and the statistics before the actions, which are separated by comma and blank."""
     statistics: dict[str, str] = {}
     keys: tuple[Key, ...] | None = None
     offset = 0
@@ -236,7 +231,7 @@ def _split_head(head: str) -> tuple[tuple[Key, ...], dict[str, str]]:
 def _parse_keys(text: str, offset: int) -> tuple[Key, ...]:
     flat = text[:-1].split("),")
     try:
-        # Without nesting every part has one parenthesis, and parts recur from line to line: each is read once.
+        # Without nesting, every part has one parenthesis. Parts recur from line to line, so the cache reads each once.
         if text.endswith(")") and text.count("(") == len(flat) and text.count(")") == len(flat):
             return tuple(map(_flat_key if len(text) <= _LONG else _flat_key.__wrapped__, flat))
         keys = tuple(_key(key.name, key.inner) for key in split_keys(text))
@@ -249,7 +244,7 @@ def _parse_keys(text: str, offset: int) -> tuple[Key, ...]:
 
 @lru_cache(maxsize=65536)
 def _flat_key(text: str) -> Key:
-    """`name(inner` with nothing nested."""
+    """Parse `name(inner` without nesting."""
     name, _, inner = text.partition("(")
     if not (name.isascii() and name.isidentifier()):
         raise ValueError("a key of the form name(...)")
@@ -257,9 +252,9 @@ def _flat_key(text: str) -> Key:
 
 
 def _key(name: str, inner: str) -> Key:
-    """Raises ValueError where what should be a number or an address is none."""
+    """Return a key. Raises ValueError for a bad number or address."""
     if name == "encap":
-        # Its keys stay text; reading them once tells whether they can be read.
+        # Its keys stay text; parsing them once validates them.
         for key in split_keys(inner):
             _key(key.name, key.inner)
         return Key(name, inner)
@@ -292,19 +287,16 @@ def _offloaded(text: str | None) -> Offloaded | None:
     return _OFFLOADED[text]
 
 
-# What a dump of megaflows says beside the megaflows: how it was made, and the reasons that it gives itself.
-
-
-# Newer forks add `dp-offload-info:` and the like; `dp-extra-info:` tells of miniflows, not of offload.
+# Newer forks add `dp-offload-info:` and the like; `dp-extra-info:` is about miniflows, not about offload.
 _REASON = re.compile(r", dp-(?!extra)[a-z-]+-info:(.+)$")
 _PMD = re.compile(r"flow-dump from pmd on cpu core: ([0-9]{1,9})", re.ASCII)
-_MOST_REASONS = 5
-_MOST_KEPT = 1000
+_MAX_REASONS_SHOWN = 5
+_MAX_COUNTED = 1000
 
 
 @dataclass(slots=True)
 class Hints:
-    """Counts lines as they pass by on their way to the parser. `cores`: of the threads that the dump is of."""
+    """Collects remarks from lines on their way to the parser. `cores`: CPU cores of the PMD threads in the dump."""
 
     megaflows: int = 0
     offloaded: int = 0
@@ -313,7 +305,7 @@ class Hints:
     reasons: Counter[str] = field(default_factory=Counter)
 
     def watch(self, lines: Iterable[str]) -> Iterator[str]:
-        """The same lines."""
+        """Count the lines and yield them unchanged."""
         for line in lines:
             if " actions:" in line or ",actions:" in line:
                 self.megaflows += 1
@@ -321,35 +313,35 @@ class Hints:
                 self.dummies += ", dp:dummy" in line
                 if ", dp-" in line and (found := _REASON.search(line.rstrip())):
                     self._count(found[1])
-            elif (found := _PMD.match(line)) and len(self.cores) < _MOST_KEPT:
+            elif (found := _PMD.match(line)) and len(self.cores) < _MAX_COUNTED:
                 self.cores.append(int(found[1]))
             yield line
 
     def _count(self, reason: str) -> None:
-        if reason in self.reasons or len(self.reasons) < _MOST_KEPT:
+        if reason in self.reasons or len(self.reasons) < _MAX_COUNTED:
             self.reasons[reason] += 1
 
     @property
     def all_offloaded(self) -> bool:
-        """Whether nothing but offloaded megaflows passed by, as in a dump made with type=offloaded."""
+        """Whether all megaflows are offloaded, as in a dump made with type=offloaded."""
         return bool(self.megaflows) and self.offloaded == self.megaflows
 
     def reason_summary(self) -> Iterator[str]:
-        """What the dump says of megaflows that are not offloaded, the most frequent first."""
-        for reason, megaflows in self.reasons.most_common(_MOST_REASONS):
-            yield f"Open vSwitch says of {counted(megaflows, 'megaflow')}: {reason}"
+        """Yield the dump's own reasons for megaflows that are not offloaded, the most frequent first."""
+        for reason, megaflows in self.reasons.most_common(_MAX_REASONS_SHOWN):
+            yield f"reported by Open vSwitch for {counted(megaflows, 'megaflow')}: {reason}"
 
     def remarks(self, *, is_filtered: bool) -> Iterator[str]:
-        """For people, in the order of their weight. `is_filtered`: it may lack what is not offloaded."""
+        """Yield remarks, the most important first. `is_filtered`: the dump may lack megaflows in software."""
         if is_filtered:
             yield (
-                "every megaflow of this dump is offloaded: if it was made with type=offloaded or a filter, what is "
-                "missing may well run in software; make one with `ovs-appctl dpctl/dump-flows -m` alone"
+                "every megaflow of this dump is offloaded; if it was made with type=offloaded or a filter, it lacks "
+                "megaflows in software: make it with `ovs-appctl dpctl/dump-flows -m`"
             )
         if self.dummies:
             yield (
-                f"offloaded to the dummy provider of Open vSwitch, which pretends to be a NIC in tests: "
-                f"{counted(self.dummies, 'megaflow')}, counted SW"
+                f"{counted(self.dummies, 'megaflow')} of the dummy offload provider, which simulates a NIC in tests of "
+                "Open vSwitch: counted as SW"
             )
         if len(self.cores) > 1:
-            yield f"the dump is of {len(self.cores)} PMD threads, each of which holds its own copy of a megaflow"
+            yield f"the dump has {len(self.cores)} PMD threads, each with its own copy of a megaflow"

@@ -1,7 +1,7 @@
-"""Filters of the kernel's traffic control as values, and what `tc -s filter show` prints about them.
+"""Parses filters of the kernel's traffic control, as `tc -s filter show` prints them.
 
-JSON (`tc -j -s`) as iproute2 4.19 to 7.1 writes it, tc/tc_filter.c and tc/f_flower.c. Text (`tc -s`) is the way out
-where old releases print JSON that is none, as they do for `police`.
+JSON (`tc -j -s`) is read as iproute2 4.19 to 7.1 writes it (tc/tc_filter.c, tc/f_flower.c). Text (`tc -s`) is the
+fallback, as old releases print invalid JSON for some actions, such as `police`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _UFID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class TcCounters:
-    """Packets and bytes of one filter, in all and by the NIC; software is the rest.
+    """Packets and bytes of one filter, in total and by the NIC.
 
-    In software a frame counts without its 14 bytes of Ethernet header, which act_mirred does not see at ingress; NICs
-    count it with them. So packets compare, bytes do not.
+    Software counts frames without the 14 bytes of their Ethernet header, which act_mirred does not see at ingress; NICs
+    count them. So packets can be compared, bytes cannot.
 
-    tc prints the counters of hardware only where they are not 0 (iproute2, tc/tc_util.c, print_tcstats_basic_hw): where
-    they are missing, the NIC has forwarded nothing. Linux and iproute2 before 4.20 never print them.
+    tc omits hardware counters that are 0 (iproute2, tc/tc_util.c, print_tcstats_basic_hw). Linux and iproute2 before
+    4.20 never print them.
     """
 
     packets: int
@@ -38,10 +38,11 @@ class TcCounters:
 class TcFilter:
     """One filter.
 
-    cookie:   32 hexadecimal digits of the first action that has any; Open vSwitch keeps the ufid there.
-    in_hw:    whether the kernel says that a NIC holds it; None: it says neither (Linux before 4.13).
-    in_hw_count: how many NICs hold it (shared blocks may have several).
-    counters: None for a filter without statistics.
+    Attributes:
+        cookie: 32 hexadecimal digits of the first action with a cookie, where Open vSwitch stores the ufid.
+        in_hw: whether a NIC holds it; None: the kernel prints neither in_hw nor not_in_hw (Linux before 4.13).
+        in_hw_count: how many NICs hold it (several for shared blocks).
+        counters: None for a filter without statistics.
     """
 
     protocol: str
@@ -55,10 +56,10 @@ class TcFilter:
 
 
 def cookie_of_ufid(ufid: str) -> str | None:
-    """The cookie under which traffic control knows a megaflow: four words of 32 bits, each with its bytes reversed.
+    """Return the tc cookie of a megaflow: its ufid as four words of 32 bits, each with its bytes reversed.
 
-    Open vSwitch stores the ufid as words of the host, little-endian on all that it offloads from (lib/tc.c). The
-    function is its own inverse but for the dashes. None where `ufid` is no UUID.
+    Open vSwitch stores the ufid as words of the host, which are little-endian wherever it offloads (lib/tc.c). Apart
+    from dashes the function is its own inverse. It returns None if `ufid` is no UUID.
     """
     if not _UFID.fullmatch(ufid):
         return None
@@ -67,9 +68,10 @@ def cookie_of_ufid(ufid: str) -> str | None:
 
 
 def parse_tc_json(text: str) -> tuple[TcFilter, ...]:
-    """`tc -j -s filter show dev X ingress`, or the same of a block. Headers of a priority (no `options`) are left out.
+    """Parse `tc -j -s filter show dev X ingress`, or of a block. Entries without a handle are skipped.
 
-    Raises ParseError, also for the text that old releases print in the middle of JSON.
+    Raises:
+        ParseError: also for the text that old releases print inside JSON.
     """
     if not text.strip():
         return ()
@@ -124,12 +126,12 @@ _SENT = re.compile(r"^\s*Sent (?:(software|hardware) )?([0-9]+) bytes ([0-9]+) p
 
 
 def parse_tc_text(text: str) -> tuple[TcFilter, ...]:
-    """`tc -s filter show dev X ingress` without `-j`. Raises ParseError for text that does not start with a filter."""
+    """Parse `tc -s filter show dev X ingress`. Raises ParseError for text that does not start with a filter."""
     return tuple(map(_text_filter, _text_blocks(text)))
 
 
 def _text_blocks(text: str) -> Iterator[str]:
-    """One block of lines for each filter that has a handle."""
+    """Yield one block of lines for each filter with a handle."""
     block: list[str] = []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.startswith("filter "):
@@ -165,7 +167,7 @@ def _text_filter(block: str) -> TcFilter:
 
 
 def _end(action: str) -> int:
-    """Where the text of an action stops: at the next action."""
+    """Return where the text of an action ends: at the next action."""
     following = _ACTION.search(action, 1)
     return following.start() if following else len(action)
 

@@ -1,4 +1,4 @@
-"""A packet as Open vSwitch looks at it: header fields with the registers beside them (`struct flow`, lib/flow.h)."""
+"""A packet as Open vSwitch sees it: header fields and registers (`struct flow`, lib/flow.h)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SLOTS: Mapping[Field, Field] = {
     Field.ICMP_TYPE: Field.TP_SRC,
     Field.ICMP_CODE: Field.TP_DST,
 }
-"""Fields that share their place in `struct flow`, so that an ARP flow and an IP flow meet in one prefix trie."""
+"""Fields that share a member of `struct flow`, so ARP flows and IP flows share a prefix trie."""
 
 
-class Stage(IntEnum):
-    """The segments in which the classifier looks at a packet (FLOW_SEGMENT_*, include/openvswitch/flow.h)."""
+class Segment(IntEnum):
+    """The segments by which the classifier matches a packet (FLOW_SEGMENT_*, include/openvswitch/flow.h)."""
 
     METADATA = 0
     L2 = 1
@@ -33,38 +33,40 @@ class Stage(IntEnum):
     L4 = 3
 
 
-_STAGES: Mapping[Field, Stage] = {
-    Field.DL_SRC: Stage.L2,
-    Field.DL_DST: Stage.L2,
-    Field.DL_TYPE: Stage.L2,
-    Field.NW_SRC: Stage.L3,
-    Field.NW_DST: Stage.L3,
-    Field.IPV6_SRC: Stage.L3,
-    Field.IPV6_DST: Stage.L3,
-    Field.NW_PROTO: Stage.L3,
-    Field.TCP_FLAGS: Stage.L3,
-    Field.ARP_SHA: Stage.L4,
-    Field.ARP_THA: Stage.L4,
-    Field.TP_SRC: Stage.L4,
-    Field.TP_DST: Stage.L4,
+_STAGES: Mapping[Field, Segment] = {
+    Field.DL_SRC: Segment.L2,
+    Field.DL_DST: Segment.L2,
+    Field.DL_TYPE: Segment.L2,
+    Field.NW_SRC: Segment.L3,
+    Field.NW_DST: Segment.L3,
+    Field.IPV6_SRC: Segment.L3,
+    Field.IPV6_DST: Segment.L3,
+    Field.NW_PROTO: Segment.L3,
+    Field.TCP_FLAGS: Segment.L3,
+    Field.ARP_SHA: Segment.L4,
+    Field.ARP_THA: Segment.L4,
+    Field.TP_SRC: Segment.L4,
+    Field.TP_DST: Segment.L4,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """Ingress port and the value of each slot; a slot that is not there is 0, as in `struct flow`."""
+    """Ingress port and the value of each slot; a missing slot is 0, as in `struct flow`."""
 
     in_port: str
     values: Mapping[Field, int]
 
     def get(self, field: Field) -> int:
+        """Return the value of a field."""
         return self.values.get(slot_of(field), 0)
 
     def with_value(self, field: Field, value: int) -> Headers:
+        """Return the headers with another value of a field."""
         return Headers(self.in_port, {**self.values, slot_of(field): value})
 
     def has(self, field: Field) -> bool:
-        """Whether the packet has this field, so that an action can read or set it (ovs-fields(7), "Prerequisites")."""
+        """Return whether the packet has this field, so that actions can use it (ovs-fields(7), "Prerequisites")."""
         dl_type, protocol = self.get(Field.DL_TYPE), self.get(Field.NW_PROTO)
         match field:
             case Field.NW_SRC | Field.NW_DST:
@@ -86,22 +88,22 @@ class Headers:
 
 
 def slot_of(field: Field) -> Field:
-    """The field under whose name a value is kept."""
+    """Return the slot of a field: the field under whose name its value is stored."""
     return _SLOTS.get(field, field)
 
 
-def stage_of(slot: Field) -> Stage:
-    """The segment of a slot; registers, metadata and marks lie in the first."""
-    return _STAGES.get(slot, Stage.METADATA)
+def segment_of(slot: Field) -> Segment:
+    """Return the segment of a slot; registers, metadata and marks are in the first."""
+    return _STAGES.get(slot, Segment.METADATA)
 
 
 def field_of(slot: Field, headers: Headers) -> Field:
-    """The field that a slot means for this packet: the inverse of `slot_of`."""
+    """Return the field of a slot for this packet: the inverse of `slot_of`."""
     return next((field for field, kept in _SLOTS.items() if kept is slot and headers.has(field)), slot)
 
 
 def headers_of(packet: Packet) -> Headers:
-    """The headers of a client's packet."""
+    """Return the headers of a client's packet."""
     is_ipv4 = packet.family is Family.IPV4
     flags = {Field.TCP_FLAGS: packet.tcp_flags} if packet.protocol == TCP else {}
     return Headers(

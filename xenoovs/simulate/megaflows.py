@@ -1,6 +1,6 @@
-"""Which megaflows ovs-vswitchd installs for given flows and packets: what a NIC will have to hold, before any traffic.
+"""Predicts the megaflows that ovs-vswitchd installs for given flows and packets, before any traffic.
 
-Beyond the classifier: what the translation itself looks at (ofproto/ofproto-dpif-xlate.c: xlate_wc_init,
+Beyond the classifier it simulates what the translation itself matches (ofproto/ofproto-dpif-xlate.c: xlate_wc_init,
 xlate_wc_finish, commit_odp_actions in lib/odp-util.c). recirc_id, packet type and fragment state are matched always and
 are the same for all packets here (0, Ethernet, none), so they are left out.
 """
@@ -27,9 +27,11 @@ _MACS = (Field.DL_SRC, Field.DL_DST)
 class PredictedMegaflow:
     """One megaflow.
 
-    actions: as the datapath prints them; empty where MAC learning decides (NORMAL). Where ovs-vswitchd itself rewrites
-    ARP: `userspace(slow_path(action))`, without the pid that a datapath prints there.
-    match: in the order of `Field`; value bits outside a mask are 0.
+    Attributes:
+        in_port: ingress port.
+        match: in the order of `Field`; value bits outside a mask are 0.
+        actions: as the datapath prints them; empty if MAC learning decides (NORMAL). If ovs-vswitchd itself rewrites
+            ARP: `userspace(slow_path(action))`, without the pid that a datapath prints.
     """
 
     in_port: str
@@ -37,7 +39,7 @@ class PredictedMegaflow:
     actions: tuple[str, ...]
 
     def fields(self) -> dict[str, MaskedValue]:
-        """The match as `datapath.match.match_of` gives it for a megaflow that was read."""
+        """Return the match as `datapath.megaflow.match_of` returns it for a megaflow of a dump."""
         return {masked.field.ovs_name: MaskedValue(masked.value, masked.mask) for masked in self.match}
 
 
@@ -48,13 +50,14 @@ class Pipeline:
     tables: dict[int, Classifier]
 
     def predict(self, packet: Packet | Headers) -> tuple[PredictedMegaflow, Outcome]:
-        """The megaflow that this packet makes the switch install, and what becomes of the packet."""
+        """Return the megaflow that the switch installs for this packet, and the outcome for the packet."""
         headers = headers_of(packet) if isinstance(packet, Packet) else packet
         translation = _Translation(headers)
         outcome = walk(headers, lambda table, now: self.lookup(table, now, translation.wildcards), translation)
         return translation.megaflow(outcome), outcome
 
     def lookup(self, table: int, headers: Headers, wildcards: Wildcards) -> Flow | None:
+        """Return the flow that the packet meets in a table, or None."""
         classifier = self.tables.get(table)
         return None if classifier is None else classifier.lookup(headers, wildcards)
 
@@ -65,16 +68,22 @@ def predict_megaflows(
     *,
     prefix_fields: Iterable[Field] = PREFIX_FIELDS_2_X,
 ) -> tuple[PredictedMegaflow, ...]:
-    """The set of megaflows for a set of packets, sorted. `flows`: all tables, in the order the switch got them.
+    """Return the megaflows for a set of packets, sorted.
 
-    Raises SimulateError for a condition or an action that this simulation does not know.
+    Args:
+        flows: flows of all tables, in the order in which the switch got them.
+        packets: the packets.
+        prefix_fields: fields with a prefix trie, see PREFIX_FIELDS_2_X.
+
+    Raises:
+        SimulateError: for a condition or an action that the simulation does not support.
     """
     pipeline = pipeline_of(flows, prefix_fields=prefix_fields)
     return tuple(sorted({pipeline.predict(packet)[0] for packet in packets}, key=_sort_key))
 
 
 def pipeline_of(flows: Iterable[Flow], *, prefix_fields: Iterable[Field] = PREFIX_FIELDS_2_X) -> Pipeline:
-    """Build the classifiers once for many packets. Raises SimulateError for a condition it does not know."""
+    """Build the classifiers once for many packets. Raises SimulateError for an unsupported condition."""
     tables: dict[int, list[Flow]] = {}
     for flow in flows:
         check_known(flow)
@@ -85,7 +94,7 @@ def pipeline_of(flows: Iterable[Flow], *, prefix_fields: Iterable[Field] = PREFI
 
 @dataclass(slots=True)
 class _Translation:
-    """Collects the mask and the datapath actions of one packet. `base`: the packet as the last output left it."""
+    """Collects the mask and the datapath actions of one packet. `base`: the packet at the last output."""
 
     headers: Headers
     base: Headers = field(init=False)
@@ -118,14 +127,14 @@ class _Translation:
     def megaflow(self, outcome: Outcome) -> PredictedMegaflow:
         masks = {field_of(slot, self.headers): mask for slot, mask in self.wildcards.masks.items()}
         if Field.ARP_OP in masks:
-            # Kept in 8 bits, matched in the datapath with all 16.
+            # ovs-vswitchd stores 8 bits; the datapath matches all 16.
             masks[Field.ARP_OP] = Field.ARP_OP.all_ones
         match = (
             Masked(name, self.headers.get(name) & bits, bits)
             for name, mask in masks.items()
             if name not in _NO_HEADER
             and (bits := mask & name.all_ones)
-            # The datapath has flags in the keys of TCP alone (odp_flow_key_from_flow__, lib/odp-util.c).
+            # The datapath has flags only in keys of TCP (odp_flow_key_from_flow__, lib/odp-util.c).
             and (name is not Field.TCP_FLAGS or self.headers.has(name))
         )
         ordered = tuple(sorted(match, key=lambda masked: masked.field.rank))

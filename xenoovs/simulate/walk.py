@@ -1,4 +1,4 @@
-"""One packet's way through the tables: executes actions, asks a look-up for the flows, tells an observer what it does.
+"""One packet's path through the tables: looks up flows, executes actions, and reports both to an observer.
 
 Semantics: OpenFlow 1.4.0, 5; ovs-actions(7); ofproto/ofproto-dpif-xlate.c for what happens at the edges.
 """
@@ -30,11 +30,9 @@ from xenoovs.openflow.flow import (
 )
 from xenoovs.simulate.headers import Headers, headers_of
 
-# What a `learn` action makes of a packet (ovs-actions(7), "The learn action").
-
 
 def learned_flow(learn: Learn, headers: Headers) -> Flow:
-    """The flow that is added. Its port is the number in the register, as no name is known here."""
+    """Return the flow that `learn` adds (ovs-actions(7)). Its port is the number in the register."""
     kind = (exact(Field.DL_TYPE, learn.dl_type), exact(Field.NW_PROTO, learn.nw_proto))
     match = match_of((*kind, *(exact(field, headers.get(field)) for field in learn.same)))
     actions: tuple[Action, ...] = (*learn.writes, Output(str(headers.get(learn.output))))
@@ -47,12 +45,12 @@ Lookup = Callable[[int, Headers], Flow | None]
 
 MAX_DEPTH = 64
 MAX_RESUBMITS = MAX_DEPTH * MAX_DEPTH
-"""Beyond these OVS drops the packet (ofproto/ofproto-dpif-xlate.c)."""
+"""Limits beyond which OVS drops the packet (ofproto/ofproto-dpif-xlate.c)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One copy of the packet that left. `port`: None where the switch's MAC learning decides (NORMAL)."""
+    """One copy of the packet that was sent. `port`: None if MAC learning decides (NORMAL)."""
 
     port: str | None
     headers: Headers
@@ -68,9 +66,12 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a packet. `copies` empty: dropped. `flows`: those it met, in order.
+    """The outcome for a packet.
 
-    learned: flows that the switch adds because of it, unless it has them; their ports are told by number.
+    Attributes:
+        copies: sent copies; empty: dropped.
+        flows: flows that the packet met, in order.
+        learned: flows that the switch adds unless it has them; their ports are numbers.
     """
 
     copies: tuple[Copy, ...]
@@ -79,17 +80,17 @@ class Outcome:
 
 
 class Observer(Protocol):
-    """Is told what decides over the packet."""
+    """Observes what determines the outcome for a packet."""
 
     def touched(self, touched: Field) -> None:
-        """An action read or wrote the whole of this field."""
+        """Called when an action reads or writes this field."""
 
     def sent(self, copy: Copy) -> None:
-        """A copy leaves now."""
+        """Called when a copy is sent."""
 
 
-class Unwatched:
-    """An observer that looks away."""
+class NullObserver:
+    """An observer that ignores everything."""
 
     def touched(self, touched: Field) -> None: ...
 
@@ -158,7 +159,7 @@ class _Walk:
 
 
 def walk(headers: Headers, lookup: Lookup, observer: Observer) -> Outcome:
-    """Send a packet into table 0. Raises SimulateError for an action that this simulation does not know."""
+    """Send a packet into table 0. Raises SimulateError for an unsupported action."""
     state = _Walk(lookup, observer, headers)
     try:
         state.enter(0, 0)
@@ -167,43 +168,40 @@ def walk(headers: Headers, lookup: Lookup, observer: Observer) -> Outcome:
     return Outcome(tuple(state.copies), tuple(state.flows), tuple(state.learned))
 
 
-# Packets through the flows of a program, without a switch: the meaning of the tables, no classifier involved.
-
-
 @dataclass(frozen=True, slots=True)
-class Tables:
-    """Flows by table, highest priority first; build it with `tables_of`."""
+class FlowTables:
+    """Flows by table, highest priority first; build it with `tables_of`. It involves no classifier."""
 
     flows: dict[int, tuple[Flow, ...]]
 
     def lookup(self, table: int, headers: Headers) -> Flow | None:
-        """The flow of highest priority that matches; of several (which OpenFlow leaves open) the first one given."""
+        """Return the matching flow of highest priority; of several, which OpenFlow leaves undefined, the first."""
         return next((flow for flow in self.flows.get(table, ()) if matches(flow.match, headers)), None)
 
     def run(self, packet: Packet | Headers) -> Outcome:
-        """What becomes of a packet. Raises SimulateError for an action that this simulation does not know."""
+        """Return the outcome for a packet. Raises SimulateError for an unsupported action."""
         headers = headers_of(packet) if isinstance(packet, Packet) else packet
-        return walk(headers, self.lookup, Unwatched())
+        return walk(headers, self.lookup, NullObserver())
 
 
-def tables_of(flows: Iterable[Flow]) -> Tables:
-    """Sort flows for look-ups. Raises SimulateError for a condition that this simulation does not know."""
+def tables_of(flows: Iterable[Flow]) -> FlowTables:
+    """Sort flows for lookups. Raises SimulateError for an unsupported condition."""
     tables: dict[int, list[Flow]] = {}
     for flow in flows:
         check_known(flow)
         tables.setdefault(flow.table, []).append(flow)
     by_priority = {table: sorted(listed, key=lambda flow: -flow.priority) for table, listed in tables.items()}
-    return Tables({table: tuple(by_priority[table]) for table in sorted(by_priority)})
+    return FlowTables({table: tuple(by_priority[table]) for table in sorted(by_priority)})
 
 
 def check_known(flow: Flow) -> None:
-    """Raise SimulateError where a flow matches something that this simulation does not know."""
+    """Raise SimulateError if a flow has an unsupported condition."""
     if flow.match.foreign:
         raise SimulateError(flow=f"table {flow.table}, priority {flow.priority}", unknown=", ".join(flow.match.foreign))
 
 
 def matches(match: Match, headers: Headers) -> bool:
-    """Whether the packet fulfils all conditions."""
+    """Return whether the packet meets all conditions."""
     if match.in_port is not None and match.in_port != headers.in_port:
         return False
     return all(headers.get(c.field) & c.mask == c.value for c in match.masked)

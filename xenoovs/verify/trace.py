@@ -1,4 +1,4 @@
-"""What Open vSwitch itself says of one packet or megaflow: ofproto/trace and ofproto/detrace."""
+"""Parses the answers of ofproto/trace and ofproto/detrace about one packet or megaflow."""
 
 from __future__ import annotations
 
@@ -16,12 +16,18 @@ _MEGAFLOW = re.compile(r"^Megaflow: (.*)$", re.MULTILINE)
 _ETH_DST = re.compile(r"set\(eth\([^)]*\bdst=([0-9a-f:]{17})", re.ASCII)
 _L4_NAMES = {6: "tcp", 17: "udp", 132: "sctp"}
 _ICMP = {4: 1, 6: 58}
-"""IP protocol of the ICMP of each IP version (RFC 792, RFC 4443); the other one's is a protocol without ports."""
+"""IP version -> protocol number of its ICMP (RFC 792, RFC 4443)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceResult:
-    """`dl_dst`: the MAC written into the packet, None when it stays. `ports`: where it leaves. `megaflow`: as text."""
+    """The result of a trace.
+
+    Attributes:
+        dl_dst: destination MAC that is written; None: unchanged.
+        ports: output ports.
+        megaflow: the megaflow as text.
+    """
 
     dl_dst: str | None
     ports: tuple[str, ...]
@@ -29,7 +35,7 @@ class TraceResult:
 
 
 def render_packet(packet: Packet) -> str:
-    """The packet as ofproto/trace takes it (ovs-fields(7))."""
+    """Return the packet as input of ofproto/trace (ovs-fields(7))."""
     six = "6" if packet.source.version == 6 else ""
     addresses = ("ipv6_src", "ipv6_dst") if six else ("nw_src", "nw_dst")
     parts = {
@@ -46,7 +52,7 @@ def render_packet(packet: Packet) -> str:
 
 
 def _protocol(packet: Packet, six: str) -> dict[str, int | None]:
-    """The keyword of the protocol, or that of the IP version and the number."""
+    """Return the keyword of the protocol, or that of the IP version with the protocol number."""
     if name := _L4_NAMES.get(packet.protocol):
         return {f"{name}{six}": None}
     if packet.protocol == _ICMP[packet.source.version]:
@@ -55,7 +61,7 @@ def _protocol(packet: Packet, six: str) -> dict[str, int | None]:
 
 
 def _l4(packet: Packet, six: str) -> dict[str, int]:
-    """Ports, or type and code; nothing for protocols that Open vSwitch does not look into."""
+    """Return ports, or type and code; nothing for protocols that Open vSwitch does not parse."""
     if name := _L4_NAMES.get(packet.protocol):
         return {f"{name}_src": packet.sport, f"{name}_dst": packet.dport}
     if packet.protocol == _ICMP[packet.source.version]:
@@ -65,7 +71,7 @@ def _l4(packet: Packet, six: str) -> dict[str, int]:
 
 
 def parse_trace(text: str) -> TraceResult:
-    """The end of a trace (with --names). Raises ParseError where it has none."""
+    """Parse the end of a trace made with --names. Raises ParseError if it is missing."""
     actions, megaflow = _ACTIONS.search(text), _MEGAFLOW.search(text)
     if actions is None or megaflow is None:
         raise ParseError(text=text, offset=len(text), expected="'Megaflow:' and 'Datapath actions:' of ofproto/trace")
@@ -75,18 +81,18 @@ def parse_trace(text: str) -> TraceResult:
     return TraceResult(written[1] if written else None, ports, megaflow[1])
 
 
-def agrees(packet: Packet, wanted: Iterable[tuple[str, str | None]], answer: TraceResult) -> bool | None:
-    """Whether the switch sends the packet as `wanted`: pairs of dl_dst and port; None where MAC learning decides.
+def agrees(packet: Packet, expected: Iterable[tuple[str, str | None]], result: TraceResult) -> bool | None:
+    """Return whether the switch sends the packet as expected; None if MAC learning decides.
 
-    A port of None stands for the learning switch (NORMAL).
+    Args:
+        packet: the packet.
+        expected: pairs of dl_dst and port; port None: the learning switch (NORMAL).
+        result: the trace of the packet.
     """
-    copies = list(wanted)
+    copies = list(expected)
     if any(port is None for _, port in copies):
         return None
-    return copies == [(answer.dl_dst or str(packet.dl_dst), port) for port in answer.ports]
-
-
-# The answer of ofproto/detrace: from which OpenFlow flows a megaflow was made (ovs-vswitchd(8), Open vSwitch 3.4).
+    return copies == [(result.dl_dst or str(packet.dl_dst), port) for port in result.ports]
 
 
 # ofproto_rule_stats_ds() of ofproto/ofproto.c in 3.4.0 to 3.7.0: a cookie of 0, table 0 and the default priority are
@@ -100,7 +106,7 @@ _FLOW = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One flow. `text`: priority, match and actions as Open vSwitch writes them, ports by number."""
+    """One OpenFlow flow behind a megaflow. `text`: priority, match and actions as Open vSwitch prints them."""
 
     cookie: int
     table: int
@@ -115,6 +121,9 @@ class Origin:
 
 
 def parse_detrace(text: str) -> tuple[Origin, ...]:
-    """The flows in the order in which the packet met them; lines of another form (groups, complaints) are left out."""
+    """Return the flows behind a megaflow in the order of the packet's path (ovs-vswitchd(8), since Open vSwitch 3.4).
+
+    Other lines, such as groups and errors, are skipped.
+    """
     found = (_FLOW.fullmatch(line.rstrip()) for line in text.splitlines())
     return tuple(Origin(int(line[1] or "0", 16), int(line[2] or 0), line[3]) for line in found if line)

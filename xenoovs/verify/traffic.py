@@ -1,4 +1,4 @@
-"""What the counters of the flows say: packets and bytes of each backend, and where switch and config differ."""
+"""Traffic by the counters of flows: packets and bytes of each backend, and differences between switch and config."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TrafficReport:
 
 
 def traffic_report(program: Program, observed: Iterable[ObservedFlow]) -> TrafficReport:
-    """Join the flows of the config with those of the switch."""
+    """Compare the flows of the config with those of the switch."""
     each_seen = tuple(observed)
     seen = {flow.flow.key: flow for flow in each_seen}
     wanted = {flow.key: flow for flow in program.flows}
@@ -63,7 +63,7 @@ def traffic_report(program: Program, observed: Iterable[ObservedFlow]) -> Traffi
 
 
 def missing_flows(program: Program, observed: Iterable[ObservedFlow]) -> int:
-    """How many flows of the program are not on the switch, or are there with something else to do."""
+    """Return how many flows of the program are missing on the switch or have other actions there."""
     seen = {each.flow.key: each.flow for each in observed}
     return sum(seen.get(flow.key) != flow for flow in program.flows)
 
@@ -95,7 +95,7 @@ def _service_rows(service: ServiceProgram, seen: dict[FlowKey, ObservedFlow]) ->
 def _counted(
     service: ServiceProgram, seen: dict[FlowKey, ObservedFlow], installed: Mapping[Backend, list[ObservedFlow]]
 ) -> Mapping[Backend, list[ObservedFlow]]:
-    """The flows that tell what each backend gets: of a block that moves those behind it, by where they lead."""
+    """Return the flows that count each backend's traffic; for a moving block the flows of its connections."""
     found = defaultdict[Backend, list[ObservedFlow]](list)
     for backend, flows in installed.items():
         found[backend] += [each for each in flows if each.flow.actions != TO_DRAIN]

@@ -9,7 +9,7 @@ from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field
 from xenoovs.openflow.text import parse_flow
 from xenoovs.simulate.classifier import PREFIX_FIELDS_2_X, PREFIX_FIELDS_3_5
-from xenoovs.simulate.headers import Stage, slot_of, stage_of
+from xenoovs.simulate.headers import Segment, segment_of, slot_of
 from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of, predict_megaflows
 
 PACKET = Packet("p0", IPv4Address("198.51.100.7"), IPv4Address("10.3.10.45"), 17, 4000, 53)
@@ -97,10 +97,10 @@ def test_megaflows_are_a_set_and_sorted() -> None:
 
 
 def test_every_field_lies_in_the_stage_of_its_layer() -> None:
-    stages = {field.ovs_name: stage_of(slot_of(field)) for field in Field}
-    assert {name for name, stage in stages.items() if stage is Stage.L4} == {
+    stages = {field.ovs_name: segment_of(slot_of(field)) for field in Field}
+    assert {name for name, stage in stages.items() if stage is Segment.L4} == {
         "arp_sha", "arp_tha", "tp_src", "tp_dst", "icmp_type", "icmp_code",
     }  # fmt: skip
-    assert {name for name, stage in stages.items() if stage is Stage.L2} == {"dl_src", "dl_dst", "dl_type"}
-    metadata = {name for name, stage in stages.items() if stage is Stage.METADATA}
+    assert {name for name, stage in stages.items() if stage is Segment.L2} == {"dl_src", "dl_dst", "dl_type"}
+    metadata = {name for name, stage in stages.items() if stage is Segment.METADATA}
     assert metadata == {"pkt_mark", "reg0", "reg1", "reg2", "reg3", "metadata"}

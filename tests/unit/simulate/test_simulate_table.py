@@ -12,12 +12,12 @@ from xenoovs.model.address import Mac
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import ETH_ARP, Field
 from xenoovs.openflow.text import parse_flow
-from xenoovs.simulate.walk import Copy, Tables, tables_of
+from xenoovs.simulate.walk import Copy, FlowTables, tables_of
 
 PACKET = Packet("p0", IPv4Address("198.51.100.7"), IPv4Address("10.3.10.45"), 17, 4000, 53)
 
 
-def _tables(*texts: str) -> Tables:
+def _tables(*texts: str) -> FlowTables:
     return tables_of(parse_flow(text) for text in texts)
 
 

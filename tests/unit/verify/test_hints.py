@@ -32,12 +32,12 @@ def test_one_that_is_not_offloaded_shows_that_there_was_no_filter() -> None:
 
 def test_the_dummy_provider_is_told() -> None:
     (told,) = remarks(IN_HARDWARE.replace("dp:tc", "dp:dummy"))
-    assert told.startswith("offloaded to the dummy provider of Open vSwitch")
+    assert told.startswith("1 megaflow of the dummy offload provider")
 
 
 def test_the_words_of_open_vswitch_are_shown() -> None:
     assert list(watched(REFUSED, REFUSED).reason_summary()) == [
-        "Open vSwitch says of 2 megaflows: match unsupported: ct_state=+new"
+        "reported by Open vSwitch for 2 megaflows: match unsupported: ct_state=+new"
     ]
 
 
