@@ -25,7 +25,7 @@ from xenoovs.model.balancer import (
     Uplinks,
 )
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
-from xenoovs.model.next_hop import Direct
+from xenoovs.model.next_hop import Direct, Unchanged
 from xenoovs.model.packet import Packet
 
 VIPS4 = tuple(map(IPv4Address, ("10.3.10.45", "10.3.10.46", "10.3.10.61", "10.7.0.1")))
@@ -68,13 +68,14 @@ def claims(draw: st.DrawFn) -> Claim:
 
 @st.composite
 def backends_of(draw: st.DrawFn, *, most: int = 5) -> tuple[Backend, ...]:
-    """Up to `most` backends on up to three ports, at least one with a weight."""
+    """Up to `most` backends on up to three ports, at least one with a weight; the first may take packets unchanged."""
     weights = draw(
         st.lists(st.integers(0, 20).map(Fraction) | st.just(Fraction(1, 2)), min_size=1, max_size=most).filter(any)
     )
     ports = [draw(st.sampled_from(EGRESS)) for _ in weights]
+    unchanged = draw(st.sampled_from((None, None, 0)))
     return tuple(
-        Backend(f"b{i}", Direct(Mac(0x0A0000000000 + i), port), weight)
+        Backend(f"b{i}", Unchanged(port) if i == unchanged else Direct(Mac(0x0A0000000000 + i), port), weight)
         for i, (weight, port) in enumerate(zip(weights, ports, strict=True))
     )
 

@@ -93,7 +93,11 @@ def went(outcome: Outcome, example: Example, balancer: Balancer) -> str:
         return outcome.copies[0].port or "normal" if outcome.copies else "drop"
     (copy,) = outcome.copies
     assert copy.dl_src == (service.source_mac or example.packet.dl_src).value
-    return next(b.name for b in service.backends if arrives(b.next_hop, dl_dst=copy.dl_dst, port=copy.port))
+    return next(
+        b.name
+        for b in service.backends
+        if arrives(b.next_hop, dl_dst=copy.dl_dst, port=copy.port, original=example.packet.dl_dst.value)
+    )
 
 
 def compare(path: Path, text: str, *, update: bool) -> None:

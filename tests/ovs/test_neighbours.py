@@ -18,6 +18,7 @@ from xenoovs.engine.engine import Engine
 from xenoovs.errors import MacUnknown
 from xenoovs.model.address import parse_mac
 from xenoovs.model.balancer import Balancer, sought
+from xenoovs.model.next_hop import mac_of
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 
@@ -51,7 +52,7 @@ def balancer(near: str, address: str = "192.0.2.2") -> Balancer:
 @pytest.mark.parametrize("address", ["192.0.2.2", "2001:db8::2"])
 def test_found_by_either_family(namespaces: tuple[str, str], address: str) -> None:
     first, _ = resolve_now(balancer(namespaces[0], address)).services[0].backends
-    assert str(first.next_hop.mac) == FAR_MAC
+    assert str(mac_of(first.next_hop)) == FAR_MAC
 
 
 def test_nobody_there(namespaces: tuple[str, str]) -> None:

@@ -28,7 +28,6 @@ from xenoovs.agent.state import (
 )
 from xenoovs.errors import CompileError
 from xenoovs.model.balancer import AT_ONCE, AllDown, Balancer, Drain, DrainMode, Health, Initial, ProbeKind, Protocol
-from xenoovs.model.next_hop import Direct, mac_of
 
 FOREIGN = Check(IcmpTarget(IPv4Address("198.51.100.1")), Health(ProbeKind.ICMP))
 PORTS = st.frozensets(st.sampled_from(["p1", "p2"]))
@@ -54,7 +53,7 @@ def balancers(draw: st.DrawFn) -> Balancer:
             small.claim(protocol=Protocol.TCP, ports=[(80 + number, 80 + number)]), *weights, name=f"s{number}"
         )
         backends = tuple(
-            replace(b, address=IPv4Address(i + 1), next_hop=Direct(mac_of(b.next_hop), f"p{i % 2 + 1}"))
+            replace(b, address=IPv4Address(i + 1), next_hop=replace(b.next_hop, port=f"p{i % 2 + 1}"))
             for i, b in enumerate(plain.backends)
         )
         health, drain = draw(st.none() | HEALTHS), draw(st.sampled_from([AT_ONCE, Drain(DrainMode.PIN)]))

@@ -31,7 +31,7 @@ from xenoovs.model.balancer import (
     Uplinks,
     usual_positions,
 )
-from xenoovs.model.next_hop import Direct
+from xenoovs.model.next_hop import Direct, Unchanged
 
 # Names that YAML could take for something else.
 NAMES = st.sampled_from(["1e5", "0x1F", "true", "null", "53", "no", "22.30", "web", "a.b-c_d", "9e", "1_0", "0o7"])
@@ -100,18 +100,17 @@ def services(draw: st.DrawFn, *, index: int) -> Service:
     edges = sorted(draw(st.sets(st.integers(0, 65535), max_size=6)))
     ports = tuple(PortRange(first, last) for first, last in zip(edges[::2], edges[1::2], strict=False))
     macs = draw(st.lists(MACS, min_size=1, max_size=4, unique=True))
+    health = draw(checks())
+    has_arp = health is not None and health.probe is ProbeKind.ARP
+    unchanged = draw(st.sampled_from((None,) if has_arp else (None, None, 0)))
+    weights, addresses = [draw(decimals()) for _ in macs], [draw(ADDRESSES) for _ in macs]
     names = draw(st.lists(NAMES, min_size=len(macs), max_size=len(macs), unique=True))
     return Service(
         name=f"{draw(NAMES)}-{index}",
         claim=Claim(frozenset(map(family_of, vips)), vips, protocol, ports if protocol and protocol.has_ports else ()),
         backends=tuple(
-            Backend(
-                name,
-                Direct(mac, draw(EGRESS)),
-                draw(decimals()),
-                draw(ADDRESSES),
-            )
-            for name, mac in zip(names, macs, strict=True)
+            Backend(name, Unchanged(draw(EGRESS)) if i == unchanged else Direct(mac, draw(EGRESS)), weight, address)
+            for i, (name, mac, weight, address) in enumerate(zip(names, macs, weights, addresses, strict=True))
         ),
         key=draw(bits(protocol)),
         tolerance=draw(st.sampled_from([Fraction(1), Fraction(1, 4), Fraction(7, 16), Fraction(123456789, 10**9)])),
@@ -119,7 +118,7 @@ def services(draw: st.DrawFn, *, index: int) -> Service:
         vip_mac=draw(st.none() | MACS),
         source_mac=draw(st.none() | MACS),
         churn=draw(st.sampled_from(Churn)),
-        health=draw(checks()),
+        health=health,
     )
 
 

@@ -29,7 +29,7 @@ from xenoovs.decision.decision import BackendName
 from xenoovs.errors import assert_never
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import AllDown, Backend, Balancer, DrainMode, Health, Initial, ProbeKind, Service
-from xenoovs.model.next_hop import mac_of
+from xenoovs.model.next_hop import UNKNOWN_MAC, mac_of
 from xenoovs.partition.change import STEPS
 
 # The health of one backend, from the results of its probes. Pure: the time is an argument.
@@ -218,7 +218,8 @@ def _target(backend: Backend, address: IPAddress, health: Health) -> Target:
         case ProbeKind.ICMP:
             return IcmpTarget(address, via)
         case ProbeKind.ARP:
-            return ArpTarget(mac_of(backend.next_hop), health.interface or "", IPv4Address(str(address)), health.netns)
+            mac = mac_of(backend.next_hop) or UNKNOWN_MAC
+            return ArpTarget(mac, health.interface or "", IPv4Address(str(address)), health.netns)
         case ProbeKind.TCP:
             return TcpTarget(address, port, via=via)
         case ProbeKind.HTTP:

@@ -227,6 +227,7 @@ def _backend(balancer: Balancer, packet: Packet, outcome: Outcome) -> str | None
     service = service_of(balancer, packet)
     if service is None or not outcome.copies:
         return None
-    left = outcome.copies[0]
-    found = (b.name for b in service.backends if arrives(b.next_hop, dl_dst=left.dl_dst, port=left.port))
+    left, before = outcome.copies[0], packet.dl_dst.value
+    backends = service.backends
+    found = (b.name for b in backends if arrives(b.next_hop, dl_dst=left.dl_dst, port=left.port, original=before))
     return next(found, None)

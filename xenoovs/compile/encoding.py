@@ -9,7 +9,7 @@ from typing import NamedTuple
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, IPAddress, Mac
 from xenoovs.model.balancer import BlockKey, KeyField, PortRange, Service, merge_ports
-from xenoovs.model.next_hop import Direct, NextHop
+from xenoovs.model.next_hop import Direct, NextHop, Unchanged, mac_of
 from xenoovs.openflow.flow import ETH_IPV4, ETH_IPV6, Action, Field, Flow, Masked, Output, SetField, exact
 from xenoovs.partition.block import Block, spread, unspread
 
@@ -171,8 +171,8 @@ def block_of(value: int, mask: int, key: BlockKey) -> Block:
 
 def rewrites(hop: NextHop, source_mac: Mac | None) -> tuple[SetField, ...]:
     """Return what is written into packets on their way to `hop`."""
-    target = SetField(Field.DL_DST, hop.mac.value)
-    return (target,) if source_mac is None else (SetField(Field.DL_SRC, source_mac.value), target)
+    macs = {Field.DL_SRC: source_mac, Field.DL_DST: mac_of(hop)}
+    return tuple(SetField(field, mac.value) for field, mac in macs.items() if mac is not None)
 
 
 def output_port(hop: NextHop) -> str:
@@ -196,9 +196,12 @@ def hop_of(actions: Iterable[Action]) -> NextHop | None:
                 port = name
             case _:
                 pass
-    return None if mac is None or port is None else Direct(Mac(mac), port)
+    if port is None:
+        return None
+    return Unchanged(port) if mac is None else Direct(Mac(mac), port)
 
 
-def arrives(hop: NextHop, *, dl_dst: int, port: str | None) -> bool:
-    """Return whether a packet that leaves with this MAC by this port goes to `hop`."""
-    return (hop.mac.value, hop.port) == (dl_dst, port)
+def arrives(hop: NextHop, *, dl_dst: int, port: str | None, original: int) -> bool:
+    """Return whether a packet that leaves with this MAC by this port goes to `hop`; `original`: its MAC before."""
+    mac = mac_of(hop)
+    return (original if mac is None else mac.value, hop.port) == (dl_dst, port)

@@ -25,7 +25,7 @@ from xenoovs.model.balancer import (
     Uplinks,
     usual_positions,
 )
-from xenoovs.model.next_hop import UNKNOWN_MAC, Direct
+from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, NextHop, Unchanged
 
 # What is still right of a part with mistakes: wrong values are replaced, and remembered, so that nobody judges them.
 #
@@ -329,7 +329,7 @@ def _check_addresses(service: ServiceConfig, path: KeyPath, probe: ProbeKind, lo
         here = (*path, "backends", index)
         if index in unknown:
             continue
-        if probe is ProbeKind.ARP and backend.mac is None:
+        if probe is ProbeKind.ARP and not isinstance(backend.mac, Mac):
             yield Remark(here, "probe arp asks whether a MAC answers; add `mac:`, or use an icmp probe")
         if backend.address is None and not asks_vip:
             yield Remark(here, f"probe {probe.value} needs the server's own address; add `address:`")
@@ -395,11 +395,15 @@ def _service(service: ServiceConfig, default_egress: str, health: HealthConfig, 
 def _backend(backend: BackendConfig, default_egress: str) -> Backend:
     return Backend(
         backend.name,
-        Direct(backend.mac or UNKNOWN_MAC, backend.egress or default_egress),
+        _next_hop(backend, backend.egress or default_egress),
         backend.weight,
         backend.address,
         follows=backend.mac is None,
     )
+
+
+def _next_hop(backend: BackendConfig, port: str) -> NextHop:
+    return Unchanged(port) if backend.mac == "unchanged" else Direct(backend.mac or UNKNOWN_MAC, port)
 
 
 def key_of(service: ServiceConfig) -> BlockKey:

@@ -192,7 +192,7 @@ def _check_backend_names(service: ServiceConfig, path: KeyPath) -> Iterator[Rema
 
 def _check_backend_macs(service: ServiceConfig, path: KeyPath, *, default_egress: str | None) -> Iterator[Remark]:
     """On one port a MAC is one server; two backends with it would be one server with two weights."""
-    first: dict[tuple[Mac | IPAddress, str | None], int] = {}
+    first: dict[tuple[Mac | str | IPAddress, str | None], int] = {}
     for index, backend in enumerate(service.backends):
         port = backend.egress or default_egress
         key = backend.mac or backend.address

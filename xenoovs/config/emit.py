@@ -13,6 +13,7 @@ from typing import Any
 from xenoovs.config.values import parse_plain_scalar
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import NO_QUERY, Backend, Balancer, Claim, Drain, Health, KeyField, Service, usual_positions
+from xenoovs.model.next_hop import mac_and_port
 
 # Text of these characters is one plain scalar anywhere; a colon at the end is not, between the brackets of a list.
 _PLAIN = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_.:+@~^-]*[A-Za-z0-9_.+@~^-])?", re.ASCII)
@@ -97,7 +98,7 @@ def _setting(value: Any, *, is_time: bool) -> bool | int | str | list[str]:
 def _backend(backend: Backend) -> str:
     address = "" if backend.address is None else f", address: {_text(str(backend.address))}"
     hop = backend.next_hop
-    mac = "" if backend.follows else f"mac: {hop.mac}, "
+    mac = "" if backend.follows else f"mac: {mac_and_port(hop)[0]}, "
     return (
         f"  - {{name: {_text(backend.name)}, {mac}"
         f"weight: {_decimal(backend.weight)}, egress: {_text(hop.port)}{address}}}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -182,9 +182,9 @@ class BackendConfig(_Mapping):
     """One server."""
 
     name: Annotated[str, values.name] = Field(description="Unique in the service.", examples=["fips2"])
-    mac: Annotated[Mac | None, values.mac] = _key(
-        "Ethernet address of the server; left out: found on the network by its `address`, and followed when it "
-        "changes.",
+    mac: Annotated[Mac | Literal["unchanged"] | None, values.backend_mac] = _key(
+        "Ethernet address of the server; unchanged: packets keep the one that they came with; left out: found on the "
+        "network by its `address`, and followed when it changes.",
         "02:00:5e:10:00:02",
     )
     weight: Annotated[Fraction, values.weight] = Field(

@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
 from xenoovs.model.address import IPAddress, Mac, parse_mac
 from xenoovs.model.balancer import MAX_KEY_BITS, Initial, KeyField, PortRange
+from xenoovs.model.next_hop import UNCHANGED
 from xenoovs.openflow.flow import why_unusable
 
 # The tree of plain values a YAML text says, and where each of them stands.
@@ -337,6 +338,12 @@ def mac(value: object) -> Mac:
     if parsed.is_multicast:
         raise ValueError(f"{parsed} is a multicast address (its first octet is odd); write the MAC of one interface")
     return parsed
+
+
+@_accepts(anyOf=[{"const": UNCHANGED}, _MAC])
+def backend_mac(value: object) -> Mac | str:
+    """Read `unchanged` (packets keep their MAC) or a MAC."""
+    return UNCHANGED if value == UNCHANGED else mac(value)
 
 
 @_accepts(anyOf=[{"type": "boolean"}, _MAC])

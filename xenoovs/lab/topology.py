@@ -13,7 +13,7 @@ from itertools import accumulate, islice
 from xenoovs.errors import LabError
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, PortRange, Protocol, Service
-from xenoovs.model.next_hop import mac_and_port, mac_of
+from xenoovs.model.next_hop import UNCHANGED, mac_and_port, mac_of
 
 MAX_NAME_LENGTH = 16
 """Keeps the sockets below the run directory within the 107 characters of a Unix socket's path (unix(7))."""
@@ -192,15 +192,26 @@ class Machine:
     gateway_mac: str
 
 
-def machines_of(name: str, balancer: Balancer, *, gateway_macs: Mapping[str, str]) -> tuple[Machine, ...]:
-    """Return the machines of lab `name` in the order of the config; `gateway_macs`: their next hop by port.
+def machines_of(
+    name: str, balancer: Balancer, *, gateway_macs: Mapping[str, str], gateway_mac: str
+) -> tuple[Machine, ...]:
+    """Return the machines of lab `name` in the order of the config.
 
-    Raises LabError when there are more than MAX_MACHINES.
+    Args:
+        gateway_macs: The next hop of machines, by the port towards them.
+        gateway_mac: The next hop of clients, to which they send what has no VIP with a MAC.
+
+    Raises:
+        LabError: There are more than MAX_MACHINES.
     """
     served: dict[tuple[str, str], list[tuple[str, Service]]] = {}
     for service in balancer.services:
         for backend in service.backends:
-            served.setdefault(mac_and_port(backend.next_hop), []).append((backend.name, service))
+            mac, port = mac_and_port(backend.next_hop)
+            if mac == UNCHANGED:
+                # Its machine has the MAC that clients send to.
+                mac = gateway_mac if service.vip_mac is None else str(service.vip_mac)
+            served.setdefault((mac, port), []).append((backend.name, service))
     if len(served) > MAX_MACHINES:
         raise LabError(
             f"the config has {len(served)} backends with MACs of their own, the lab has room for {MAX_MACHINES}; "
@@ -394,7 +405,7 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
     direct = uplinks.other_traffic in (OtherTraffic.DROP, OtherTraffic.LEAVE)
     return_macs = {port: macs.pop(0) if direct else ingress_macs[uplinks.ingress[0]] for port in fabrics}
 
-    machines = machines_of(name, balancer, gateway_macs=return_macs)
+    machines = machines_of(name, balancer, gateway_macs=return_macs, gateway_mac=gateway_mac)
     links = [*port_links(site, ports, ingress_macs=ingress_macs), *machine_links(site, machines)]
     if direct:
         links += return_links(site, macs=return_macs)
@@ -428,8 +439,8 @@ def _clients(balancer: Balancer, *, namespace: str, interface: str, gateway_mac:
 
 def _own_macs(balancer: Balancer, *, count: int) -> list[str]:
     used = {mac_of(backend.next_hop) for service in balancer.services for backend in service.backends}
-    used |= {mac for service in balancer.services for mac in (service.vip_mac, service.source_mac) if mac is not None}
-    return [str(mac) for mac in islice(own_macs(used), count)]
+    used |= {mac for service in balancer.services for mac in (service.vip_mac, service.source_mac)}
+    return [str(mac) for mac in islice(own_macs({mac for mac in used if mac is not None}), count)]
 
 
 def _check_devices(names: Iterable[str]) -> None:

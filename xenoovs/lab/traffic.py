@@ -31,7 +31,6 @@ from xenoovs.lab.topology import (
 )
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
-from xenoovs.model.next_hop import mac_and_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +257,7 @@ def _name(service: Service, machines: Sequence[Machine], responder: str) -> str:
     own = [
         backend.name
         for backend in service.backends
-        if any((machine.mac, machine.egress) == mac_and_port(backend.next_hop) for machine in matching)
+        if any(backend.name in machine.names and machine.egress == backend.next_hop.port for machine in matching)
     ]
     if len(own) == 1:
         return own[0]

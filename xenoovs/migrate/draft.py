@@ -11,6 +11,7 @@ from itertools import groupby
 
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import OtherTraffic, PortRange, Protocol
+from xenoovs.model.next_hop import UNCHANGED
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._-]*", re.ASCII)
@@ -38,7 +39,7 @@ class Omission:
 
 @dataclass(slots=True)
 class DraftBackend:
-    """A backend. mac: None: the agent finds it on the network by `address`. egress: None: that of the switch."""
+    """A backend. egress: None: that of the switch. mac: None: the agent looks it up, or without address: unchanged."""
 
     name: str
     weight: Fraction
@@ -170,8 +171,8 @@ def _service(service: DraftService, source: str) -> Iterator[str]:
 
 def _backend(backend: DraftBackend) -> str:
     parts = [f"name: {_scalar(backend.name)}"]
-    if backend.mac is not None:
-        parts.append(f"mac: {backend.mac}")
+    if backend.mac is not None or backend.address is None:
+        parts.append(f"mac: {backend.mac or UNCHANGED}")
     parts.append(f"weight: {_number(backend.weight)}")
     if backend.egress is not None:
         parts.append(f"egress: {_scalar(backend.egress)}")

@@ -16,10 +16,12 @@ from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, Omission, n
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import BlockKey, OtherTraffic, PortRange, Protocol
 from xenoovs.openflow.flow import (
+    ETH_ARP,
     ETH_IPV4,
     ETH_IPV6,
     Field,
     Flow,
+    Foreign,
     Masked,
     Match,
     Normal,
@@ -85,9 +87,13 @@ def read_flows(text: str) -> Draft:
         elif not match.masked and not match.foreign and (policy := _policy(line.flow)) is not None:
             if not is_table_miss_known or match.in_port is None:
                 draft.switch.other_traffic, is_table_miss_known = policy, True
+        elif _is_flood_of_arp(line.flow):
+            reason = "other_traffic is normal: the bridge floods ARP, and switches all that belongs to no service"
+            draft.omissions.append(Omission(line.number, line.text, reason))
+            draft.switch.other_traffic, is_table_miss_known = OtherTraffic.NORMAL, True
         elif delivery is None or match.foreign:
             draft.omissions.append(Omission(line.number, line.text, _reason(line.flow)))
-        elif not match.masked and match.in_port and delivery.mac is None:
+        elif delivery.mac is None and match.in_port and _is_for_all(match):
             across[match.in_port] = line, delivery.port
         else:
             conditions = tuple(c for c in match.masked if c.field not in _OF_A_KEY)
@@ -134,6 +140,17 @@ def _as_dumped(text: str) -> str:
     return f"{head}{','.join((*priority, *written))} actions={text[found.end() :].strip()}"
 
 
+def _is_for_all(match: Match) -> bool:
+    """Return whether a flow is for all packets of a port, or for all of IP."""
+    return all(c.field is Field.DL_TYPE and c.value in (ETH_IPV4, ETH_IPV6) for c in match.masked)
+
+
+def _is_flood_of_arp(flow: Flow) -> bool:
+    ether = flow.match.get(Field.DL_TYPE)
+    is_arp = ether is not None and ether.value == ETH_ARP and len(flow.match.masked) == 1
+    return is_arp and flow.actions in ((Foreign("FLOOD"),), (Foreign("ALL"),), (Normal(),))
+
+
 def _delivery(flow: Flow) -> _Delivery | None:
     """Return None for a flow that does more, or less, than set MACs and send to one port."""
     macs, port = dict[Field, Mac](), None
@@ -171,10 +188,6 @@ def _add_service(draft: Draft, group: _Group) -> None:
     if unknown:
         names = ", ".join(condition.field.ovs_name for condition in unknown)
         draft.omissions += [Omission(line.number, line.text, f"a service does not match {names}") for line, _ in rows]
-        return
-    if any(delivery.mac is None for _, delivery in rows):
-        reason = "it sets no destination MAC: a backend needs one"
-        draft.omissions += [Omission(line.number, line.text, reason) for line, _ in rows]
         return
     conditions = Match(None, group.conditions)
     protocol, vip, port = _protocol(conditions), _vip(conditions), conditions.get(Field.TP_DST)
@@ -280,6 +293,8 @@ def _set_switch(
     back = {port: target for port, (_, target) in across.items()}
     ingress = switch.ingress or ()
     first, egress = next(iter(ingress), None), switch.egress
+    if switch.other_traffic is OtherTraffic.NORMAL:
+        across = {port: found for port, found in across.items() if {port, found[1]} != {first, egress}}
     is_crossing = first is not None and egress is not None and (back.get(first), back.get(egress)) == (egress, first)
     if is_crossing:
         switch.other_traffic = OtherTraffic.PASSTHROUGH

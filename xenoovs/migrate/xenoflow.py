@@ -15,17 +15,17 @@ from xenoovs.model.address import parse_mac
 _MOST = 4096
 
 
-class _Backend(BaseModel):
+class _NamedMac(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
     name: Annotated[str, Field(max_length=1024)]
     mac_address: Annotated[str, Field(max_length=64)]
 
 
-class _Document(BaseModel):
+class _BackendsFile(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    backends: Annotated[list[_Backend], Field(max_length=_MOST)]
+    backends: Annotated[list[_NamedMac], Field(max_length=_MOST)]
 
 
 def read_xenoflow(text: str) -> Draft:
@@ -38,7 +38,7 @@ def read_xenoflow(text: str) -> Draft:
         ParseError: The text is not such a document.
     """
     try:
-        document = _Document.model_validate(json.loads(text))
+        document = _BackendsFile.model_validate(json.loads(text))
     except json.JSONDecodeError as error:
         raise ParseError(text=text, offset=error.pos, expected="JSON as in XenoFlow's backends.json") from None
     except (ValidationError, RecursionError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xenoovs.model.address import Mac, parse_mac
 
@@ -36,7 +36,33 @@ class Direct:
         return f"{self.mac}@{self.port}"
 
 
-NextHop = Direct
+UNCHANGED = "unchanged"
+"""What stands in place of a MAC that packets keep, in the config and in the text of a next hop."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Unchanged:
+    """Whatever is behind a port of the bridge: packets leave by it with the destination MAC that they came with.
+
+    Attributes:
+        port: The name of the port.
+    """
+
+    port: str
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        return (self.port,)
+
+    @property
+    def is_known(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return f"{UNCHANGED}@{self.port}"
+
+
+NextHop = Direct | Unchanged
 """All kinds of next hops: a closed union."""
 
 
@@ -49,19 +75,21 @@ def parse_next_hop(text: str) -> NextHop:
     mac, _, port = text.partition("@")
     if not port:
         raise ValueError(f"{text!r} is not a next hop; write MAC@PORT, such as 02:00:5e:10:00:02@p1")
-    return Direct(parse_mac(mac), port)
+    return Unchanged(port) if mac == UNCHANGED else Direct(parse_mac(mac), port)
 
 
-def mac_of(hop: NextHop) -> Mac:
-    """Return the Ethernet address of the server, at which ARP finds it."""
-    return hop.mac
+def mac_of(hop: NextHop) -> Mac | None:
+    """Return the Ethernet address of the server, at which ARP finds it; None: packets keep theirs."""
+    return hop.mac if isinstance(hop, Direct) else None
 
 
 def with_mac(hop: NextHop, mac: Mac) -> NextHop:
     """Return the same next hop for a server that was found at `mac`."""
-    return Direct(mac, hop.port)
+    return replace(hop, mac=mac) if isinstance(hop, Direct) else hop
 
 
 def mac_and_port(hop: NextHop | None) -> tuple[str, str]:
     """Return what the columns MAC and PORT show; `-` for a hop that is not known."""
-    return ("-", "-") if hop is None else (str(hop.mac), hop.port)
+    if hop is None:
+        return "-", "-"
+    return str(hop.mac) if isinstance(hop, Direct) else UNCHANGED, hop.port

@@ -11,7 +11,7 @@ from operator import or_
 from xenoovs.compile.encoding import key_of
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of
-from xenoovs.model.next_hop import NextHop
+from xenoovs.model.next_hop import NextHop, mac_of
 from xenoovs.openflow.flow import Field, Flow, Masked, Match
 from xenoovs.openflow.flow import match_of as match_of_conditions
 
@@ -226,13 +226,16 @@ def delivers(megaflow: Megaflow, fields: Fields, block: ExpectedBlock) -> bool:
 
 
 def _delivers_to(megaflow: Megaflow, fields: Fields, hop: NextHop) -> bool:
-    mac, port = hop.mac.value, hop.port
+    mac, port = mac_of(hop), hop.port
     if len(megaflow.actions) == 1 and "(" not in megaflow.actions[0] and port != megaflow.actions[0]:
         return False
     old_mac = fields.get("dl_dst")
     for written in _output_macs(megaflow.actions, port):
+        if mac is None:
+            if written is None or (old_mac is not None and old_mac.value == written):
+                return True
         # A packet that already has the backend's MAC is not rewritten.
-        if written == mac or (written is None and old_mac is not None and old_mac.value == mac):
+        elif written == mac.value or (written is None and old_mac is not None and old_mac.value == mac.value):
             return True
     return False
 

@@ -15,7 +15,6 @@ from immutables import Map
 from tests.unit import balancer as small
 from xenoovs.agent.health import Ejection, decide_ejections, select_ejected, with_dead_ports
 from xenoovs.model.balancer import AllDown, Backend, Health, ProbeKind, Service
-from xenoovs.model.next_hop import Direct, mac_of
 
 HEALTH = Health(ProbeKind.ICMP)
 parts = st.fractions(0, 1, max_denominator=100)
@@ -110,7 +109,7 @@ def test_backends_behind_ports_without_link_are_ejected_as_long_as_one_is_left(
     named = (("a", 1, "p1"), ("b", 1, "p2"), ("c", 1, "p2"), ("unused", 0, "p1"))
     plain = service(4)
     backends = (
-        Backend(name, Direct(mac_of(backend.next_hop), egress), Fraction(weight))
+        Backend(name, replace(backend.next_hop, port=egress), Fraction(weight))
         for backend, (name, weight, egress) in zip(plain.backends, named, strict=True)
     )
     one = replace(plain, name="web", backends=tuple[Backend, ...](backends))

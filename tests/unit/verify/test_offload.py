@@ -7,6 +7,7 @@ import pytest
 from tests.unit.verify.programs import IN_HARDWARE, blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
+from xenoovs.model.next_hop import mac_of
 from xenoovs.verify.check import check_offload
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Conclusion, IgnoreReason
@@ -51,7 +52,7 @@ def test_a_finer_mask_than_the_block_still_belongs_to_it() -> None:
     block = BLOCKS[0]
     line = f"src=198.51.100.{0x50 | block.key.value}/0.0.0.255,dst=10.3.10.45/255.255.255.255,proto=17"
     keys = f"in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4({line}),udp(src=4000/0,dst=53)"
-    text = f"{keys}, packets:4, bytes:400, used:never, dp:ovs, actions:set(eth(dst={block.hops[0].mac})),p1"
+    text = f"{keys}, packets:4, bytes:400, used:never, dp:ovs, actions:set(eth(dst={mac_of(block.hops[0])})),p1"
     findings = check_offload(SERVICES, [parse_megaflow(text)])
     assert (findings.blocks[0].packets, findings.blocks[0].misdelivered) == (4, 0)
 

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.verify.programs import IN_HARDWARE, blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
+from xenoovs.model.next_hop import mac_of
 from xenoovs.openflow.text import parse_flow
 from xenoovs.verify.check import check_dump, check_offload
 from xenoovs.verify.expected import expected_services
@@ -84,7 +85,7 @@ def test_no_packet_of_a_block_or_no_telling(keys: str, actions: str) -> None:
 def test_the_same_backend_is_harmless() -> None:
     (odd,) = (block for block in SERVICES[0].blocks if block.key.value == 1)
     keys = "in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1,proto=17),udp(dst=53)"
-    deliver = f"set(eth(dst={odd.hops[0].mac})),p1"
+    deliver = f"set(eth(dst={mac_of(odd.hops[0])})),p1"
     only_dns = check_offload(SERVICES[:1], [_megaflow(keys, deliver)])
     assert only_dns.overrides == ()
 
