@@ -21,7 +21,7 @@ from xenoovs.cli.via import wake
 from xenoovs.compile.program import compile_config
 from xenoovs.config.load import parse_config
 from xenoovs.controller.listen import parse_address
-from xenoovs.controller.log import EventLog
+from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.server import ControllerSettings, Server
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.decision.decision import DesiredState
@@ -58,7 +58,7 @@ def _server(ovs: PrivateOvs) -> Server:
     ports = [word for port in _PORTS for word in ("--", "add-port", "ovsbr1", port)]
     types = [word for port in _PORTS for word in ("--", "set", "interface", port, "type=dummy")]
     ovs.vsctl("add-br", "ovsbr1", "--", "set", "bridge", "ovsbr1", "datapath-type=dummy", *ports, *types)
-    server = Server(ControllerSettings(parse_address("127.0.0.1:0")), log=EventLog(_say_nothing, _say_nothing))
+    server = Server(ControllerSettings(parse_address("127.0.0.1:0")), log=ControllerLog(_say_nothing, _say_nothing))
     place = server.expect("ovsbr1").expected
     attach(find_endpoint(db=ovs.db, env={}), "ovsbr1", target=server.target)
     place.wait(timeout_s=_PATIENCE_S)

@@ -48,10 +48,10 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture(params=["ofctl", "controller"])
+@pytest.fixture(params=["mgmt", "controller"])
 def way(request: pytest.FixtureRequest) -> Iterator[Way]:
     """Each way to a switch in turn."""
-    if request.param == "ofctl":
+    if request.param == "mgmt":
         yield Way(None)
         return
     with running_server(Record()) as server:

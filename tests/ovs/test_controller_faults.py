@@ -56,7 +56,7 @@ def test_a_switch_that_hangs_is_told_and_comes_back(own_ovs: DummyOvs) -> None:
             os.kill(pid, signal.SIGCONT)
         assert [seen.flow for seen in switch.dump_flows("ovsbr1")] == [_FLOW]
     (end, *_) = record.of("bridge disconnected")
-    assert "has said nothing for 3 s, not even to an echo request" in str(end["reason"])
+    assert "has sent nothing for 3 s, not even to an echo request" in str(end["reason"])
 
 
 @pytest.mark.parametrize("spoken", [("OpenFlow10",), ("OpenFlow13", "OpenFlow10")])

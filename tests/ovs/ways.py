@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tests.ovs.dummy import DummyOvs
 from tests.patience import PATIENCE_S as PATIENCE_S
 from xenoovs.controller.listen import Certificates, parse_address
-from xenoovs.controller.log import EventLog
+from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.server import ControllerSettings, Server
 from xenoovs.controller.session import Timeouts
 from xenoovs.controller.switch import ControllerSwitch
@@ -28,7 +28,7 @@ class Record:
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
-        self.log = EventLog(self._record, self._record)
+        self.log = ControllerLog(self._record, self._record)
 
     def of(self, event: str) -> list[dict[str, object]]:
         """The facts of all events of this name."""

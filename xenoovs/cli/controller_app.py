@@ -25,7 +25,7 @@ from xenoovs.cli.agent import Options, agent_command
 from xenoovs.cli.agents import kept_of, local_places, make_agents, opening, serve_together
 from xenoovs.cli.options import connect
 from xenoovs.cli.via import Reached, Resolve, is_here, reach_by
-from xenoovs.controller.log import EventLog
+from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.registry import Registry
 from xenoovs.controller.server import serve_bridge
 from xenoovs.controller.session import Session
@@ -68,7 +68,7 @@ class XenoovsController(_Application):  # type: ignore[misc]
         start_logging(LogForm.TEXT)
         self._options, self._local = _options(), connect(None, None)
         self._kept = kept_of(self._options.configs, self._local, is_told=True)
-        self._log = EventLog(info, warn)
+        self._log = ControllerLog(info, warn)
         self._registry = Registry(log=self._log)
         for one in self._kept:
             self._registry.expect(one.uplinks.bridge, one.uplinks.datapath_id)

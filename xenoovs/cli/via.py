@@ -18,7 +18,7 @@ from xenoovs.cli.options import connect
 from xenoovs.cli.where import where_of
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
 from xenoovs.controller.listen import Address, Certificates, UnixAddress, parse_address
-from xenoovs.controller.log import EventLog
+from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.server import ControllerSettings, ServedBridge, Server
 from xenoovs.controller.switch import ControllerSwitch, port_states
@@ -48,7 +48,7 @@ def serving(control: Control, wanted: Mapping[Uplinks, LiveSwitch | None], *, lo
     Raises:
         click.UsageError, CannotListen, CertificateUnusable, SwitchError.
     """
-    with Server(_settings(control, local=local), log=EventLog(info, warn)) as server:
+    with Server(_settings(control, local=local), log=ControllerLog(info, warn)) as server:
         # First of all, for a bridge may connect at any moment and would be refused.
         bridges = [server.expect(uplinks.bridge, uplinks.datapath_id).expected for uplinks in wanted]
         for expected, here in zip(bridges, wanted.values(), strict=True):

@@ -62,7 +62,7 @@ class ConnectionExchange:
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """What the database of the host said when the connected bridges and their ports were `key`."""
+    """The state of the bridges in the database of the host, valid for connected bridges and ports `key`."""
 
     key: tuple[object, ...]
     states: tuple[BridgeState, ...]
@@ -133,7 +133,7 @@ class BridgeConnection:
 
     def lost(self) -> SwitchUnreachable:
         """Return the error for a lost connection. The tables may have changed meanwhile, or not: as a whole."""
-        return self.unreachable(f"the connection is lost ({self._end or 'the switch reads nothing'}); it comes back")
+        return self.unreachable(f"the connection is lost ({self._end or 'the switch reads nothing'}); it reconnects")
 
     def unreachable(self, reason: str) -> SwitchUnreachable:
         return SwitchUnreachable(target=f"bridge {self.label} ({self.session.peer})", reason=reason)

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from xenoovs.controller.log import EventLog
+from xenoovs.controller.log import ControllerLog
 from xenoovs.errors import CannotListen, CertificateUnusable
 
 MAX_PENDING = 64
@@ -282,7 +282,7 @@ class Accepted:
     admitted: Callable[[], None]
 
 
-class Listener:
+class SwitchListener:
     """Accepts connections until it is closed; each is served in a thread of its own.
 
     `serve` gets each connection after its TLS handshake.
@@ -293,7 +293,7 @@ class Listener:
         address: Address,
         *,
         serve: Callable[[Stream, Accepted], None],
-        log: EventLog,
+        log: ControllerLog,
         certificates: Certificates | None = None,
     ) -> None:
         """Raises CannotListen, CertificateUnusable."""
@@ -349,7 +349,7 @@ class Listener:
             try:
                 self._start(plain, peer)
             except (OSError, RuntimeError):
-                # It has gone already, or the system has no thread left: others may come all the same.
+                # The peer has closed it already, or the system has no thread left.
                 plain.close()
 
     def _start(self, plain: socket.socket, peer: tuple[str, int] | str) -> None:

@@ -18,7 +18,7 @@ class LogEvent(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class EventLog:
+class ControllerLog:
     """Where the controller logs. `warn`: events that need an operator's attention."""
 
     info: LogEvent
@@ -59,7 +59,7 @@ class LogLimit:
     Suppressed warnings are counted; the next one of their kind reports the number.
     """
 
-    def __init__(self, log: EventLog, *, now_s: Callable[[], float] = monotonic) -> None:
+    def __init__(self, log: ControllerLog, *, now_s: Callable[[], float] = monotonic) -> None:
         self._log, self._now_s = log, now_s
         self._lock = Lock()
         self._logged: set[tuple[str, str]] = set()

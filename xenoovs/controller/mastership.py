@@ -1,6 +1,6 @@
 """Which of several controllers may change a bridge, and what the next one has to know.
 
-The master has a lease: a flow in a table that no packet comes to. Several times a second it sends a packet through it
+The master has a lease: a flow in a table that no packet visits. Several times a second it sends a packet through it
 (OFPT_PACKET_OUT), which counts there. The others read the counter. When it has stopped, one of them requests the role
 of master (OpenFlow 1.4.0, 6.3.5); generation ids make the switch refuse everything from an earlier master. The lease
 also holds the run-time state, so that drains, weights and pauses outlive the master.
@@ -17,7 +17,7 @@ from threading import Event, Lock, Thread
 
 from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection, dump
-from xenoovs.controller.log import EventLog
+from xenoovs.controller.log import ControllerLog
 from xenoovs.errors import NotEncodable, StandingBy, SwitchError
 from xenoovs.openflow.flow import (
     LEASE_OWNER,
@@ -48,7 +48,7 @@ _MOST_STATE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What the flow of a lease says.
+    """The content of a lease.
 
     Attributes:
         version: Counts changes of the state.
@@ -132,7 +132,7 @@ _XID = 0
 class Mastership:
     """The role of this controller at one bridge; has a thread of its own until `close`."""
 
-    def __init__(self, expected: ExpectedBridge, *, log: EventLog) -> None:
+    def __init__(self, expected: ExpectedBridge, *, log: ControllerLog) -> None:
         self._expected, self._log = expected, log
         self._cookie = _RELEASED | (randbits(47) + 1)
         self._lock, self._sending = Lock(), Lock()

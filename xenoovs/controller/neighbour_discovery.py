@@ -12,7 +12,7 @@ from time import monotonic
 
 from xenoovs.compile.pipeline import NEIGHBOUR_DISCOVERY_PRIORITY, Stage
 from xenoovs.controller.connection import BridgeConnection
-from xenoovs.controller.log import EventLog, full_bucket, take
+from xenoovs.controller.log import ControllerLog, full_bucket, take
 from xenoovs.errors import NotEncodable, WireError
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer, Protocol
@@ -211,7 +211,7 @@ class NeighbourProxy:
         self,
         connections: Callable[[], Iterable[BridgeConnection]],
         *,
-        log: EventLog,
+        log: ControllerLog,
         now_s: Callable[[], float] = monotonic,
     ) -> None:
         self._connections, self._log, self._now_s = connections, log, now_s

@@ -7,7 +7,7 @@ from time import monotonic
 
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection
-from xenoovs.controller.log import EventLog, LogEvent, LogLimit, describe_error
+from xenoovs.controller.log import ControllerLog, LogEvent, LogLimit, describe_error
 from xenoovs.controller.monitor import MONITOR_XID, monitor_request, touches_ours
 from xenoovs.controller.session import Session
 from xenoovs.errors import OpenFlowVersionDisabled
@@ -35,7 +35,7 @@ _RECONNECTED = "the switch has reconnected"
 class Registry:
     """All connections. Implements `Handler`; admits bridges that are expected, by name or by name and datapath id."""
 
-    def __init__(self, *, log: EventLog, is_redundant: bool = False) -> None:
+    def __init__(self, *, log: ControllerLog, is_redundant: bool = False) -> None:
         self._expected: tuple[ExpectedBridge, ...] = ()
         self._log, self._is_redundant = log, is_redundant
         self.target: str | None = None

@@ -8,8 +8,8 @@ from time import monotonic, sleep
 from types import TracebackType
 
 from xenoovs.controller.bridge import ExpectedBridge
-from xenoovs.controller.listen import Accepted, Address, Certificates, Listener, Stream
-from xenoovs.controller.log import EventLog
+from xenoovs.controller.listen import Accepted, Address, Certificates, Stream, SwitchListener
+from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.neighbour_discovery import NeighbourProxy
 from xenoovs.controller.registry import Registry
@@ -48,7 +48,7 @@ class ServedBridge:
             self.mastership.close()
 
 
-def serve_bridge(expected: ExpectedBridge, *, log: EventLog) -> ServedBridge:
+def serve_bridge(expected: ExpectedBridge, *, log: ControllerLog) -> ServedBridge:
     """Start to serve a bridge."""
     proxy = NeighbourProxy(lambda: expected.connections, log=log)
     expected.on_packet(proxy.receive)
@@ -58,14 +58,16 @@ def serve_bridge(expected: ExpectedBridge, *, log: EventLog) -> ServedBridge:
 class Server:
     """Listens from its creation until `close`. Raises CannotListen, CertificateUnusable."""
 
-    def __init__(self, settings: ControllerSettings, *, log: EventLog) -> None:
+    def __init__(self, settings: ControllerSettings, *, log: ControllerLog) -> None:
         self._timeouts, self._log = settings.timeouts, log
         self._sessions: set[Session] = set()
         self._bridges: dict[ExpectedBridge, ServedBridge] = {}
         self._is_closing = False
         self.registry = Registry(log=log, is_redundant=settings.is_redundant)
-        limited = EventLog(log.info, self.registry.log_limit.warn)
-        self._listener = Listener(settings.address, serve=self._serve, log=limited, certificates=settings.certificates)
+        limited = ControllerLog(log.info, self.registry.log_limit.warn)
+        self._listener = SwitchListener(
+            settings.address, serve=self._serve, log=limited, certificates=settings.certificates
+        )
         self.registry.target = self._listener.target
         log.info("waiting for bridges", at=self._listener.target)
 

@@ -53,7 +53,7 @@ _OLD_FEATURES = {_OLD_10: 32, _OLD_13: 32}
 _OLD_PORT = {_OLD_10: Struct("!H6x16s24x"), _OLD_13: Struct("!I4x6x2x16s32x")}
 """Number and name of a port (OpenFlow 1.0.0, 5.2.1; OpenFlow 1.3.0, A.2.1)."""
 _OLD_LOCAL = {_OLD_10: 0xFFFE, _OLD_13: LOCAL_NUMBER}
-_MULTIPART_SIZE, _PORT_DESC = 8, 13
+_MULTIPART_SIZE = 8
 
 
 def old_name(ports: bytes, version: int) -> str:
@@ -323,7 +323,7 @@ class Session:
             return
         silent_s = now_s - self._received_s
         if silent_s > timeouts.silence_s:
-            self.abandon(f"the switch has said nothing for {timeouts.silence_s:g} s, not even to an echo request")
+            self.abandon(f"the switch has sent nothing for {timeouts.silence_s:g} s, not even to an echo request")
         elif silent_s > timeouts.echo_s and now_s - self._asked_s > timeouts.echo_s:
             self._asked_s = now_s
             self.send(message(ECHO_REQUEST, xid=_XID, version=self.version or VERSION))

@@ -23,7 +23,7 @@ class Format(Enum):
 
 
 class Field(Enum):
-    """A field: name in ovs-ofctl, width in bits, format, NXM/OXM name. Listed in the order in which OVS prints them."""
+    """A field: name in ovs-ofctl, width in bits, format, NXM/OXM name; in the order in which Open vSwitch prints."""
 
     PKT_MARK = ("pkt_mark", 32, Format.HEX, "NXM_NX_PKT_MARK")
     REG0 = ("reg0", 32, Format.HEX, "NXM_NX_REG0")
@@ -91,7 +91,7 @@ class Masked:
 
 
 def exact(field: Field, value: int) -> Masked:
-    """The whole field equals `value`."""
+    """Return the condition that the whole field equals `value`."""
     return Masked(field, value, field.all_ones)
 
 
@@ -99,9 +99,10 @@ def exact(field: Field, value: int) -> Masked:
 class Match:
     """All conditions of a flow; build it with `match_of`.
 
-    in_port: name of the ingress port, None for any.
-    masked:  conditions in the order of `Field`, one a field, none with mask 0, no value bit outside its mask.
-    foreign: conditions that xenoovs does not know, as ovs-ofctl wrote them; kept so that nothing read is lost.
+    Attributes:
+        in_port: Name of the ingress port, None for any.
+        masked: Conditions in the order of `Field`, one per field, none with mask 0, no value bit outside its mask.
+        foreign: Conditions that xenoovs does not know, as ovs-ofctl writes them, so that nothing is lost.
     """
 
     in_port: str | None = None
@@ -116,20 +117,20 @@ class Match:
 
 
 def match_of(conditions: Iterable[Masked], *, in_port: str | None = None, foreign: Iterable[str] = ()) -> Match:
-    """The canonical match of `conditions`: masks of 0 are dropped.
+    """Return the canonical match of `conditions`: masks of 0 are dropped.
 
     Raises ValueError for a value outside its mask and for two conditions on one field.
     """
-    kept = sorted([c for c in conditions if c.mask], key=_rank)
+    ordered = sorted([c for c in conditions if c.mask], key=_rank)
     before: Field | None = None
-    for condition in kept:
+    for condition in ordered:
         field, value, mask = condition.field, condition.value, condition.mask
         if value & ~mask or mask > field.all_ones:
             raise ValueError(f"{field.ovs_name}: value {value:#x} outside mask {mask:#x}")
         if field is before:
             raise ValueError(f"{field.ovs_name} is matched twice")
         before = field
-    return Match(in_port, tuple(kept), tuple(sorted(foreign)))
+    return Match(in_port, tuple(ordered), tuple(sorted(foreign)))
 
 
 _rank = attrgetter("field.rank")
@@ -214,7 +215,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Resubmit:
-    """Look the packet up in another table and carry on here afterwards."""
+    """Look the packet up in another table, and continue here afterwards."""
 
     table: int
 
@@ -223,9 +224,9 @@ class Resubmit:
 class Learn:
     """Add a flow for the connection that this packet opens (ovs-actions(7), "The learn action").
 
-    The new flow stands in `table` with `priority` and `cookie`, and goes after `idle_timeout_s` (1..65535) without a
-    packet. It matches dl_type, nw_proto and what this packet has in the fields `same`; it does `writes`, then sends to
-    the port whose number stands in the register `output` now. No more than `limit` (1 or more) flows of this cookie are
+    The new flow is in `table` with `priority` and `cookie`, and expires after `idle_timeout_s` (1..65535) without a
+    packet. It matches dl_type, nw_proto and what this packet has in the fields `same`; it executes `writes`, then sends
+    to the port whose number is in the register `output` now. No more than `limit` (1 or more) flows of this cookie are
     learned; all of them go with the last flow that learns them (`delete_learned`).
     """
 
@@ -243,7 +244,7 @@ class Learn:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """An action that xenoovs never writes, as ovs-ofctl printed it."""
+    """An action that xenoovs never writes, as ovs-ofctl prints it."""
 
     text: str
 
@@ -251,18 +252,18 @@ class Foreign:
 Action = Output | OutputInPort | Normal | SetField | Move | Resubmit | Learn | Foreign
 
 
-# Cookies: whose flow this is, and which part of the program. 64 bits: owner 16, generation 8, stage 8, service 32.
+# Cookies: which program owns a flow, and which part of it. 64 bits: owner 16, generation 8, stage 8, service 32.
 
 
 OWNER = 0x786F
-"""ASCII "xo". Flows whose cookie starts otherwise belong to somebody else and are never touched, listed or counted."""
+"""ASCII "xo". Flows whose cookie starts otherwise are foreign: never changed, listed or counted."""
 
 OWNER_MASK = 0xFFFF << 48
 
 LEASE_OWNER, ANSWER_OWNER = 0x786C, 0x786E
-"""ASCII "xl" and "xn": flows that a controller of xenoovs keeps beside the program while it runs, as leases
-(controller/mastership.py) and as answers (controller/neighbour_discovery.py). No program has them; nothing of theirs
-touches the packets of a service."""
+"""ASCII "xl" and "xn": flows of a running controller beside the program, as leases (controller/mastership.py) and for
+the neighbour discovery proxy (controller/neighbour_discovery.py). No program has them, and they do not affect the
+packets of a service."""
 
 _FAMILY, _FAMILY_MASK = 0x786C << 48, 0xFFFC << 48
 """All owners that are xenoovs: ASCII "xl" to "xo"."""
@@ -270,7 +271,13 @@ _FAMILY, _FAMILY_MASK = 0x786C << 48, 0xFFFC << 48
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """generation: of the pipeline's layout, 0..255. stage: index in the pipeline, 0..255. service: id, 0: none."""
+    """The parts of a cookie.
+
+    Attributes:
+        generation: Of the pipeline's layout, 0..255.
+        stage: Index in the pipeline, 0..255.
+        service: Id; 0: none.
+    """
 
     generation: int
     stage: int
@@ -292,7 +299,7 @@ class CookieMask:
 
 
 WHOLE_COOKIE = (1 << 64) - 1
-"""The mask of a single cookie. Open vSwitch finds its flows by an index; for any other mask it looks at all flows
+"""The mask of a single cookie. Open vSwitch finds its flows by an index; for any other mask it visits all flows
 (collect_rules_loose() of ofproto/ofproto.c)."""
 
 
@@ -316,7 +323,7 @@ def all_but(excluded: CookieMask, *, among: CookieMask) -> Cookies:
 
 
 FOREIGN = all_but(CookieMask(_FAMILY, _FAMILY_MASK), among=CookieMask(0, 0))
-"""The cookies of others, as `is_foreign` tells them."""
+"""Foreign cookies, as `is_foreign` defines them."""
 
 
 def is_ours(value: int) -> bool:
@@ -325,19 +332,19 @@ def is_ours(value: int) -> bool:
 
 
 def is_foreign(value: int) -> bool:
-    """Whether a cookie is of somebody else: neither of the program nor of what a controller keeps beside it."""
+    """Return whether a cookie is foreign: neither of the program nor of a controller of xenoovs."""
     return value & _FAMILY_MASK != _FAMILY
 
 
 def decode_cookie(value: int) -> Cookie | None:
-    """The parts of a cookie of ours; None for a cookie of somebody else."""
+    """Return the parts of a cookie of the program; None for any other."""
     if not is_ours(value):
         return None
     return Cookie(value >> 40 & 0xFF, value >> 32 & 0xFF, value & 0xFFFFFFFF)
 
 
 def service_of(value: int) -> int:
-    """The service id in a cookie of ours; 0: of no service."""
+    """Return the service id in a cookie of the program; 0: of no service."""
     return value & 0xFFFFFFFF
 
 
@@ -362,8 +369,9 @@ class FlowKey:
 class Flow:
     """One rule. `actions` empty: drop.
 
-    options: timeouts, flags and importance as ovs-ofctl writes them (`idle_timeout=10`, `send_flow_rem`), in its order.
-    xenoovs sets none. They are content: only adding the flow anew changes them (OpenFlow 1.4.0, 6.4).
+    Attributes:
+        options: Timeouts, flags and importance as ovs-ofctl writes them (`idle_timeout=10`, `send_flow_rem`), in its
+            order. Programs have none. Only adding the flow again changes them (OpenFlow 1.4.0, 6.4).
     """
 
     key: FlowKey
@@ -386,7 +394,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class ObservedFlow:
-    """A flow read back from a switch, with its counters. `duration_s`: since it was installed."""
+    """A flow read back from a switch, with its counters. `duration_s`: time since it was installed."""
 
     flow: Flow
     packets: int

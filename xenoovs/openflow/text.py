@@ -44,14 +44,14 @@ from xenoovs.openflow.flow import (
 
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
 _NUMBERED = re.compile(r"ofport ([0-9]+)", re.ASCII)
-"""What the number of a port that is not there is called: no device of Linux has a blank in its name."""
+"""The name here of a port that is only known by its number: no device of Linux has a blank in its name."""
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _QUOTED_NAME = re.compile(_QUOTED)
 _SYNTAX = re.compile(rf"{_QUOTED}|[(),\"]")
 
 
 def split_list(text: str) -> list[str]:
-    """Split at commas that stand in no parenthesis and no quotes. Raises ValueError where these are not closed."""
+    """Split at commas outside of parentheses and quotes. Raises ValueError where these are not closed."""
     if "(" not in text and '"' not in text and ")" not in text:
         return text.split(",")
     parts, depth, start = [], 0, 0
@@ -74,21 +74,21 @@ def split_list(text: str) -> list[str]:
 
 
 def name_of_number(number: int) -> str:
-    """What a port without a name is called."""
+    """Return the name for a port without one."""
     return f"ofport {number}"
 
 
 def number_of_name(name: str) -> int | None:
-    """The inverse of `name_of_number`; None for a real name."""
+    """Invert `name_of_number`; None for a real name."""
     numbered = _NUMBERED.fullmatch(name)
     return int(numbered[1]) if numbered else None
 
 
 def render_name(name: str) -> str:
-    """A name of a port or table, quoted as a JSON string unless it is a letter and then letters and digits.
+    """Return a name of a port or table, quoted as a JSON string unless it is a letter and then letters and digits.
 
-    So `namemap_put` of lib/ofp-util.c writes it, with the escapes of lib/json.c: non-ASCII characters stay. A port that
-    was taken off the bridge has no name any more and stands by its number; here it is called `ofport 2`.
+    `namemap_put` of lib/ofp-util.c writes it so, with the escapes of lib/json.c: non-ASCII characters stay. A port that
+    was removed from the bridge has a number only, and is called `ofport 2` here.
     """
     if numbered := _NUMBERED.fullmatch(name):
         return numbered[1]
@@ -96,7 +96,7 @@ def render_name(name: str) -> str:
 
 
 def parse_name(text: str) -> str:
-    """The inverse of `render_name`. Raises ValueError."""
+    """Invert `render_name`. Raises ValueError."""
     if not text.startswith('"'):
         if not text or '"' in text:
             raise ValueError(f"{text!r} is not a name")
@@ -153,7 +153,7 @@ _MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}", re.ASCII)
 
 @lru_cache(maxsize=65536)
 def render_value(field: Field, value: int) -> str:
-    """One value of a field."""
+    """Return a value of a field as Open vSwitch writes it."""
     match field.form:
         case Format.DECIMAL | Format.L4_PORT:
             return str(value)
@@ -178,7 +178,7 @@ def render_bits(name: str, bits: int) -> str:
 
 @lru_cache(maxsize=65536)
 def parse_value(field: Field, text: str) -> int:
-    """The inverse of `render_value`; numbers also in the other base. Raises ValueError with the text."""
+    """Invert `render_value`; numbers also in the other base. Raises ValueError with the text."""
     match field.form:
         case Format.DECIMAL | Format.L4_PORT | Format.HEX | Format.FLAGS:
             value = _parse_number(text)
@@ -195,7 +195,7 @@ def parse_value(field: Field, text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def render_mask(field: Field, mask: int) -> str:
-    """A mask as OVS writes it behind the slash: a prefix length where the mask is one, else like a value."""
+    """Return a mask as Open vSwitch writes it behind the slash: as a prefix length if it is one, else like a value."""
     match field.form:
         case Format.IPV4 | Format.IPV6:
             length = prefix_length(mask, field.width)
@@ -207,11 +207,11 @@ def render_mask(field: Field, mask: int) -> str:
 
 
 def render_mask_to_send(field: Field, mask: int) -> str:
-    """A mask as ovs-ofctl reads it: like `render_mask`, but an IPv6 mask whose first 16 bits are 0 starts with `::`.
+    """Return a mask as ovs-ofctl reads it: an IPv6 mask whose first 16 bits are 0 starts with `::`.
 
-    ovs-ofctl takes a digit behind the slash for the start of a prefix length (ipv6_parse_masked_len(), lib/packets.c),
-    also where its own dumps print a mask such as `0:4:0:1000::`. A mask of other first bits cannot be helped: `4000::`
-    is refused.
+    ovs-ofctl reads a digit behind the slash as the start of a prefix length (ipv6_parse_masked_len(), lib/packets.c),
+    also where its own dumps print a mask such as `0:4:0:1000::`. A mask with other first bits has no such form:
+    ovs-ofctl refuses `4000::`.
     """
     text = render_mask(field, mask)
     if field.form is not Format.IPV6 or mask >> 112 or ":" not in text or text.startswith(":"):
@@ -222,7 +222,7 @@ def render_mask_to_send(field: Field, mask: int) -> str:
 
 @lru_cache(maxsize=4096)
 def parse_mask(field: Field, text: str) -> int:
-    """The inverse of `render_mask`. Raises ValueError with the text."""
+    """Invert `render_mask`. Raises ValueError with the text."""
     if field.form in (Format.IPV4, Format.IPV6) and text.isascii() and text.isdigit():
         length = int(text)
         if length > field.width:
@@ -232,13 +232,13 @@ def parse_mask(field: Field, text: str) -> int:
 
 
 def render_flags(value: int, mask: int) -> str:
-    """TCP flags that are on (+) and off (-), the lowest bit first (format_flags_masked() in lib/flow.c)."""
+    """Return TCP flags that are on (+) and off (-), the lowest bit first (format_flags_masked() in lib/flow.c)."""
     shown = (bit for bit in _FLAGS if mask & bit)
     return "".join(f"{'+' if value & bit else '-'}{_FLAGS[bit]}" for bit in shown)
 
 
 def parse_flags(text: str) -> tuple[int, int] | None:
-    """The inverse of `render_flags`: value and mask. None for another form, such as all flags at once."""
+    """Invert `render_flags`: return value and mask; None for another form, such as all flags at once."""
     if not _FLAG_LIST.fullmatch(text):
         return None
     signs = [(sign, _FLAG_BITS.get(name)) for sign, name in _FLAG.findall(text)]
@@ -249,13 +249,13 @@ def parse_flags(text: str) -> tuple[int, int] | None:
 
 
 def prefix_length(mask: int, width: int) -> int | None:
-    """The length of a CIDR mask; None for a mask that is not one (such as 0.0.0.3)."""
+    """Return the length of a CIDR mask; None for another mask (such as 0.0.0.3)."""
     inverse = mask ^ ((1 << width) - 1)
     return width - inverse.bit_length() if inverse & (inverse + 1) == 0 else None
 
 
 def render_hex(value: int) -> str:
-    """As printf(3) does with `%#x`: zero has no prefix."""
+    """Return a number as printf(3) does with `%#x`: zero has no prefix."""
     return f"{value:#x}" if value else "0"
 
 
@@ -268,7 +268,7 @@ def render_ipv4(value: int) -> str:
 
 
 def render_ipv6(value: int) -> str:
-    """As glibc's inet_ntop(3): RFC 5952, and the last 32 bits dotted behind exactly 96 zero bits or behind ::ffff:."""
+    """Return an address as inet_ntop(3) of glibc: RFC 5952, the last 32 bits dotted behind 96 zero bits or ::ffff:."""
     high = value >> 32
     if (high == 0 and value >> 16) or high == 0xFFFF:
         return f"::{'ffff:' if high else ''}{render_ipv4(value & 0xFFFFFFFF)}"
@@ -302,12 +302,12 @@ _MOD_DL = {Field.DL_SRC: "mod_dl_src", Field.DL_DST: "mod_dl_dst"}
 
 
 def render_flow(flow: Flow) -> str:
-    """One flow without counters, as one line of a dump (whose leading blank is left out)."""
+    """Return a flow without counters, as one line of a dump without its leading blank."""
     return _render_line(flow, _render_masked)
 
 
 def render_flow_to_send(flow: Flow) -> str:
-    """As `render_flow`, with masks spelled as ovs-ofctl reads them (`render_mask_to_send`)."""
+    """Return a flow with masks as ovs-ofctl reads them (`render_mask_to_send`)."""
     return _render_line(flow, _send_masked)
 
 
@@ -320,7 +320,7 @@ def _render_line(flow: Flow, render: Callable[[Masked], str]) -> str:
 
 
 def render_flow_mod(mod: FlowMod) -> str:
-    """One line of a flow file for `ovs-ofctl add-flows` (ovs-ofctl(8): lines that start with a command)."""
+    """Return one line of a flow file for `ovs-ofctl add-flows` (ovs-ofctl(8): lines that start with a command)."""
     flow = mod.flow
     key = render_key_to_send(flow)
     match mod.command:
@@ -336,38 +336,38 @@ def render_flow_mod(mod: FlowMod) -> str:
 
 
 def render_key_to_send(flow: Flow) -> str:
-    """Table, priority and conditions, as `ovs-ofctl --strict del-flows` takes them."""
+    """Return table, priority and conditions for `ovs-ofctl --strict del-flows`."""
     conditions = render_match_to_send(flow.match)
     return f"table={flow.table},priority={flow.priority}{',' if conditions else ''}{conditions}"
 
 
 def render_match_to_send(match: Match) -> str:
-    """As `render_match`, with masks spelled as ovs-ofctl reads them (`render_mask_to_send`)."""
+    """Return the conditions with masks as ovs-ofctl reads them (`render_mask_to_send`)."""
     return _render_conditions(match, _send_masked)
 
 
 def render_bundle(bundle: Bundle) -> str:
-    """The whole flow file, one flow-mod a line."""
+    """Return the whole flow file, one flow-mod per line."""
     return "".join(f"{render_flow_mod(mod)}\n" for mod in bundle.mods)
 
 
 @lru_cache(maxsize=32768)
 def render_actions(actions: tuple[Action, ...]) -> str:
-    """The text behind `actions=`."""
+    """Return the text behind `actions=`."""
     return ",".join(map(_render_action, actions)) or "drop"
 
 
 def render_match(match: Match) -> str:
-    """The conditions in the order of match_format() in lib/match.c; empty for a match of everything."""
+    """Return the conditions in the order of match_format() in lib/match.c; empty for a match of everything."""
     return _render_conditions(match, _render_masked)
 
 
 def _render_conditions(match: Match, render: Callable[[Masked], str]) -> str:
-    keyword, told = _keyword(match.get(Field.DL_TYPE), match.get(Field.NW_PROTO))
+    keyword, implied = _keyword(match.get(Field.DL_TYPE), match.get(Field.NW_PROTO))
     marks, registers, headers = list[str](), list[str](), list[str]()
     for masked in match.masked:
         rank = masked.field.rank
-        if masked.field not in told:
+        if masked.field not in implied:
             group = marks if rank <= _LAST_MARK else registers if rank <= _LAST_REGISTER else headers
             group.append(render(masked))
     in_port = () if match.in_port is None else (f"in_port={render_name(match.in_port)}",)
@@ -381,7 +381,7 @@ def _render_key(flow: Flow, render: Callable[[Masked], str]) -> str:
 
 @lru_cache(maxsize=1024)
 def _keyword(dl_type: Masked | None, nw_proto: Masked | None) -> tuple[tuple[str, ...], tuple[Field, ...]]:
-    """The protocol keyword, if there is one, and the fields that it stands for."""
+    """Return the protocol keyword, if there is one, and the fields that it implies."""
     if dl_type is None or not dl_type.is_exact:
         return (), ()
     if nw_proto is not None and nw_proto.is_exact and (both := KEYWORD_OF.get((dl_type.value, nw_proto.value))):
@@ -458,7 +458,7 @@ def _render_learn(learn: Learn) -> str:
     return f"learn({','.join(words)})"
 
 
-# The text behind `actions=` back to actions (ovs-actions(7)). What xenoovs never writes is kept as it is.
+# The text behind `actions=` back to actions (ovs-actions(7)). Unknown actions stay text.
 
 
 _BY_NXM = {field.nxm: field for field in Field}
@@ -472,17 +472,17 @@ _LEARN = re.compile(
     r"output:([A-Z0-9_]+)\[\]\)",
     re.ASCII,
 )
-"""What `Learn` can say; all else is kept as it is."""
+"""What `Learn` can express; any other form stays text."""
 
 _RESUBMIT = re.compile(r'resubmit\(,([^,"()]+|"(?:[^"\\]|\\.)*")\)')
 
 
 class UnknownTable(ValueError):
-    """A table that is told by a name; ovs-ofctl does so where Flow_Table gives it one (ovs-vswitchd.conf.db(5))."""
+    """A table has a name, which ovs-ofctl prints, and its number is unknown (ovs-vswitchd.conf.db(5), Flow_Table)."""
 
 
 def parse_table(text: str, *, names: Mapping[str, int] | None = None) -> int:
-    """The number of a table. Raises UnknownTable for a name not in `names`, ValueError for a number above 254."""
+    """Return the number of a table. Raises UnknownTable for a name not in `names`, ValueError for one above 254."""
     if text.isascii() and text.isdigit():
         if int(text) > MAX_TABLE:
             raise ValueError(f"table {text} is above {MAX_TABLE}")
@@ -494,7 +494,7 @@ def parse_table(text: str, *, names: Mapping[str, int] | None = None) -> int:
 
 
 def parse_actions(text: str, *, tables: Mapping[str, int] | None = None) -> tuple[Action, ...]:
-    """The text behind `actions=`. Raises ValueError (UnknownTable for a table name that is not in `tables`)."""
+    """Parse the text behind `actions=`. Raises ValueError (UnknownTable for a table name that is not in `tables`)."""
     return _parse_plain(text) if tables is None else tuple(_parse_action(a, tables) for a in _split(text))
 
 
@@ -596,7 +596,7 @@ def _parse_learn(text: str) -> Action:
     )
 
 
-# Dumps of `ovs-ofctl [--names] dump-flows` back to flows. What is not understood is kept or refused, never guessed.
+# Dumps of `ovs-ofctl [--names] dump-flows` back to flows. Unknown parts stay text or are refused, never guessed.
 
 
 _NEVER_CONDITIONS = frozenset(("cookie", "duration", "table", "n_packets", "n_bytes", "priority", "actions"))
@@ -613,7 +613,7 @@ _LINE = re.compile(
 
 
 def parse_dump(text: str, *, tables: Mapping[str, int] | None = None) -> Iterator[ObservedFlow]:
-    """All flows of a dump, in its order. `tables`: the numbers of tables that have names.
+    """Yield all flows of a dump, in its order. `tables`: the numbers of tables that have names.
 
     Raises ParseError with the line, UnknownTableName for a named table that is not in `tables`.
     """
@@ -623,12 +623,12 @@ def parse_dump(text: str, *, tables: Mapping[str, int] | None = None) -> Iterato
 
 
 def parse_flow(line: str) -> Flow:
-    """One flow without its counters, as `render_flow` writes it. Raises ParseError."""
+    """Parse one flow without its counters, as `render_flow` writes it. Raises ParseError."""
     return parse_observed(line).flow
 
 
 def parse_observed(line: str, *, number: int = 1, tables: Mapping[str, int] | None = None) -> ObservedFlow:
-    """One line of a dump, with or without counters. Raises ParseError with the line."""
+    """Parse one line of a dump, with or without counters. Raises ParseError with the line."""
     if not (found := _LINE.fullmatch(line)):
         raise ParseError(text=line, offset=0, expected="a flow as ovs-ofctl dumps it", line=number)
     cookie, duration, table, packets, size, options, priority, conditions, actions = found.groups()
@@ -707,7 +707,7 @@ def _parse_keyword(name: str) -> tuple[Masked, ...]:
     return (ether,) if nw_proto is None else (ether, exact(Field.NW_PROTO, nw_proto))
 
 
-# Flows in a dump that are known by their text: a table of 16,000 flows need not be parsed to see that it is right.
+# Flows in a dump that are recognised by their text: parsing a table of 16,000 flows would take longer.
 
 
 # OpenFlow 1.4 has no mod_dl_*; there the same action is printed by its own name (ovs-actions(7), set_field).
@@ -716,7 +716,12 @@ _SET_MAC = re.compile(r"set_field:([0-9a-f:]{17})->eth_(src|dst)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """missing: known flows that the dump does not have, by text. others: what else it has."""
+    """What distinguishes a dump from known flows.
+
+    Attributes:
+        missing: Known flows that the dump does not have, by their text.
+        others: Flows of the dump that are not known.
+    """
 
     missing: Mapping[str, Flow]
     others: tuple[Flow, ...]

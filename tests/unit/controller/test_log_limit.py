@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.controller.log import WARNINGS, EventLog, LogLimit
+from xenoovs.controller.log import WARNINGS, ControllerLog, LogLimit
 
 LIMITED = "too many refused connections to log each"
 
@@ -15,7 +15,7 @@ class Logged:
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
         self.time_s = 0.0
-        self.limit = LogLimit(EventLog(self._record, self._record), now_s=lambda: self.time_s)
+        self.limit = LogLimit(ControllerLog(self._record, self._record), now_s=lambda: self.time_s)
 
     def _record(self, event: str, **facts: object) -> None:
         self.events.append((event, facts))

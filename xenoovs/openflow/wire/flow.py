@@ -54,7 +54,7 @@ from xenoovs.openflow.wire.match import (
 
 # Actions as bytes (OpenFlow 1.4.0, 7.2.5; the extensions of Nicira: lib/ofp-actions.c of Open vSwitch).
 #
-# What xenoovs never writes comes back as text: `group:5`, `CONTROLLER:128`, `FLOOD`; all else as `wire:` and hex.
+# Actions that xenoovs never writes are text: `group:5`, `CONTROLLER:128`, `FLOOD`; all others are `wire:` and hex.
 
 
 _ACTION = Struct("!HH")
@@ -88,7 +88,7 @@ def encode_actions(actions: Iterable[Action], ofports: Mapping[str, int]) -> byt
 
 
 def decode_actions(body: Reader, names: Mapping[int, str]) -> tuple[Action, ...]:
-    """All actions up to the end of `body`. Raises WireError."""
+    """Return all actions up to the end of `body`. Raises WireError."""
     return tuple(_decode_actions(body, names))
 
 
@@ -166,7 +166,7 @@ def note_of(action: Action) -> bytes | None:
 
 
 def unhex(text: str, *, behind: str) -> bytes:
-    """The bytes that stand behind a word, a multiple of 8 of them. Raises NotEncodable."""
+    """Return the bytes behind a word, a multiple of 8 of them. Raises NotEncodable."""
     try:
         packed = bytes.fromhex(text.removeprefix(behind))
     except ValueError:
@@ -190,7 +190,7 @@ def _decode_actions(body: Reader, names: Mapping[int, str]) -> Iterator[Action]:
 
 
 def _decode(kind: int, action: bytes, names: Mapping[int, str]) -> Action | None:
-    """None for an action that only its bytes describe."""
+    """Return None for an action that only its bytes describe."""
     decoded: Action | None = None
     match kind, len(action):
         case 0, _OUTPUT.size:
@@ -268,11 +268,13 @@ _RAW_INSTRUCTION = "instruction:"
 
 def encode_instructions(actions: tuple[Action, ...], ofports: Mapping[str, int]) -> bytes:
     """Raises NotEncodable."""
-    return b"".join(_encode_run(kept, run, ofports) for kept, run in groupby(actions, _is_instruction))
+    return b"".join(
+        _encode_run(are_instructions, run, ofports) for are_instructions, run in groupby(actions, _is_instruction)
+    )
 
 
 def decode_instructions(body: Reader, names: Mapping[int, str]) -> tuple[Action, ...]:
-    """The actions up to the end of `body`, in the order in which a switch runs them. Raises WireError."""
+    """Return the actions up to the end of `body`, in the order in which a switch executes them. Raises WireError."""
     return tuple(_decode_instructions(body, names))
 
 
@@ -317,8 +319,8 @@ _FLAGS = ("send_flow_rem", "check_overlap", "reset_counts", "no_packet_counts", 
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """idle_timeout, hard_timeout: seconds, 0: none. importance: 0 is evicted first. flags: OFPFF_* bits."""
+class FlowOptions:
+    """Timeouts in seconds (0: none), OFPFF_* flags, and importance (0 is evicted first)."""
 
     idle_timeout: int = 0
     hard_timeout: int = 0
@@ -326,8 +328,8 @@ class Options:
     importance: int = 0
 
 
-def options_of(words: tuple[str, ...]) -> Options:
-    """Words of `Flow.options` as numbers. Raises NotEncodable for another word."""
+def options_of(words: tuple[str, ...]) -> FlowOptions:
+    """Return `Flow.options` as numbers. Raises NotEncodable for an unknown option."""
     numbers = {"idle_timeout": 0, "hard_timeout": 0, "importance": 0}
     flags = 0
     for word in words:
@@ -338,11 +340,11 @@ def options_of(words: tuple[str, ...]) -> Options:
             flags |= 1 << _FLAGS.index(word)
         else:
             raise NotEncodable(part=word, reason="it is no option of a flow")
-    return Options(numbers["idle_timeout"], numbers["hard_timeout"], flags, numbers["importance"])
+    return FlowOptions(numbers["idle_timeout"], numbers["hard_timeout"], flags, numbers["importance"])
 
 
-def words_of(options: Options) -> tuple[str, ...]:
-    """The inverse of `options_of`. Flags without a name are left out."""
+def words_of(options: FlowOptions) -> tuple[str, ...]:
+    """Invert `options_of`. Flags without a name are left out."""
     return (
         *_number("idle_timeout", options.idle_timeout),
         *_number("hard_timeout", options.hard_timeout),
@@ -367,24 +369,24 @@ _COMMANDS = {Command.ADD: 0, Command.MODIFY: 2, Command.DELETE: 4}
 _NO_BUFFER = _NO_GROUP = ANY
 """OFP_NO_BUFFER and OFPG_ANY are all ones, as OFPP_ANY is."""
 
-_DEFAULT_OPTIONS = Options()
+_DEFAULT_OPTIONS = FlowOptions()
 _Encode = Callable[[tuple[Action, ...]], bytes]
 
 
 def encode_flow_mod(mod: FlowMod, *, xid: int, ofports: Mapping[str, int]) -> bytes:
-    """One whole message.
+    """Return a whole message. Raises NotEncodable.
 
-    As ovs-ofctl does, only an add carries cookie and options, and a delete no actions. Raises NotEncodable.
+    Only an add has a cookie and options, and a delete has no actions, as ovs-ofctl does it.
     """
     return next(encode_flow_mods((mod,), first_xid=xid, ofports=ofports))
 
 
 def encode_flow_mods(mods: Iterable[FlowMod], *, first_xid: int, ofports: Mapping[str, int]) -> Iterator[bytes]:
-    """One message a flow-mod; their xids count up from `first_xid`. Raises NotEncodable."""
+    """Yield one message per flow-mod; their xids count up from `first_xid`. Raises NotEncodable."""
     known: dict[tuple[Action, ...], bytes] = {}
 
     def instructions(actions: tuple[Action, ...]) -> bytes:
-        # Thousands of flows share some tens of lists of actions.
+        # Thousands of flows share a few dozen lists of actions.
         if (packed := known.get(actions)) is None:
             packed = known[actions] = encode_instructions(actions, ofports)
         return packed
@@ -433,7 +435,7 @@ _NO_TIMEOUTS = (0, 0, 0, 0)
 
 
 def decode_flow_stats(body: Reader, names: Mapping[int, str]) -> Iterator[ObservedFlow]:
-    """All flows of one reply. Raises WireError."""
+    """Yield all flows of one reply. Raises WireError."""
     known: dict[bytes, tuple[Action, ...]] = {}
     data, offset, end = body.data, body.offset, body.end
     while offset < end:
@@ -459,6 +461,6 @@ def decode_flow_stats(body: Reader, names: Mapping[int, str]) -> Iterator[Observ
 def _observed(table: int, numbers: list[int], match: Match, actions: tuple[Action, ...]) -> ObservedFlow:
     seconds, rest, priority, idle, hard, flags, importance, cookie, packets, size = numbers
     limits = (idle, hard, flags, importance)
-    words = () if limits == _NO_TIMEOUTS else words_of(Options(*limits))
+    words = () if limits == _NO_TIMEOUTS else words_of(FlowOptions(*limits))
     flow = Flow(FlowKey(table, priority, match), cookie, actions, words)
     return ObservedFlow(flow, packets, size, (seconds * _NANOSECONDS + rest) / _NANOSECONDS)

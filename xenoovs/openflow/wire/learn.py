@@ -28,7 +28,7 @@ _BITS = (1 << 11) - 1
 
 
 def encode_learn(learn: Learn) -> bytes:
-    """A whole action."""
+    """Return a whole action."""
     specs = b"".join(
         (
             _given(Field.DL_TYPE, learn.dl_type),
@@ -45,7 +45,7 @@ def encode_learn(learn: Learn) -> bytes:
 
 
 def decode_learn(action: bytes) -> Learn | None:
-    """None for an action that says what `Learn` cannot."""
+    """Return None for an action that `Learn` cannot express."""
     _, _, _, _, idle, hard, priority, cookie, flags, table, fin_idle, fin_hard, limit, result = LEARN.unpack_from(
         action
     )
@@ -75,7 +75,7 @@ def decode_learn(action: bytes) -> Learn | None:
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
-    """kind: bits without the count. value: 0 where a field is the source."""
+    """A specification. `kind`: its bits without the count. `value`: 0 where a field is the source."""
 
     kind: int
     field: Field
@@ -89,7 +89,7 @@ def _given(field: Field, value: int, *, target: int = 0) -> bytes:
 
 
 def _decode_specs(body: Reader) -> tuple[_Spec, ...] | None:
-    """None unless all of them are of the kinds that `Learn` has, on whole fields."""
+    """Return None unless all of them are of the kinds that `Learn` has, on whole fields."""
     specs = []
     try:
         while body.left >= U16.size and (head := body.unpack(U16, "a specification")[0]):

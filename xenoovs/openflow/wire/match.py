@@ -1,4 +1,4 @@
-"""Matches as bytes (OpenFlow 1.4.0, 7.2.2): OXM and NXM headers, our own conditions and those of others."""
+"""Matches as bytes, both ways (OpenFlow 1.4.0, 7.2.2): OXM and NXM headers, known and foreign conditions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xenoovs.openflow.flow import ETH_IPV4, ETH_IPV6, Field, Masked, Match, matc
 from xenoovs.openflow.text import prefix_length, render_hex, render_ipv6, render_mac
 from xenoovs.openflow.wire.frame import ONF, U32, Reader, padding, port_name, port_number
 
-# Headers of match fields: which field has which class and number, by OXM and by NXM.
+# Headers of match fields: class and number of each field, in OXM and in NXM.
 #
 # Sources: OpenFlow 1.4.0, 7.2.2.2 (layout) and 7.2.2.7 (fields of class 0x8000); include/openvswitch/meta-flow.h of
 # Open vSwitch (classes 0x0000 and 0x0001, and which fields may be masked: unlike in the specification, ports may).
@@ -32,17 +32,17 @@ HAS_MASK = 0x100
 
 
 def header(oxm_class: int, number: int, *, width: int) -> int:
-    """The 32 bits in front of a value of `width` bits without a mask."""
+    """Return the 32 bits in front of a value of `width` bits without a mask."""
     return oxm_class << 16 | number << 9 | (width + 7) // 8
 
 
 def masked_header(plain: int) -> int:
-    """The header of the same field with a mask behind the value, which doubles the length."""
+    """Return the header of the same field with a mask behind the value, which doubles the length."""
     return plain & ~0xFF | HAS_MASK | 2 * (plain & 0xFF)
 
 
 def size_of(field: Field) -> int:
-    """Bytes of a value; those of 12 bits take two."""
+    """Return the number of bytes of a value; 12 bits take two."""
     return (field.width + 7) // 8
 
 
@@ -97,7 +97,7 @@ _NXM = {
     Field.IPV6_SRC: (NXM_NX, 19),
     Field.IPV6_DST: (NXM_NX, 20),
 }
-"""Where the actions of Nicira name fields by other numbers than matches do; `Field.nxm` has the same as names."""
+"""Fields that have other numbers in the actions of Nicira than in matches; `Field.nxm` has their names."""
 
 _NXM_ONLY_READ = ((Field.TP_SRC, 11), (Field.TP_DST, 12))
 """Ports of UDP in class NXM_OF."""
@@ -133,7 +133,7 @@ ACTION_HEADERS = {**HEADERS, **{field: header(*place, width=field.width) for fie
 
 
 def match_header(field: Field, *, ether: int | None, protocol: int | None) -> int | None:
-    """The header of a field in a match of these exact dl_type and nw_proto; None: they do not allow the field."""
+    """Return the header of a field in a match of exactly these dl_type and nw_proto; None: they have no such field."""
     if (plain := HEADERS.get(field)) is not None:
         return plain
     if protocol is None:
@@ -154,11 +154,11 @@ FIELD_OF = _fields()
 """Class and number (a header without its last 9 bits) -> field."""
 
 ACTION_FIELD_OF = {plain >> 9: field for heads in (HEADERS, ACTION_HEADERS) for field, plain in heads.items()}
-"""Likewise for what an action sets: there a port of UDP is another field than a port of TCP."""
+"""Likewise for actions, in which a port of UDP is another field than a port of TCP."""
 
 
 def whole_field(head: int) -> Field | None:
-    """The field that an action names by a header without a mask; None for one of others, or of another length."""
+    """Return the field that an action names by a header without a mask; None: unknown, or another length."""
     field = ACTION_FIELD_OF.get(head >> 9)
     return field if field is not None and head & 0x1FF == size_of(field) else None
 
@@ -168,7 +168,7 @@ ONF_TCP_FLAGS = EXPERIMENTER_CLASS << 16 | 42 << 9
 value; the length counts both."""
 
 
-# Conditions that xenoovs never writes: common ones in the words of ovs-fields(7), all others as `oxm:` and hex.
+# Conditions that xenoovs never writes: common ones as text of ovs-fields(7), all others as `oxm:` and hex.
 #
 # Numbers: OpenFlow 1.4.0, 7.2.2.7, and include/openvswitch/meta-flow.h of Open vSwitch.
 
@@ -181,8 +181,13 @@ _VLAN_VID_BITS = 0x1FFF
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
-    """A field by its name in ovs-ofctl(8). render, parse: value as text and back, parse raises ValueError."""
+class _OxmField:
+    """A foreign field by its name in ovs-ofctl(8).
+
+    Attributes:
+        render: Returns a value as text.
+        parse: Inverts `render`; raises ValueError.
+    """
 
     name: str
     header: int
@@ -195,7 +200,7 @@ class _Kind:
 
 
 def foreign_condition(condition: bytes) -> str:
-    """The text of one condition, header and value, of a field that is not in `Field`."""
+    """Return the text of one condition, header and value, of a field that is not in `Field`."""
     number, value = int.from_bytes(condition[:4], "big"), condition[4:]
     kind = _VLAN_TCI if number == masked_header(_VLAN_TCI.header) else _BY_NUMBER.get(number >> 9)
     if kind is not None:
@@ -203,14 +208,14 @@ def foreign_condition(condition: bytes) -> str:
             text = f"{kind.name}={kind.render(int.from_bytes(value, 'big'))}"
         else:
             text = _masked_text(kind, number, value)
-        # Only what is read back as the same bytes is told in words.
+        # Only text that gives the same bytes again.
         if text and _parse_known(text) == condition:
             return text
     return f"{_RAW}{condition.hex()}"
 
 
 def foreign_oxm(text: str) -> bytes:
-    """The inverse of `foreign_condition`. Raises NotEncodable for a condition that is only known as text."""
+    """Invert `foreign_condition`. Raises NotEncodable for a condition that is only known as text."""
     if text.startswith(_RAW):
         try:
             return bytes.fromhex(text.removeprefix(_RAW))
@@ -222,7 +227,7 @@ def foreign_oxm(text: str) -> bytes:
     return condition
 
 
-def _masked_text(kind: _Kind, number: int, value: bytes) -> str:
+def _masked_text(kind: _OxmField, number: int, value: bytes) -> str:
     if number != masked_header(kind.header) or len(value) != 2 * kind.size:
         return ""
     head, mask = value[: kind.size], int.from_bytes(value[kind.size :], "big")
@@ -271,12 +276,12 @@ def _parse_ipv6(text: str) -> int:
         raise ValueError(text) from error
 
 
-def _decimal(name: str, place: tuple[int, int], width: int) -> _Kind:
-    return _Kind(name, header(*place, width=width), str, _parse_number)
+def _decimal(name: str, place: tuple[int, int], width: int) -> _OxmField:
+    return _OxmField(name, header(*place, width=width), str, _parse_number)
 
 
-def _hex(name: str, place: tuple[int, int], width: int) -> _Kind:
-    return _Kind(name, header(*place, width=width), render_hex, _parse_number)
+def _hex(name: str, place: tuple[int, int], width: int) -> _OxmField:
+    return _OxmField(name, header(*place, width=width), render_hex, _parse_number)
 
 
 def _parse_vlan_tci(text: str) -> int:
@@ -291,19 +296,19 @@ def _render_vlan(value: int) -> str:
 
 
 # A mask on the VLAN id has no form as `dl_vlan`, so ovs-ofctl writes `vlan_tci` (format_vlan() of lib/match.c).
-_VLAN_TCI = _Kind("vlan_tci", header(OXM, 6, width=16), "0x{:04x}".format, _parse_vlan_tci)
+_VLAN_TCI = _OxmField("vlan_tci", header(OXM, 6, width=16), "0x{:04x}".format, _parse_vlan_tci)
 
 _KINDS = (
-    _Kind("dl_vlan", header(OXM, 6, width=16), _render_vlan, lambda text: _parse_number(text) | _VLAN_PRESENT),
+    _OxmField("dl_vlan", header(OXM, 6, width=16), _render_vlan, lambda text: _parse_number(text) | _VLAN_PRESENT),
     _decimal("dl_vlan_pcp", (OXM, 7), 8),
     # The specification counts in codepoints, ovs-ofctl in the whole byte, whose last two bits are ECN.
-    _Kind("nw_tos", header(OXM, 8, width=8), lambda v: str(v << 2), lambda text: _parse_number(text) >> 2),
+    _OxmField("nw_tos", header(OXM, 8, width=8), lambda v: str(v << 2), lambda text: _parse_number(text) >> 2),
     _decimal("nw_ecn", (OXM, 9), 8),
     _decimal("nw_ttl", (NXM_NX, 29), 8),
     _hex("tun_id", (OXM, 38), 64),
-    _Kind("nd_target", header(OXM, 31, width=128), render_ipv6, _parse_ipv6),
-    _Kind("nd_sll", header(OXM, 32, width=48), render_mac, _parse_mac),
-    _Kind("nd_tll", header(OXM, 33, width=48), render_mac, _parse_mac),
+    _OxmField("nd_target", header(OXM, 31, width=128), render_ipv6, _parse_ipv6),
+    _OxmField("nd_sll", header(OXM, 32, width=48), render_mac, _parse_mac),
+    _OxmField("nd_tll", header(OXM, 33, width=48), render_mac, _parse_mac),
     _decimal("conj_id", (NXM_NX, 37), 32),
     _decimal("ct_zone", (NXM_NX, 106), 16),
     _hex("ct_mark", (NXM_NX, 107), 32),
@@ -323,9 +328,9 @@ _NOTHING = Match()
 
 
 def encode_match(match: Match, ofports: Mapping[str, int]) -> bytes:
-    """A match with its header and padding. Raises NotEncodable.
+    """Return a match with its header and padding. Raises NotEncodable.
 
-    Every field stands behind its prerequisites (7.2.2.6): `Field` is ordered so.
+    Every field follows its prerequisites (7.2.2.6), for `Field` is ordered so.
     """
     conditions = b"".join(_encode_masked(match.masked))
     if match.in_port is not None:
@@ -337,7 +342,7 @@ def encode_match(match: Match, ofports: Mapping[str, int]) -> bytes:
 
 
 def decode_match(body: Reader, names: Mapping[int, str]) -> Match:
-    """The next match, which is passed with its padding. Raises WireError."""
+    """Return the next match, and skip its padding. Raises WireError."""
     start = body.offset
     kind, size = body.unpack(_MATCH, "a match")
     if kind != _OXM_MATCH or not _MATCH.size <= size <= body.end - start:
@@ -349,7 +354,7 @@ def decode_match(body: Reader, names: Mapping[int, str]) -> Match:
 
 
 def decode_conditions(body: Reader, names: Mapping[int, str]) -> Match:
-    """All conditions up to the end of `body`. Raises WireError."""
+    """Return all conditions up to the end of `body`. Raises WireError."""
     if not body.left:
         return _NOTHING
     data, offset, end = body.data, body.offset, body.end
@@ -399,7 +404,7 @@ def _encode_condition(masked: Masked, header: int) -> bytes:
 
 @lru_cache(maxsize=65536)
 def _decode_masked(condition: bytes) -> Masked | None:
-    """A condition on a field of ours; None for any other, also for one whose length is not the field's."""
+    """Return a condition on a known field; None for any other, also for one with another length."""
     header = int.from_bytes(condition[:4], "big")
     if header >> 9 == ONF_TCP_FLAGS >> 9 and condition[4:8] == _ONF:
         header, condition = header & HAS_MASK | HEADERS[Field.TCP_FLAGS], condition[4:]
