@@ -92,11 +92,11 @@ def judge_one_megaflow(profile: Profile) -> None:
 
 def lose_a_backend(profile: Profile) -> None:
     """From the probe result that takes a backend out to the end of the round, in an agent on a real Open vSwitch."""
-    from tests.ovs.agents import everybody_answers, running_agent
+    from tests.ovs.agents import all_answer, running_agent
     from tests.ovs.dummy import running_dummy_ovs
     from tests.patience import eventually
 
-    death = _Death(profile, everybody_answers)
+    death = _Death(profile, all_answer)
     with tempfile.TemporaryDirectory() as name, running_dummy_ovs(Path(name) / "ovs") as ovs, ovs.bridge() as bridge:
         config = Path(name) / "config.yaml"
         config.write_text(_with_health(_CONFIG.read_text()))

@@ -27,7 +27,7 @@ from xenoovs.engine.engine import Engine
 from xenoovs.openflow.flow import Flow
 
 
-async def everybody_answers(target: Target, *, timeout_s: float) -> ProbeResult:
+async def all_answer(target: Target, *, timeout_s: float) -> ProbeResult:
     return ProbeResult(ok=True, latency_s=0.0, reason="answered")
 
 
@@ -63,7 +63,7 @@ class Scene:
         *,
         confirm_s: float | None = None,
         also: Iterable[Listener] = (),
-        probe: Probe = everybody_answers,
+        probe: Probe = all_answer,
         mounts: Callable[[Agent], tuple[Mount, ...]] = lambda _: (),
     ) -> Iterator[tuple[Agent, Client]]:
         """An agent that has made its first round, and a client of it.

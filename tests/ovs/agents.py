@@ -24,7 +24,7 @@ from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.live import LiveSwitch
 
 
-async def everybody_answers(target: Target, *, timeout_s: float) -> ProbeResult:
+async def all_answer(target: Target, *, timeout_s: float) -> ProbeResult:
     return ProbeResult(ok=True, latency_s=0.0, reason="answered")
 
 
@@ -45,7 +45,7 @@ class AtHome:
 
 @contextmanager
 def running_agent(
-    config: Path, directory: Path, *, probe: Probe = everybody_answers, resync_s: float = 10.0
+    config: Path, directory: Path, *, probe: Probe = all_answer, resync_s: float = 10.0
 ) -> Iterator[Agent]:
     """An agent at work for the time of a `with`; `directory`: the run directory of the Open vSwitch."""
     switch = LiveSwitch(Endpoint(f"unix:{directory / 'db.sock'}", directory))

@@ -20,7 +20,7 @@ from xenoovs.lab.private_ovs import Datapath, start_database, start_vswitchd
 pytestmark = pytest.mark.ovs
 
 _LONG_S = 1000.0
-"""A comparison that never comes: what is put right, is so because somebody told."""
+"""A comparison that never comes: what is corrected is so because the database reported it."""
 
 _AGAIN = "database of Open vSwitch answers again"
 
@@ -47,7 +47,7 @@ def test_an_ovsdb_server_that_is_killed_stops_nothing(own_ovs: DummyOvs, config:
     with own_ovs.bridge() as bridge, running_agent(config, own_ovs.ovs.directory, resync_s=0.3) as agent:
         eventually(lambda: len(flows(bridge)) == FLOWS, "flows at first")
         before = flows(bridge)
-        eventually(lambda: bool(agent.ports()), "ports are told")
+        eventually(lambda: bool(agent.ports()), "ports are known")
         for times in (1, 2):
             os.kill(own_ovs.ovs.pids()[1], signal.SIGKILL)
             eventually(lambda: agent.ports() is None, "the loss is noticed")
@@ -56,8 +56,8 @@ def test_an_ovsdb_server_that_is_killed_stops_nothing(own_ovs: DummyOvs, config:
             start_database(own_ovs.ovs)
             bridge.ofctl("del-flows", "table=1,ip")
             eventually(lambda: flows(bridge) == before, "flows that others deleted")
-            eventually(lambda: bool(agent.ports()), "ports are told again")
-            eventually(lambda times=times: texts(agent).count(_AGAIN) == times, "it is told once")  # type: ignore[misc]
+            eventually(lambda: bool(agent.ports()), "ports are known again")
+            eventually(lambda times=times: texts(agent).count(_AGAIN) == times, "it is logged once")  # type: ignore[misc]
 
 
 def test_status_names_a_database_that_is_away(own_ovs: DummyOvs, config: Path) -> None:

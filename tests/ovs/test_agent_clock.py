@@ -1,4 +1,4 @@
-"""The time of day jumps by decades, at each look at it: an agent starts, works, and starts again."""
+"""The time of day jumps by decades, at each call: an agent starts, works, and starts again."""
 
 from __future__ import annotations
 

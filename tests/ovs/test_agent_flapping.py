@@ -52,7 +52,7 @@ class Script:
         if self.coming[address]:
             self.last[address] = self.coming[address].pop(0)
         await asyncio.sleep(0)
-        return ProbeResult(ok=self.last[address], latency_s=0.0, reason="as told")
+        return ProbeResult(ok=self.last[address], latency_s=0.0, reason="as the test says")
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def told(agent: Agent) -> list[str]:
+def logged(agent: Agent) -> list[str]:
     return [event.text for event in agent.events.since(0) if event.text.startswith("backend ")]
 
 
@@ -81,7 +81,7 @@ def test_flaps_shorter_than_fall_change_nothing(bridge: DummyBridge, path: Path)
         script.plays(ONE, [False, True] * 15)
         script.plays(TWO, [False, False, True] * 10)
         eventually(script.is_over, "thirty results each")
-    assert told(agent) == []
+    assert logged(agent) == []
     assert agent.rounds == 1
     assert bridge.dump_flows() == before
 
@@ -101,7 +101,7 @@ def test_each_flap_of_fall_and_rise_is_one_transition_and_one_round(bridge: Dumm
             assert bridge.dump_flows() == before
         (flapping,) = (h for check, h in agent.state.tracker.health.items() if ONE in str(check.target))
         assert flapping.transitions == 6
-    assert told(agent) == ["backend down", "backend up"] * 3
+    assert logged(agent) == ["backend down", "backend up"] * 3
     assert agent.rounds == 7
 
 
@@ -121,12 +121,12 @@ def test_all_backends_die_and_come_back(
         bridge.ovs.appctl("revalidator/wait")
         assert served(bridge) == {MAC_OF_TWO: 16}
         script.plays(TWO, [False])
-        eventually(lambda: told(agent) == ["backend down"] * 2, "the second is down")
-        eventually(lambda: served(bridge) == served_then, "nobody is up")
+        eventually(lambda: logged(agent) == ["backend down"] * 2, "the second is down")
+        eventually(lambda: served(bridge) == served_then, "none is up")
         script.plays(ONE, [True])
         script.plays(TWO, [True])
         eventually(lambda: bridge.dump_flows() == before, "both have their clients again")
         bridge.ovs.appctl("revalidator/wait")
         assert served(bridge) == {MAC_OF_ONE: 8, MAC_OF_TWO: 8}
-        eventually(lambda: len(told(agent)) == 4, "both are up")
-    assert told(agent) == ["backend down"] * 2 + ["backend up"] * 2
+        eventually(lambda: len(logged(agent)) == 4, "both are up")
+    assert logged(agent) == ["backend down"] * 2 + ["backend up"] * 2

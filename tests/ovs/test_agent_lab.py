@@ -1,4 +1,4 @@
-"""A backend dies in the lab: its clients are served by others, nobody else is moved, and it gets them back."""
+"""A backend dies in the lab: others serve its clients, no other client moves, and it gets them back."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_backend_dies_and_comes_back(path: Path, tmp_path: Path) -> None:
             assert set(before.values()) == {"one", "two", "six"}
 
             kill_and_wait(processes_in(machines["one"].namespace))
-            eventually(lambda: agent.rounds == 2, "clients of the dead one lent to others")
+            eventually(lambda: agent.rounds == 2, "clients of the dead one at others")
             during = servers(lab, balancer)
             assert {client for client in before if before[client] != during[client]} == {
                 client for client in before if before[client] == "one"
@@ -93,7 +93,7 @@ def test_a_backend_comes_back_slowly(path: Path, tmp_path: Path) -> None:
             eventually(lambda: agent.rounds == 1, "flows at first")
             flows, before = our_flows(lab), servers(lab, balancer)
             kill_and_wait(processes_in(machines["one"].namespace))
-            eventually(lambda: agent.rounds == 2, "clients of the dead one lent to others")
+            eventually(lambda: agent.rounds == 2, "clients of the dead one at others")
             start_responder(Netns(lab.marks), machines["one"], log=lab.directory / "again.log")
             eventually(lambda: agent.rounds >= 4, "the second step")
             early = servers(lab, balancer)
@@ -106,13 +106,13 @@ def test_a_backend_comes_back_slowly(path: Path, tmp_path: Path) -> None:
             assert agent.rounds == 10
 
 
-def told(agent: Agent, text: str) -> list[str]:
+def logged(agent: Agent, text: str) -> list[str]:
     """The ports of the events with this text."""
     return [str(event.facts["port"]) for event in agent.events.since(0) if event.text == text]
 
 
 def test_an_uplink_loses_its_link(path: Path, tmp_path: Path) -> None:
-    """It is told and shown; no block moves, for that is what health checks decide."""
+    """It is logged and shown. No block moves: health checks decide that."""
     balancer = load_config(path)
     with running_lab("link", balancer, tmp_path / "labs") as lab, running_agent(path, lab.ovs.directory) as agent:
         eventually(lambda: agent.rounds == 1, "flows at first")
@@ -126,7 +126,7 @@ def test_an_uplink_loses_its_link(path: Path, tmp_path: Path) -> None:
         for state, is_up in (("down", False), ("up", True)):
             run(["ip", "-n", lab.topology.switch_namespace, "link", "set", "p1", state])
             eventually(lambda is_up=is_up: links()["p1"] is is_up, "the link")  # type: ignore[misc]
-            eventually(lambda state=state: told(agent, f"link {state}") == ["p1"], "it is told")  # type: ignore[misc]
+            eventually(lambda state=state: logged(agent, f"link {state}") == ["p1"], "it is logged")  # type: ignore[misc]
             assert our_flows(lab) == flows
         eventually(lambda: servers(lab, balancer) == before, "packets go again")
         assert agent.rounds == 1

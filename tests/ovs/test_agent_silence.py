@@ -1,4 +1,4 @@
-"""The agent while ovs-vswitchd or ovsdb-server is stopped or away: it looks on, answers, tells, and goes on at once."""
+"""The agent while ovs-vswitchd or ovsdb-server is stopped or away: it probes, answers, reports and continues."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_stopped_vswitchd_is_told_while_probes_and_requests_go_on(scene: Scene
 
 
 def test_a_database_that_is_away_is_told_and_found_again(scene: Scene) -> None:
-    """An ovs-vswitchd of 3.1 serves nobody then; when it does again is up to it."""
+    """An ovs-vswitchd of 3.1 serves no client then; when it does again is up to it."""
     os.kill(scene.database, signal.SIGKILL)
     scene.first_dies()
     eventually(lambda: SILENT in scene.error(), "the agent says so")

@@ -105,7 +105,7 @@ def test_apply_without_an_agent(namespaces: tuple[str, str], bridge: DummyBridge
 def test_a_mac_that_changes_while_its_backend_is_out(
     namespaces: tuple[str, str], bridge: DummyBridge, *, restarted: bool
 ) -> None:
-    """What was lent comes back to it under the new one, also where the agent was away; nobody else's clients move."""
+    """It gets its clients back under the new one, also after the agent was away; no other client moves."""
     config, neighbours = balancer(namespaces[0]), Neighbours()
     (wanted,) = sought(config)
     neighbours.macs = {wanted: parse_mac(FAR_MAC)}
@@ -147,7 +147,7 @@ def told_by_mac(namespaces: tuple[str, str], bridge: DummyBridge, tmp_path: Path
 def test_a_config_by_address_alone_is_taken_by_a_running_agent(
     told_by_mac: tuple[Path, str], bridge: DummyBridge
 ) -> None:
-    """No backend of the config before had to be found, so nobody had looked for any."""
+    """No backend of the config before had to be resolved."""
     file, by_address = told_by_mac
     file.write_text(by_address)
     eventually(lambda: FAR_MAC in "".join(bridge.dump_flows(version="OpenFlow14")), "the MAC that was found")

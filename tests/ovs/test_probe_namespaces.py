@@ -139,8 +139,8 @@ def silent_and_other(kind: str, near: str) -> tuple[Target, Target]:
         case "icmp":
             return IcmpTarget(IPv4Address("192.0.2.99"), Via(None, near)), IcmpTarget(FAR_ADDRESS, Via(None, near))
         case "icmp6":
-            nobody, somebody = ip_address("2001:db8::99"), ip_address("2001:db8::2")
-            return IcmpTarget(nobody, Via("n0", near)), IcmpTarget(somebody, Via("n0", near))
+            silent, answering = ip_address("2001:db8::99"), ip_address("2001:db8::2")
+            return IcmpTarget(silent, Via("n0", near)), IcmpTarget(answering, Via("n0", near))
         case _:
             return ArpTarget(FAR, "n0", IPv4Address("192.0.2.9"), near), ArpTarget(FAR, "n0", FAR_ADDRESS, near)
 
@@ -148,7 +148,7 @@ def silent_and_other(kind: str, near: str) -> tuple[Target, Target]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("turns", [0, 1, 2, 5, 50])
 def test_cancelled(near: str, kind: str, turns: int) -> None:
-    """At any moment: whoever shares the socket is answered all the same, and then nothing is left open."""
+    """At any moment: probes that share the socket are answered, and nothing is left open."""
     silent, other = silent_and_other(kind, near)
 
     async def main() -> None:

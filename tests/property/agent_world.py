@@ -109,8 +109,8 @@ class AgentWorld:
         for check in self.agent.take_due():
             assert isinstance(check.target, IcmpTarget)
             ok = int(check.target.address) - 1 not in self.dead
-            told = self.agent.record(check, ok=ok, sent_s=self.now)
-            self.wanted = self.urgent = self.wanted or told is not None
+            change = self.agent.record(check, ok=ok, sent_s=self.now)
+            self.wanted = self.urgent = self.wanted or change is not None
         if not self.agent.state.tracker.is_settled:
             return
         is_reason = self.wanted or self.agent.state.ramps(self.now) != self.ramps or self.engine.is_lost("ovsbr1")
@@ -137,7 +137,7 @@ class AgentWorld:
         self.next_s = self.now + (RESYNC_S if done.next_s is None else done.next_s)
         program = self.engine.program
         assert program is not None
-        # An urgent round believes that nobody else has changed flows; the next one compares.
+        # An urgent round relies on unchanged flows; the next one compares.
         assert urgent or self.ours() == set(program.flows)
         return done
 
@@ -168,14 +168,14 @@ class AgentWorld:
 
     def reload(self, balancer: Balancer) -> None:
         """Another config, with what is left of the overrides."""
-        kept = merge(self.overrides, balancer, old=self.balancer).remaining
+        remaining = merge(self.overrides, balancer, old=self.balancer).remaining
         try:
-            require_possible(self.agent.state.tracker, balancer, kept)
+            require_possible(self.agent.state.tracker, balancer, remaining)
         except CompileError:
-            kept = ()
-        if balancer != self.balancer or kept != self.overrides:
+            remaining = ()
+        if balancer != self.balancer or remaining != self.overrides:
             self.settled = None
-        self.balancer, self.overrides, self.wanted = balancer, kept, True
+        self.balancer, self.overrides, self.wanted = balancer, remaining, True
         self.follow()
 
     def ours(self) -> set[Flow]:
@@ -184,7 +184,7 @@ class AgentWorld:
     def everything(self) -> list[Flow]:
         return [seen.flow for seen in self.switch.all_flows("ovsbr1").values()]
 
-    def kept(self) -> set[tuple[str, str]]:
+    def held(self) -> set[tuple[str, str]]:
         """Service and backend: who is down and has clients all the same."""
         return {(service, name) for service, names in self.agent.state.held.items() for name in names}
 

@@ -63,7 +63,7 @@ class AgentMachine(RuleBasedStateMachine):
 
     @rule(seconds=SECONDS, is_silent=st.booleans())
     def agent_is_killed(self, seconds: float, *, is_silent: bool) -> None:
-        """It comes back, maybe while nobody can say what it had done."""
+        """It comes back, maybe while the switch does not answer."""
         if is_silent:
             self.world.switch.fail_next(SwitchUnreachable(target="br", reason="it restarts"))
         self.world.start_agent()
@@ -95,18 +95,18 @@ class AgentMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.settled is not None and self.world.is_calm())
     @rule(order=st.permutations(range(4)))
     def all_die_and_answer_within_a_second(self, order: list[int]) -> None:
-        """Who kept clients meanwhile keeps them."""
+        """A backend that was held keeps its clients."""
         self.world.dead.update(order)
         self.world.run(5)
-        kept = self.world.kept()
+        held = self.world.held()
         for number in range(20):
             self.world.dead.difference_update(order[: number + 1])
             self.world.run(0.25)
-            assert not {(service, name) for service, out in self.world.out.items() for name in out} & kept
+            assert not {(service, name) for service, out in self.world.out.items() for name in out} & held
 
     @rule()
     def all_is_well_again(self) -> None:
-        """A backend that was out has exactly the clients of before, and everybody else has kept theirs."""
+        """A backend that was out has exactly the clients of before, and all others still have theirs."""
         self.world.dead.clear()
         self.world.run(40)
         assert self.world.is_calm()

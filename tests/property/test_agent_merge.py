@@ -52,7 +52,7 @@ def test_twice_is_once(old: list[int], new: list[int], chosen: dict[int, int]) -
 def test_each_key_for_itself(old: list[int], new: list[int], chosen: dict[int, int]) -> None:
     together = merge(overrides(old, chosen), of(new)).remaining
     alone = [merge((one,), of(new)).remaining for one in overrides(old, chosen)]
-    assert together == tuple(one for kept in alone for one in kept)
+    assert together == tuple(one for remaining in alone for one in remaining)
 
 
 @given(Weights, Chosen, st.permutations(range(BACKENDS)))

@@ -24,7 +24,7 @@ def test_a_refused_config_is_named_with_its_reason(scene: Scene) -> None:
         eventually(lambda: bool(agent.snapshot().config_problem), "the refusal")
         shown = agent.snapshot()
         assert (shown.candidate not in ("", good), is_as_desired(shown)) == (True, False)
-        (words,) = [told for told, _ in troubles(shown)]
+        (words,) = [text for text, _ in troubles(shown)]
         assert words.startswith(f"config {shown.candidate} is rejected, {good} stays in use: ")
         assert "weight: -1" in words
         scene.edit("weight: -1", "weight: 60")
@@ -39,7 +39,7 @@ def test_a_config_to_be_confirmed_is_named_with_the_one_that_would_come_back(sce
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
         shown = agent.snapshot()
         assert (shown.rolls_back_to, shown.candidate, is_as_desired(shown)) == (good, "", True)
-        (words,) = [told for told, _ in troubles(shown)]
+        (words,) = [text for text, _ in troubles(shown)]
         assert words.startswith("run `xenoovs confirm` within ")
         assert words.endswith(f", or config {agent.config.digest} is rolled back to {good}")
         client.ask("confirm")
@@ -57,5 +57,5 @@ def test_a_config_that_waits_for_the_switch_is_named(scene: Scene, monkeypatch: 
         eventually(lambda: agent.snapshot().candidate != "", "the candidate")
         shown = agent.snapshot()
         words = f"config {shown.candidate} is pending, {good} is in use"
-        assert words in [told for told, _ in troubles(shown)]
+        assert words in [text for text, _ in troubles(shown)]
         assert not is_as_desired(shown)

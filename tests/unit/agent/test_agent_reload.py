@@ -1,4 +1,4 @@
-"""A config is accepted when the bridge has taken it; until then the last good one holds, and is named."""
+"""A config is accepted once it is on the bridge; until then the last good one stays."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ CANNOT_BE = [
 ]
 
 
-@pytest.mark.parametrize(("edit", "told"), [case[1:] for case in CANNOT_BE], ids=[case[0] for case in CANNOT_BE])
-def test_what_cannot_be_applied_does_not_replace_what_can(scene: Scene, edit: tuple[str, str], told: str) -> None:
+@pytest.mark.parametrize(("edit", "message"), [case[1:] for case in CANNOT_BE], ids=[case[0] for case in CANNOT_BE])
+def test_what_cannot_be_applied_does_not_replace_what_can(scene: Scene, edit: tuple[str, str], message: str) -> None:
     with scene.agent() as (agent, _):
         before, digest = scene.flows, agent.config.digest
         scene.edit(*edit)
-        eventually(lambda: told in problem(agent), "the refusal")
+        eventually(lambda: message in problem(agent), "the refusal")
         # Several rounds with the last good one.
         done_s = agent.report.last_round_s or 0.0
         eventually(lambda: (agent.report.last_round_s or 0.0) > done_s, "another round")
@@ -153,11 +153,11 @@ def test_while_a_pause_holds_it_back_no_config_is_accepted_unconfirmed(scene: Sc
 def test_who_asks_while_a_config_waits_for_the_switch_is_answered(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nobody(*_: object, **__: object) -> None:
+    def silent(*_: object, **__: object) -> None:
         raise CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0)
 
     with scene.agent() as (agent, client):
-        monkeypatch.setattr(type(scene.switch), "dump_flows", nobody)
+        monkeypatch.setattr(type(scene.switch), "dump_flows", silent)
         scene.edit("weight: 30", "weight: 300")
         eventually(lambda: agent.report.last_error != "", "the failure")
         done = client.ask("drain", {"service": "dns", "backend": "fips2"})

@@ -45,22 +45,22 @@ def scene(tmp_path: Path) -> Scene:
     return scene
 
 
-def told(agent: Agent, text: str) -> list[dict[str, object]]:
+def logged(agent: Agent, text: str) -> list[dict[str, object]]:
     return [dict(event.facts) for event in agent.events.since(0) if event.text == text]
 
 
 def test_who_is_down_and_keeps_its_clients_is_told_once(scene: Scene) -> None:
     answers = Answers()
-    kept, over = "backends are down and keep their clients", "no backend that is down keeps its clients"
+    held, over = "backends are down and keep their clients", "no backend that is down keeps its clients"
     with scene.agent(probe=answers) as (agent, _):
-        (started,) = told(agent, "starting")
+        (started,) = logged(agent, "starting")
         assert (started["bridge"], started["config"]) == ("ovsbr1", agent.config.digest)
         answers.is_well = False
-        eventually(lambda: bool(told(agent, kept)), "nobody answers")
+        eventually(lambda: bool(logged(agent, held)), "none answers")
         answers.is_well = True
-        eventually(lambda: bool(told(agent, over)), "all answer again")
-        assert {facts["service"] for facts in (*told(agent, kept), *told(agent, over))} == {"dns"}
-        assert len(told(agent, over)) == 1
+        eventually(lambda: bool(logged(agent, over)), "all answer again")
+        assert {facts["service"] for facts in (*logged(agent, held), *logged(agent, over))} == {"dns"}
+        assert len(logged(agent, over)) == 1
 
 
 def test_a_backend_that_goes_down_in_the_middle_of_a_round_is_not_said_to_keep_its_clients(
@@ -78,7 +78,7 @@ def test_a_backend_that_goes_down_in_the_middle_of_a_round_is_not_said_to_keep_i
 
         monkeypatch.setattr(agent.engine, "round", interrupted)
         eventually(lambda: agent.desired.ejected == {"dns": {"fips3"}} and agent.rounds == 2, "fips3 ejected")
-        assert told(agent, "backends are down and keep their clients") == []
+        assert logged(agent, "backends are down and keep their clients") == []
 
 
 def test_of_very_many_services_the_most_moved_are_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -101,13 +101,13 @@ def test_a_backend_that_falls_and_keeps_its_clients_says_so_and_says_when_it_los
     answers = Answers()
     with scene.agent(probe=answers) as (agent, _):
         answers.is_well = False
-        eventually(lambda: len(told(agent, "backend down")) == 2, "nobody answers")
-        eventually(lambda: bool(told(agent, "backends are down and keep their clients")), "a round has decided")
-        gone, kept = told(agent, "backend down")
-        assert "held" not in gone
-        assert kept["held"] == kept["backends"]
-        answers.refuses, answers.is_well = (DEAD if kept["backends"] == "dns/fips3" else "198.51.100.2",), True
-        eventually(lambda: bool(told(agent, "backend still down, and ejected now")), "it goes")
-        (again,) = told(agent, "backend still down, and ejected now")
-        assert again["backends"] == kept["backends"]
-        assert [facts["backends"] for facts in told(agent, "backend up")] == [gone["backends"]]
+        eventually(lambda: len(logged(agent, "backend down")) == 2, "none answers")
+        eventually(lambda: bool(logged(agent, "backends are down and keep their clients")), "a round has decided")
+        down, held = logged(agent, "backend down")
+        assert "held" not in down
+        assert held["held"] == held["backends"]
+        answers.refuses, answers.is_well = (DEAD if held["backends"] == "dns/fips3" else "198.51.100.2",), True
+        eventually(lambda: bool(logged(agent, "backend still down, and ejected now")), "it goes")
+        (again,) = logged(agent, "backend still down, and ejected now")
+        assert again["backends"] == held["backends"]
+        assert [facts["backends"] for facts in logged(agent, "backend up")] == [down["backends"]]

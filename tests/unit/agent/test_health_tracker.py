@@ -156,9 +156,9 @@ def test_a_check_that_comes_again_while_its_probe_is_under_way_is_not_asked_twic
 
 
 def all_fall(one: Driven, *, moment: float) -> list[HealthChange]:
-    told = [one.answer(check, ok=False, sent_s=moment, now_s=moment) for check in one.due(moment)]
+    changes = [one.answer(check, ok=False, sent_s=moment, now_s=moment) for check in one.due(moment)]
     one.desired()
-    return [each for each in told if each is not None]
+    return [each for each in changes if each is not None]
 
 
 def test_it_is_told_of_whom_max_down_leaves_the_clients() -> None:
@@ -181,12 +181,12 @@ def test_nobody_keeps_clients_where_all_are_dropped() -> None:
 def test_a_kept_backend_that_goes_later_is_told_once_and_wants_a_round() -> None:
     one = Driven(small.balancer(service("a", 1, 1, port=80)))
     all_fall(one, moment=0.0)
-    told = []
+    changes = []
     for moment in range(1, 8):
         for check in one.due(moment):
-            told.append(one.answer(check, ok=".16'" in str(check.target), sent_s=moment, now_s=moment))
+            changes.append(one.answer(check, ok=".16'" in str(check.target), sent_s=moment, now_s=moment))
         one.desired()
-    news = [each for each in told if each is not None]
+    news = [each for each in changes if each is not None]
     assert [(each.backends, each.is_up, each.was_held) for each in news] == [
         ((("a", "b0"),), True, False),
         ((("a", "b1"),), False, True),

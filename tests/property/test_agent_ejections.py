@@ -41,7 +41,7 @@ class World:
         self.dead: frozenset[str] = frozenset()
         self.waiting: list[tuple[float, float, Check]] = []
         self.failed: dict[str, list[float]] = {name: [] for name in self.names.values()}
-        self.out, self.kept = frozenset[str](), frozenset[str]()
+        self.out, self.held = frozenset[str](), frozenset[str]()
         self.free_s: float | None = 0.0
         self.dead_s = dict[str, float]()
 
@@ -70,12 +70,12 @@ class World:
         out, down = self.agent.desired().ejected.get("web", frozenset()), self.agent.down("web")
         assert out <= down
         assert len(out) <= self.most
-        for name in self.kept & out:
+        for name in self.held & out:
             fresh = [sent_s for sent_s in self.failed[name] if self.free_s is not None and sent_s >= self.free_s]
             assert len(fresh) >= self.health.fall, name
         is_free = len(out) < self.most
         self.free_s = None if not is_free else self.now if self.free_s is None else self.free_s
-        self.out, self.kept = out, down - out
+        self.out, self.held = out, down - out
 
     def all_dead_are_out(self) -> None:
         """Who is dead is out in bounded time, unless no place is free."""

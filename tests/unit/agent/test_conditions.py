@@ -11,7 +11,7 @@ from xenoovs.agent.conditions import headline, is_as_desired, troubles, unanswer
 from xenoovs.agent.snapshot import BackendState, PortView, ServiceView, Snapshot
 
 
-def told(shown: Snapshot) -> list[str]:
+def texts(shown: Snapshot) -> list[str]:
     return [words for words, _ in troubles(shown)]
 
 
@@ -34,7 +34,7 @@ MOVED = with_backends((DOWN, 0.0, True), (UP, 1.0, False))
 
 
 def test_all_is_well() -> None:
-    assert (is_as_desired(snapshot()), told(snapshot()), headline(snapshot())) == (True, [], ("as configured", "good"))
+    assert (is_as_desired(snapshot()), texts(snapshot()), headline(snapshot())) == (True, [], ("as configured", "good"))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_all_is_well() -> None:
 )
 def test_clients_that_nobody_answers_are_a_difference(service: ServiceView, share: float, words: str) -> None:
     assert unanswered(service) == share
-    assert (is_as_desired(of(service)), told(of(service))) == (False, [words])
+    assert (is_as_desired(of(service)), texts(of(service))) == (False, [words])
     assert headline(of(service)) == ("clients without a working backend", "bad")
 
 
@@ -56,7 +56,7 @@ THIRDS = with_backends(*[(UP, 1 / 3, False)] * 3)
 
 @pytest.mark.parametrize("service", [MOVED, THIRDS, with_backends((UNCHECKED, 1.0, False))])
 def test_a_backend_that_is_down_is_no_difference_once_its_clients_have_others(service: ServiceView) -> None:
-    assert (is_as_desired(of(service)), told(of(service)), unanswered(service)) == (True, [], 0)
+    assert (is_as_desired(of(service)), texts(of(service)), unanswered(service)) == (True, [], 0)
 
 
 DIFFERS = {
@@ -88,14 +88,14 @@ def test_what_differs_is_named(name: str) -> None:
     facts, words = DIFFERS[name]
     shown = replace(snapshot(), **facts)  # type: ignore[arg-type]
     assert not is_as_desired(shown)
-    assert any(words in line for line in told(shown))
+    assert any(words in line for line in texts(shown))
     assert headline(shown)[1] != "good"
 
 
 def test_a_change_that_waits_is_named_with_its_time_and_is_no_difference() -> None:
     waits = replace(snapshot(), confirm_by_s=NOW_S + 25, rolls_back_to="99887766aabb")
     words = "run `xenoovs confirm` within 25s, or config 0123456789ab is rolled back to 99887766aabb"
-    assert (told(waits), is_as_desired(waits), headline(waits)) == ([words], True, ("confirmation pending", "warn"))
+    assert (texts(waits), is_as_desired(waits), headline(waits)) == ([words], True, ("confirmation pending", "warn"))
 
 
 def test_a_pause_that_holds_nothing_back_is_no_difference() -> None:
@@ -104,15 +104,15 @@ def test_a_pause_that_holds_nothing_back_is_no_difference() -> None:
 
 def test_a_database_that_was_not_asked_yet_is_no_difference() -> None:
     unasked = replace(snapshot(), ports=None)
-    assert (is_as_desired(unasked), told(unasked), headline(unasked)) == (True, [], ("as configured", "good"))
+    assert (is_as_desired(unasked), texts(unasked), headline(unasked)) == (True, [], ("as configured", "good"))
 
 
 def test_before_the_first_round_it_is_not_as_desired() -> None:
     starting = replace(snapshot(), services=(DROPPED,), last_round_s=None)
     words = "starting: the bridge has not been compared with the config yet"
-    assert (is_as_desired(starting), told(starting), headline(starting)) == (False, [words], ("starting", "warn"))
+    assert (is_as_desired(starting), texts(starting), headline(starting)) == (False, [words], ("starting", "warn"))
 
 
 def test_of_many_services_a_few_are_named() -> None:
     many = replace(snapshot(), services=tuple(replace(ALL_KEPT, name=f"s{number}") for number in range(8)))
-    assert (len(told(many)), told(many)[-1]) == (6, "3 more services have clients whose backend does not answer")
+    assert (len(texts(many)), texts(many)[-1]) == (6, "3 more services have clients whose backend does not answer")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent_support import everybody_answers
+from tests.agent_support import all_answer
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from xenoovs.agent.bridges import run_together
@@ -24,7 +24,7 @@ from xenoovs.errors import BridgeMissing, SwitchUnreachable
 def _agent(tmp_path: Path, bridge: str, switch: FakeSwitch) -> Agent:
     file = tmp_path / f"{bridge}.yaml"
     file.write_text(SMALL_CONFIG.replace("ovsbr1", bridge))
-    return Agent(ConfigFile(file), Engine(switch), probe=everybody_answers, clock=MonotonicClock())
+    return Agent(ConfigFile(file), Engine(switch), probe=all_answer, clock=MonotonicClock())
 
 
 def _switch(bridge: str) -> FakeSwitch:
@@ -32,7 +32,7 @@ def _switch(bridge: str) -> FakeSwitch:
 
 
 @pytest.fixture
-def told() -> Iterator[list[logging.LogRecord]]:
+def records() -> Iterator[list[logging.LogRecord]]:
     """All that is logged."""
     records: list[logging.LogRecord] = []
 
@@ -47,12 +47,12 @@ def told() -> Iterator[list[logging.LogRecord]]:
     logger.removeHandler(handler)
 
 
-def test_each_makes_its_bridge_right_and_speaks_of_it(tmp_path: Path, told: list[logging.LogRecord]) -> None:
+def test_each_makes_its_bridge_right_and_speaks_of_it(tmp_path: Path, records: list[logging.LogRecord]) -> None:
     switches = {bridge: _switch(bridge) for bridge in ("br1", "br2")}
     agents = {bridge: _agent(tmp_path, bridge, switch) for bridge, switch in switches.items()}
     asyncio.run(run_together(agents, once=True))
     assert [len(switch.all_flows(bridge)) for bridge, switch in switches.items()] == [8, 8]
-    assert {facts_of(record)["bridge"] for record in told} == {"br1", "br2"}
+    assert {facts_of(record)["bridge"] for record in records} == {"br1", "br2"}
     for bridge, agent in agents.items():
         assert {event.facts["bridge"] for event in agent.events.since(0)} == {bridge}
 
@@ -81,7 +81,7 @@ def test_a_switch_that_is_away_is_asked_again_and_the_other_goes_on(tmp_path: Pa
 
 
 def test_a_mistake_of_ours_ends_all(tmp_path: Path) -> None:
-    """As it ends a process with one: systemd starts it anew, and the flows stay."""
+    """As it ends a process with one: systemd starts it again, and the flows stay."""
     agents = {bridge: _agent(tmp_path, bridge, _switch(bridge)) for bridge in ("br1", "br2")}
 
     async def mistaken() -> None:
@@ -92,8 +92,8 @@ def test_a_mistake_of_ours_ends_all(tmp_path: Path) -> None:
         asyncio.run(asyncio.wait_for(run_together(agents), 20))
 
 
-def test_what_is_told_outside_names_no_bridge(told: list[logging.LogRecord]) -> None:
+def test_what_is_told_outside_names_no_bridge(records: list[logging.LogRecord]) -> None:
     with bridge_context("br1"):
         info("inside", bridge="another name of it")
     info("outside")
-    assert [facts_of(record) for record in told] == [{"bridge": "br1"}, {}]
+    assert [facts_of(record) for record in records] == [{"bridge": "br1"}, {}]

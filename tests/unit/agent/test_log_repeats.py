@@ -1,4 +1,4 @@
-"""Events that repeat themselves: all are counted, few are told, and the last one always is."""
+"""Events that repeat themselves: all are counted, few are logged, and the last one always is."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ HOUR_S = 3600
 
 
 class Hour:
-    """A logger with a clock that is turned, and what it told: text, facts, and the second."""
+    """A logger with a clock that is turned, and what it logged: text, facts, and the second."""
 
     def __init__(self) -> None:
         self.logger = logging.Logger("test")
         self.now_s = 0.0
-        self.told: list[tuple[str, dict[str, object], float]] = []
+        self.logged: list[tuple[str, dict[str, object], float]] = []
         self._due: list[tuple[float, Callable[[], None]]] = []
         handler = logging.Handler()
         handler.emit = self._emit  # type: ignore[method-assign]
@@ -41,7 +41,7 @@ class Hour:
         self._due.append((self.now_s + after_s, call))
 
     def _emit(self, record: logging.LogRecord) -> None:
-        self.told.append((record.msg, record.__dict__["facts"], self.now_s))
+        self.logged.append((record.msg, record.__dict__["facts"], self.now_s))
 
 
 @pytest.fixture
@@ -50,19 +50,19 @@ def hour() -> Hour:
 
 
 def left_out(hour: Hour, text: str) -> int:
-    return sum(int(str(facts.get("suppressed", 0))) for told, facts, _ in hour.told if told == text)
+    return sum(int(str(facts.get("suppressed", 0))) for logged, facts, _ in hour.logged if logged == text)
 
 
 def test_a_bulk_of_changes_is_told_one_by_one(hour: Hour) -> None:
     for number in range(20):
         hour.say("flows changed", bridge="ovsbr1", flow_mods=number)
-    assert [facts["flow_mods"] for _, facts, _ in hour.told] == list(range(20))
+    assert [facts["flow_mods"] for _, facts, _ in hour.logged] == list(range(20))
 
 
 def test_events_of_different_backends_do_not_hide_each_other(hour: Hour) -> None:
     for number in range(1000):
         hour.say("backend down", backends=f"web/b{number}", reason="no answer")
-    assert len(hour.told) == 1000
+    assert len(hour.logged) == 1000
 
 
 def test_an_hour_of_flapping_is_some_lines_and_a_count_of_the_rest(hour: Hour) -> None:
@@ -73,19 +73,19 @@ def test_an_hour_of_flapping_is_some_lines_and_a_count_of_the_rest(hour: Hour) -
         pass
     for state in ("up", "down"):
         text = f"backend {state}"
-        lines = [told for told, _, _ in hour.told if told == text]
+        lines = [logged for logged, _, _ in hour.logged if logged == text]
         assert 20 < len(lines) <= 20 + HOUR_S / 30 + 2
         assert len(lines) + left_out(hour, text) == HOUR_S / 2
     # What came last is known, although nothing followed it.
-    assert hour.told[-1][1]["reason"] in (f"answer {HOUR_S - 1}", f"answer {HOUR_S - 2}")
-    assert {f"answer {HOUR_S - 1}", f"answer {HOUR_S - 2}"} <= {facts["reason"] for _, facts, _ in hour.told}
+    assert hour.logged[-1][1]["reason"] in (f"answer {HOUR_S - 1}", f"answer {HOUR_S - 2}")
+    assert {f"answer {HOUR_S - 1}", f"answer {HOUR_S - 2}"} <= {facts["reason"] for _, facts, _ in hour.logged}
 
 
 def test_reasons_that_change_do_not_get_around_it(hour: Hour) -> None:
     for second in hour.seconds(HOUR_S):
         for half in range(2):
             hour.say("reconcile failed; retrying", bridge="ovsbr1", reason=f"{second}.{half}")
-    assert len(hour.told) <= 20 + HOUR_S / 30 + 2
+    assert len(hour.logged) <= 20 + HOUR_S / 30 + 2
 
 
 def test_after_a_quiet_time_it_is_told_again_at_once(hour: Hour) -> None:
@@ -94,8 +94,8 @@ def test_after_a_quiet_time_it_is_told_again_at_once(hour: Hour) -> None:
     for _ in hour.seconds(HOUR_S):
         pass
     hour.say("flows changed", bridge="ovsbr1")
-    assert hour.told[-1] == ("flows changed", {"bridge": "ovsbr1"}, HOUR_S)
-    assert len(hour.told) + left_out(hour, "flows changed") == 31
+    assert hour.logged[-1] == ("flows changed", {"bridge": "ovsbr1"}, HOUR_S)
+    assert len(hour.logged) + left_out(hour, "flows changed") == 31
 
 
 def test_what_is_remembered_is_bounded(hour: Hour) -> None:
