@@ -54,7 +54,7 @@ def add_options(parser: pytest.Parser) -> None:
     for side, port in (("client", "p0"), ("server", "p1")):
         group.addoption(f"--{side}-interface", metavar="IF", help=f"device at the far end of the cable of {port}")
         group.addoption(f"--{side}-netns", metavar="NS", help="network namespace of that device; default: this one")
-    group.addoption("--change-settings", action="store_true", help="also the rows that switch hw-tc-offload off")
+    group.addoption("--change-settings", action="store_true", help="also switch hw-tc-offload off, shorten max-idle")
 
 
 def read_options(option: Callable[[str], object]) -> Options:

@@ -27,7 +27,7 @@ _OPTIONS = {
     "--server-interface": "p1-w",
     "--server-netns": WIRE_NETNS,
 }
-_MAX_IDLE_MS = 20000
+_MAX_IDLE_MS = 600_000
 
 # What an operator may have left, by name: commands that bring it about, and the one that undoes it.
 # The filters come before the bridges: Open vSwitch leaves the ports that it had with a qdisc for them.
