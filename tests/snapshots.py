@@ -80,7 +80,7 @@ def _busy() -> BackendView:
         traffic=Traffic(9_000_000, 9_000_000_000, 1_000, 1_000_000),
         rate=Rate(120_000.0, 120_000.0, 960e6),
         since_s=NOW_S - 7_200,
-        reason="HTTP 200 in 1.2 ms",
+        reason="HTTP 200",
         probe_latency_s=0.0012,
         transitions=1,
     )
@@ -97,7 +97,7 @@ def _starting() -> BackendView:
         rate=Rate(60_000.0, 15_000.0, 480e6),
         ramp=0.5,
         since_s=NOW_S - 15,
-        reason="HTTP 200 in 3.4 ms",
+        reason="HTTP 200",
         probe_latency_s=0.0034,
         transitions=5,
     )

@@ -581,12 +581,12 @@ class AgentRefused(XenoovsError):
 
 
 class AgentRuns(XenoovsError):
-    """Another agent keeps the bridge already. `holder`: the file that it holds locked."""
+    """Another agent reconciles the bridge already. `holder`: the file that it holds locked."""
 
     def __init__(self, *, bridge: str, holder: str) -> None:
         self.bridge, self.holder = bridge, holder
         super().__init__(
-            f"another agent keeps bridge {bridge} already (it holds {holder}); "
+            f"another agent reconciles bridge {bridge} already (it holds {holder}); "
             "see `xenoovs status`, and end that one first: `systemctl stop xenoovs-agent`"
         )
 

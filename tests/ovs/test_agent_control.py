@@ -51,7 +51,7 @@ def test_a_second_agent_is_told_of_the_first(bridge: DummyBridge, config: Path) 
     with agent(bridge, config) as first:
         said = finish(start("agent", config, "--db", bridge.ovs.db))
         assert said.status == 1
-        assert "another agent keeps bridge ovsbr1 already" in said.err
+        assert "another agent reconciles bridge ovsbr1 already" in said.err
         once = finish(start("agent", config, "--db", bridge.ovs.db, "--once"))
         assert (once.status, once.err) == (said.status, said.err)
         assert end(first).status == 0
@@ -60,17 +60,17 @@ def test_a_second_agent_is_told_of_the_first(bridge: DummyBridge, config: Path) 
 
 def test_a_drain_outlives_a_kill(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
     with agent(bridge, config) as first:
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the address space", "flows")
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
         assert xenoovs("drain", "dns", "fips2", "--db", bridge.ovs.db).status == 0
         first.kill()
         first.wait()
         assert socket_of(bridge).exists()
         said = xenoovs("status", "--db", bridge.ovs.db)
         assert said.status == 1
-        assert "nobody listens, as after a kill" in said.err
+        assert "no process listens; the agent was killed" in said.err
     with agent(bridge, config) as second:
         eventually(lambda: xenoovs("status", config, "--db", bridge.ovs.db).status == 0, "the first round")
-        assert share_of_fips2(xenoovs, bridge) == "0% of the address space"
+        assert share_of_fips2(xenoovs, bridge) == "0% of the clients"
         said = xenoovs("status", config, "--db", bridge.ovs.db)
         assert "dns/fips2: drained for" in said.out
         assert xenoovs("undrain", "dns", "fips2", "--db", bridge.ovs.db).status == 0
@@ -79,14 +79,14 @@ def test_a_drain_outlives_a_kill(xenoovs: CommandLine, bridge: DummyBridge, conf
 
 def test_apply_with_a_way_back_keeps_out_of_its_way(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
     with agent(bridge, config):
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the address space", "flows")
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
         config.write_text(SMALL_CONFIG.replace("p1", "p7"))
         config.with_name("other.yaml").write_text(SMALL_CONFIG.replace("30", "50"))
         arguments = ("apply", config.with_name("other.yaml"), "--db", bridge.ovs.db, "--confirm", "5s")
         # Nobody is asked first whether to do what is refused then.
         for said in (xenoovs(*arguments, "--yes"), xenoovs(*arguments)):
             assert said.status == 64
-            assert "An agent keeps bridge ovsbr1" in said.err
+            assert "An agent reconciles bridge ovsbr1" in said.err
 
 
 def test_apply_is_refused_where_an_agent_would_take_it_back(
@@ -95,18 +95,18 @@ def test_apply_is_refused_where_an_agent_would_take_it_back(
     other = config.with_name("other.yaml")
     other.write_text(SMALL_CONFIG.replace("30", "50"))
     with agent(bridge, config):
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the address space", "flows")
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
         before = sorted(bridge.dump_flows())
         said = xenoovs("apply", other, "--db", bridge.ovs.db, "--yes")
         assert said.status == 64
-        assert "An agent keeps bridge ovsbr1 as its own config says" in said.err
+        assert "An agent reconciles bridge ovsbr1 by its own config" in said.err
         assert sorted(bridge.dump_flows()) == before
         assert xenoovs("apply", other, "--db", bridge.ovs.db, "--dry-run").status == 0
         assert xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").status == 0
         said = xenoovs("apply", other, "--db", bridge.ovs.db, "--yes", "--force")
         assert said.status == 0
         assert sorted(bridge.dump_flows()) != before
-        assert "warning: an agent keeps bridge ovsbr1" in said.err
+        assert "warning: an agent reconciles bridge ovsbr1" in said.err
     assert "an agent" not in xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").err
 
 
@@ -117,16 +117,16 @@ def test_remove_is_refused_where_an_agent_would_put_the_flows_back(
     """All clients lost their backends until the agent compared the flows again, up to --resync later."""
     arguments = ("remove", "--all" if everywhere else config, "--db", bridge.ovs.db)
     with agent(bridge, config):
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the address space", "flows")
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
         before = sorted(bridge.dump_flows())
         for said in (xenoovs(*arguments, "--yes"), xenoovs(*arguments)):
             assert said.status == 64
-            assert "An agent keeps bridge ovsbr1" in said.err
+            assert "An agent reconciles bridge ovsbr1" in said.err
             assert "stop the agent first" in said.err
         assert sorted(bridge.dump_flows()) == before
         said = xenoovs(*arguments, "--yes", "--force")
         assert (said.status, "flows removed" in said.out) == (0, True)
-        assert "warning: an agent keeps bridge ovsbr1" in said.err
+        assert "warning: an agent reconciles bridge ovsbr1" in said.err
     assert "an agent" not in xenoovs(*arguments, "--yes").err
 
 
@@ -144,12 +144,12 @@ def test_confirm_says_that_nothing_waits(xenoovs: CommandLine, bridge: DummyBrid
     assert "nothing waits to be confirmed: " in said.err
     assert "start one" not in said.err
     with agent(bridge, config):
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the address space", "flows")
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
         assert "no change waits to be confirmed" in xenoovs("confirm", "--db", bridge.ovs.db).err
 
 
 def test_status_says_from_where_it_knows(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    assert "which no agent keeps" in xenoovs("status", config, "--db", bridge.ovs.db, "--interval", "0").out
+    assert "which has no agent" in xenoovs("status", config, "--db", bridge.ovs.db, "--interval", "0").out
     with agent(bridge, config):
         assert xenoovs("status", config, "--db", bridge.ovs.db).out.startswith("bridge ovsbr1: agent up ")
         said = xenoovs("status", config, "--db", bridge.ovs.db, "--interval", "0", "--from-bridge")

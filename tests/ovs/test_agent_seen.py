@@ -102,7 +102,7 @@ def test_the_page_shows_the_same(bridge: DummyBridge, url: str) -> None:
         return text
 
     predicted = int(samples(url, "xenoovs_service_megaflows_predicted")["dns",])
-    eventually(lambda: f"{predicted} megaflows of {predicted} predicted" in shown(), "the megaflows on the page")
+    eventually(lambda: f"megaflows {predicted}/{predicted}" in shown(), "the megaflows on the page")
     assert shown().count('class="v-sw"') == predicted + 1
 
 

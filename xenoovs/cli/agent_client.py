@@ -1,4 +1,4 @@
-"""How commands find the agent that they talk to, and what they say when there is none."""
+"""How commands find the agent, and what they print without one."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Where:
 
 def agent_options(command: Command) -> Command:
     """--control, --bridge, --db and --lab."""
-    bridge = click.option("--bridge", metavar="NAME", help="The agent of this bridge, where several run.")
+    bridge = click.option("--bridge", metavar="NAME", help="Bridge of the agent; needed if several agents run.")
     return switch_options(control_option(bridge(command)))
 
 
 def find_client(where: Where) -> Client:
-    """The agent that the options name, or the only one there is. Raises AgentMissing, click.UsageError."""
+    """Return the agent that the options name, or the only one. Raises AgentMissing, click.UsageError."""
     from xenoovs.agent.control.client import Client
 
     if where.control is not None:
@@ -50,14 +50,14 @@ def find_client(where: Where) -> Client:
 
 
 def agent_of(where: Where, *names: str) -> Client | None:
-    """The agent of a bridge, by the first of these names that one has; None where none runs.
+    """Return the agent of a bridge, by the first of these names that an agent has; None: none runs.
 
-    With --control it has to be there.
+    With --control an agent has to be there.
     """
     path = where.control or _answering(where, names)
     if path is None:
         return None
-    # Imported here: it brings HTTP, and most often no agent runs.
+    # Imported here: it imports HTTP, and most often no agent runs.
     from xenoovs.agent.control.client import Client
 
     return Client(path)
@@ -75,7 +75,7 @@ def _answering(where: Where, names: Iterable[str]) -> Path | None:
 
 
 def find_places(where: Where) -> Places:
-    """Where the agents of an Open vSwitch have their sockets. Raises click.UsageError, LabError, ListenError."""
+    """Return where the agents of an Open vSwitch have their files. Raises click.UsageError, LabError, ListenError."""
     from xenoovs.agent.control.paths import places_of
 
     endpoint = connect(where.db, where.lab).endpoint
@@ -83,12 +83,13 @@ def find_places(where: Where) -> Places:
 
 
 def refuse_beside_agent(places: Places, bridge: str) -> None:
-    """Raises click.UsageError where an agent keeps the bridge: it would make a change that was taken back again."""
+    """Raise click.UsageError if an agent reconciles the bridge: it would apply again what was rolled back."""
     from xenoovs.agent.control.paths import answers
 
     if answers(places.socket(bridge)):
         raise click.UsageError(
-            f"An agent keeps bridge {bridge}: change its config instead; for a way back, start it with --confirm TIME."
+            f"An agent reconciles bridge {bridge}: change its config instead; for a rollback, start it with "
+            "--confirm TIME."
         )
 
 
@@ -111,23 +112,23 @@ def check_agent(where: Where, bridge: str, *, force: bool, instead: str = _INSTE
         return
     if not force:
         raise click.UsageError(
-            f"An agent keeps bridge {bridge} as its own config says (`xenoovs status` names it): {instead}. "
+            f"An agent reconciles bridge {bridge} by its own config (`xenoovs status` names it): {instead}. "
             "With --force the change is made, and the agent reverts it."
         )
     echo(
-        f"warning: an agent keeps bridge {bridge}: it reverts what differs from its own config and from what was set "
-        "at run time (`xenoovs status`); change its config instead",
+        f"warning: an agent reconciles bridge {bridge}: it reverts what differs from its own config and from what was "
+        "set at run time (`xenoovs status`); change its config instead",
         err=True,
     )
 
 
 def ask(where: Where, name: str, request: Mapping[str, object] | None = None) -> Any:
-    """What the agent answers on a route. Raises AgentMissing, AgentRefused."""
+    """Return the answer of the agent on a route. Raises AgentMissing, AgentRefused."""
     return find_client(where).ask(name, request)
 
 
 def change(where: Where, output: Output, name: str, request: Mapping[str, object] | None = None) -> int:
-    """Ask for a change, show what came of it, and return the exit status."""
+    """Request a change, print its result, and return the exit status."""
     from xenoovs.cli.main import EXIT_FAILED, EXIT_OK
 
     done = ask(where, name, request)

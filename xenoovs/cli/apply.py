@@ -237,7 +237,7 @@ def apply_command(**given: Any) -> None:
     With --confirm or --rollback-unless-offloaded the bridge gets exactly its old flows back also when this command is
     interrupted or killed, or its terminal is lost. Flows of services that it did not change stay as they are then.
 
-    Where an agent keeps the bridge nothing is changed: edit the config of the agent.
+    If an agent reconciles the bridge, nothing is changed: edit the config of the agent.
 
     With `drain: {mode: pin}` open connections stay with their backend for a while: the command waits for the end of it
     and sends two more bundles: after two seconds new connections go to the new backend, at the end all clients do.

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 @output_option
 @click.pass_context
 def drain_command(context: click.Context, /, service: str, backend: str, output: Output, **where: str | None) -> None:
-    """Give BACKEND of SERVICE no clients: its blocks go to the others, by weight.
+    """Drain BACKEND of SERVICE: its clients go to the other backends, by weight.
 
-    The running agent does it, and keeps it over reloads and restarts until `xenoovs undrain`, or until the config
-    gives this backend another weight. Health checks go on.
+    The backend stays drained over reloads and restarts of the agent until `xenoovs undrain`, or until the config gives
+    it another weight. Health checks go on.
     """
     context.exit(change(Where(**where), output, "drain", {"service": service, "backend": backend}))  # type: ignore[arg-type]
 
@@ -47,7 +47,7 @@ def drain_command(context: click.Context, /, service: str, backend: str, output:
 @output_option
 @click.pass_context
 def undrain_command(context: click.Context, /, service: str, backend: str, output: Output, **where: str | None) -> None:
-    """Give BACKEND of SERVICE the weight of the config again, after `xenoovs drain` or `xenoovs weight`."""
+    """Return BACKEND of SERVICE to its weight in the config, after `xenoovs drain` or `xenoovs weight`."""
     context.exit(change(Where(**where), output, "undrain", {"service": service, "backend": backend}))  # type: ignore[arg-type]
 
 
@@ -61,10 +61,10 @@ def undrain_command(context: click.Context, /, service: str, backend: str, outpu
 def weight_command(
     context: click.Context, /, service: str, backend: str, weight: str | None, output: Output, **given: str | None
 ) -> None:
-    """Give BACKEND of SERVICE another WEIGHT than the config, relative to the others; or, without WEIGHT, show it.
+    """Override the weight of BACKEND of SERVICE by WEIGHT, relative to the other backends. Without WEIGHT, show it.
 
-    The running agent does it, and keeps it over reloads and restarts until `xenoovs undrain`, or until the config
-    gives this backend another weight. Weight 0 is the same as `xenoovs drain`.
+    The override stays over reloads and restarts of the agent until `xenoovs undrain`, or until the config gives the
+    backend another weight. Weight 0 is the same as `xenoovs drain`.
     """
     where = Where(**given)  # type: ignore[arg-type]
     if weight is None:
@@ -99,7 +99,7 @@ def _show_weight(where: Where, service: str, backend: str, *, output: Output) ->
         echo(
             f"{service}/{backend}: weight {decimal(found['weight_in_use'])} "
             f"(the config says {decimal(found['weight'])}), "
-            f"{percent(found['share'])} of the address space"
+            f"{percent(found['share'])} of the clients"
         )
 
 
@@ -108,9 +108,10 @@ def _show_weight(where: Where, service: str, backend: str, *, output: Output) ->
 @output_option
 @click.pass_context
 def pause_command(context: click.Context, /, output: Output, **where: str | None) -> None:
-    """Let the agent look on and tell, but change nothing on the bridge, until `xenoovs resume`.
+    """Pause reconciliation; keep monitoring.
 
-    Health checks go on, and the config is still read. Also after a restart of the agent.
+    The agent changes nothing on the bridge until `xenoovs resume`, also after a restart. Health checks go on, and the
+    config is still read.
     """
     context.exit(change(Where(**where), output, "pause"))  # type: ignore[arg-type]
 
@@ -120,7 +121,7 @@ def pause_command(context: click.Context, /, output: Output, **where: str | None
 @output_option
 @click.pass_context
 def resume_command(context: click.Context, /, output: Output, **where: str | None) -> None:
-    """End a pause: the agent makes the bridge right at once."""
+    """Resume reconciliation after a pause."""
     context.exit(change(Where(**where), output, "resume"))  # type: ignore[arg-type]
 
 
@@ -129,7 +130,7 @@ def resume_command(context: click.Context, /, output: Output, **where: str | Non
 @output_option
 @click.pass_context
 def confirm_command(context: click.Context, /, output: Output, **given: str | None) -> None:
-    """Keep a change that would be taken back: of `xenoovs apply --confirm`, or of an agent with --confirm."""
+    """Confirm a change that would be rolled back: of `xenoovs apply --confirm`, or of an agent with --confirm."""
     where = Where(**given)  # type: ignore[arg-type]
     if where.control is None:
         places = find_places(where)
@@ -138,7 +139,7 @@ def confirm_command(context: click.Context, /, output: Output, **given: str | No
         elif not any(map(_may_answer, _agents(places, where.bridge))):
             raise RequestRefused(
                 "nothing waits to be confirmed: neither an `xenoovs apply` nor an agent answers at a socket in "
-                f"{places.run}; a change that was not confirmed in time has been taken back",
+                f"{places.run}; a change that was not confirmed in time was rolled back",
                 status=409,
                 code="nothing_waits",
             )
@@ -150,14 +151,14 @@ def _agents(places: Places, bridge: str | None) -> Iterable[Path]:
 
 
 def _may_answer(path: Path) -> bool:
-    """Whether somebody listens there, or whether that is not for us to know."""
+    """Return whether a process listens there, or whether the user may not find out."""
     from xenoovs.agent.control.paths import answers
 
     return path.exists() and (answers(path) or not os.access(path, os.W_OK))
 
 
 def _waiting(places: Places, bridge: str | None) -> Path | None:
-    """The socket of an `apply` that waits."""
+    """Return the socket of an `apply` that waits for confirmation; None: there is none."""
     from xenoovs.agent.control.paths import answers
 
     pattern = "*" if bridge is None else bridge
@@ -173,33 +174,42 @@ _RETRY_S = 0.5
 
 
 @click.command("logs")
-@click.option("-f", "--follow", is_flag=True, help="Go on until interrupted, also over a restart of the agent.")
+@click.option("-f", "--follow", is_flag=True, help="Follow new events, also over restarts of the agent.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N events so far.")
 @agent_options
 @output_option
 def logs_command(*, follow: bool, lines: int | None, output: Output, **given: str | None) -> None:
     """Show the last events of the running agent, at most 1,000, oldest first.
 
-    With -o json one JSON object a line.
+    With -o json, one JSON object a line.
     """
     client = find_client(Where(**given))  # type: ignore[arg-type]
     found = client.ask("events")
     events = found["events"]
     for event in events if lines is None else events[max(0, len(events) - lines) :]:
         _show_event(event, output)
-    place = found["started_s"], found["last"]
+    position = found["started_s"], found["last"]
     while follow:
-        place = _follow(client, place, output)
+        position = _follow(client, position, output)
         time.sleep(_RETRY_S)
 
 
-def _follow(client: Client, place: tuple[float, int], output: Output) -> tuple[float, int]:
-    """Show what is new until the agent ends. `place`: when it started, and the last event of it that was shown."""
-    started_s, last = place
+def _follow(client: Client, position: tuple[float, int], output: Output) -> tuple[float, int]:
+    """Show new events until the agent ends.
+
+    Args:
+        client: Of the agent.
+        position: When the agent started, and the number of its last event that was shown.
+        output: Form of the events.
+
+    Returns:
+        The new position.
+    """
+    started_s, last = position
     try:
         now_s = client.ask("events", query={"since": last})["started_s"]
         if now_s != started_s:
-            # Another agent, which counts from 1 again.
+            # The agent was restarted, and counts from 1 again.
             started_s, last = now_s, 0
         for event in client.events(last):
             _show_event(event, output)

@@ -15,7 +15,7 @@ from xenoovs.agent.rows import BackendRow, backend_rows
 from xenoovs.agent.snapshot import BackendState, Snapshot
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
 from xenoovs.cli.options import Output, load_resolved, output_option, reach
-from xenoovs.cli.output import clear_terminal, echo, print_json, print_table
+from xenoovs.cli.output import clear_terminal, echo, print_json, print_table, print_text
 from xenoovs.display import duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
@@ -57,7 +57,7 @@ def show_snapshot(snapshot: Snapshot) -> None:
     for index, (text, how) in enumerate(notices(snapshot)):
         if index == 0:
             echo()
-        echo(click.style(text, fg=_NOTICE_COLOURS[how]))
+        print_text(text, fg=_NOTICE_COLOURS[how])
 
 
 def _agent_row(row: BackendRow) -> list[str]:

@@ -20,24 +20,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.agent.snapshot import parse_snapshot
-from xenoovs.cli.agent_client import Where, agent_options
+from xenoovs.cli.agent_client import Where, agent_options, find_client
 from xenoovs.cli.options import duration
 from xenoovs.cli.output import echo, is_terminal
-from xenoovs.cli.top_screen import Line, Size
+from xenoovs.cli.top_screen import Line, Order, Quit, Size, View, frame, pressed, text_of
 from xenoovs.errors import XenoovsError
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
     from xenoovs.agent.snapshot import Snapshot
-    from xenoovs.cli.top_screen import Order
 
 
-# Asks the agent for `xenoovs top` beside the loop that reads keys, which must not wait for thousands of backends.
+# Requests to the agent, in threads: the loop that reads keys must not wait for the status of thousands of backends.
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What a look came to: a snapshot, or why there is none; and how many seconds it took."""
+class StatusAnswer:
+    """A snapshot, or why there is none, and how long it took."""
 
     snapshot: Snapshot | None
     silence: str
@@ -45,65 +44,65 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What the agent said to an order."""
+class OrderAnswer:
+    """The answer of the agent to an order."""
 
     message: str
 
 
-class Asking:
-    """One look at a time, and orders beside it. `done`: called in another thread when there is an answer."""
+class Requests:
+    """One request of the status at a time, and orders. `done`: called in another thread when there is an answer."""
 
     def __init__(self, client: Client, *, done: Callable[[], None]) -> None:
-        self.is_looking = False
+        self.is_pending = False
         self._client, self._done = client, done
-        self._answers: SimpleQueue[Looked | Given] = SimpleQueue()
+        self._answers: SimpleQueue[StatusAnswer | OrderAnswer] = SimpleQueue()
 
-    def look(self) -> None:
-        """Begin, unless a look is under way."""
-        if not self.is_looking:
-            self.is_looking = True
-            self._begin(self._look)
+    def refresh(self) -> None:
+        """Request the status, unless a request is pending."""
+        if not self.is_pending:
+            self.is_pending = True
+            self._begin(self._status)
 
-    def give(self, order: Order) -> None:
-        self._begin(lambda: self._give(order))
+    def send(self, order: Order) -> None:
+        self._begin(lambda: self._send(order))
 
-    def answer(self) -> Looked | Given | None:
-        """The next that has come; None: none has."""
+    def answer(self) -> StatusAnswer | OrderAnswer | None:
+        """Return the next answer; None: there is none yet."""
         try:
             found = self._answers.get_nowait()
         except Empty:
             return None
-        if isinstance(found, Looked):
-            self.is_looking = False
+        if isinstance(found, StatusAnswer):
+            self.is_pending = False
         return found
 
-    def _begin(self, ask: Callable[[], Looked | Given]) -> None:
+    def _begin(self, ask: Callable[[], StatusAnswer | OrderAnswer]) -> None:
         def run() -> None:
             self._answers.put(ask())
             self._done()
 
-        # An agent that hangs must not keep the end of `top` waiting.
+        # `top` must end although the agent hangs.
         Thread(target=run, daemon=True).start()
 
-    def _look(self) -> Looked:
+    def _status(self) -> StatusAnswer:
         begun_s = time.monotonic()
         try:
-            found = parse_snapshot(self._client.ask("status")["snapshot"])
+            found = _ask(self._client)
         except XenoovsError as error:
-            return Looked(None, str(error), time.monotonic() - begun_s)
-        return Looked(found, "", time.monotonic() - begun_s)
+            return StatusAnswer(None, str(error), time.monotonic() - begun_s)
+        return StatusAnswer(found, "", time.monotonic() - begun_s)
 
-    def _give(self, order: Order) -> Given:
+    def _send(self, order: Order) -> OrderAnswer:
         service, backend = order.names
         try:
             done = self._client.ask(order.task.value, {"service": service, "backend": backend})
         except XenoovsError as error:
-            return Given(str(error))
-        return Given(str(done["message"]))
+            return OrderAnswer(str(error))
+        return OrderAnswer(str(done["message"]))
 
 
-# The terminal of `xenoovs top`: keys one by one, frames in place, and everything as it was before at the end.
+# The terminal: keys one by one, frames in place, and the state from before at the end.
 
 
 # Control sequences of xterm (ctlseqs): the other screen, the cursor, one line, the rest of the screen.
@@ -126,7 +125,7 @@ _KEYS = {
     b"\x04": "q",
     b"\x1a": "ctrl-z",
 }
-_LOOKS: dict[str, dict[str, object]] = {
+_STYLES: dict[str, dict[str, object]] = {
     "plain": {},
     "bold": {"bold": True},
     "quiet": {"dim": True},
@@ -141,14 +140,14 @@ _LONGEST_KEY = 8
 
 
 def painted(line: Line) -> str:
-    """A line with its looks as ANSI sequences; without colours where NO_COLOR is set (https://no-color.org)."""
+    """Return a line with its styles as ANSI sequences; without colours if NO_COLOR is set (https://no-color.org)."""
     is_plain = bool(os.environ.get("NO_COLOR"))
-    looks = {name: {k: v for k, v in look.items() if k != "fg" or not is_plain} for name, look in _LOOKS.items()}
-    return "".join(click.style(text, **looks[look]) if looks[look] else text for text, look in line)  # type: ignore[arg-type]
+    styles = {name: {k: v for k, v in style.items() if k != "fg" or not is_plain} for name, style in _STYLES.items()}
+    return "".join(click.style(text, **styles[style]) if styles[style] else text for text, style in line)  # type: ignore[arg-type]
 
 
 class Terminal:
-    """A terminal in raw mode; made by `raw_terminal`."""
+    """A terminal in raw mode, made by `raw_terminal`."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._before = descriptor, termios.tcgetattr(descriptor)
@@ -160,15 +159,15 @@ class Terminal:
         sys.stdout.flush()
 
     def leave(self) -> None:
-        """All as it was before."""
+        """Restore the state from before."""
         sys.stdout.write(_LEAVE)
         sys.stdout.flush()
         termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
 
     def suspend(self) -> None:
-        """As a shell wants it after Ctrl-Z, until it lets this go on."""
+        """Stop after Ctrl-Z, until the shell continues this process."""
         self.leave()
-        # The whole job: sudo(8) and scripts above this wait for a stop of theirs.
+        # The whole job: sudo(8) and scripts that started this have to stop too.
         os.killpg(os.getpgrp(), signal.SIGTSTP)
         self.enter()
 
@@ -192,13 +191,13 @@ class Terminal:
         return Size(found.columns, max(found.lines, 6))
 
     def show(self, lines: Iterable[Line]) -> None:
-        """Put a frame over the last one, without a blink."""
+        """Draw a frame over the last one, without flicker."""
         text = "\r\n".join(f"{painted(line)}{_CLEAR_LINE}" for line in lines)
         sys.stdout.write(f"{_HOME}{text}{_CLEAR_BELOW}")
         sys.stdout.flush()
 
     def key(self, timeout_s: float) -> str | None:
-        """The next key; None: none came within the time, the window changed its size, or somebody called `wake`."""
+        """Return the next key; None: the time is over, the window has another size, or `wake` was called."""
         descriptor = self._descriptor
         ready, _, _ = select.select([descriptor, self._woken], [], [], max(timeout_s, 0))
         if self._woken in ready:
@@ -217,7 +216,7 @@ class Terminal:
 
 
 def _interrupt(_number: int, _frame: object) -> None:
-    """As if by Ctrl-C: a terminal left in raw mode is of no use to anybody."""
+    """End as by Ctrl-C, so that the terminal is not left in raw mode."""
     raise KeyboardInterrupt
 
 
@@ -226,7 +225,7 @@ _COMPLETE = frozenset(_KEYS) - {b"\x1b"}
 
 @contextmanager
 def raw_terminal() -> Iterator[Terminal]:
-    """Keys without Enter and without echo, on the screen that full-screen programs use."""
+    """Read keys without Enter and without echo, on the screen for full-screen programs."""
     terminal = Terminal(sys.stdin.fileno())
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
@@ -240,13 +239,13 @@ def raw_terminal() -> Iterator[Terminal]:
 
 
 _RATES_PATIENCE_S = 6.0
-"""For `--once`: an agent that nobody asks does not look at the hardware, and rates take two looks."""
+"""For `--once`: an agent takes offload samples on request, and rates need two samples."""
 _RETRY_S = 0.5
 _WIDTH_OF_PIPES = 120
 _LONGEST_S = 60.0
-"""Without a key and without an answer; then it is shown anew."""
-_REST = 9
-"""Times as long as a look took there is none: a look at 16,000 backends takes half a second of CPU."""
+"""Longest time between two frames."""
+_PAUSE_RATIO = 9
+"""A pause is at least so many times as long as a request took: 16,000 backends take half a second of CPU."""
 
 
 @click.command("top")
@@ -264,8 +263,6 @@ def top_command(*, interval_s: float, once: bool, **where: Any) -> None:
     Keys: arrows choose, d drains the chosen backend and u undrains it (both ask first), s sorts, q quits. With
     thousands of backends the view refreshes less often, so that it takes no more than a tenth of the time.
     """
-    from xenoovs.cli.agent_client import find_client
-
     client = find_client(Where(**where))
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
         _print_once(client)
@@ -277,36 +274,30 @@ def top_command(*, interval_s: float, once: bool, **where: Any) -> None:
 
 
 class Screen:
-    """The loop: look, show, wait for a key."""
+    """The loop: request the status, draw, wait for a key."""
 
     def __init__(self, client: Client, terminal: Terminal, interval_s: float, first: Snapshot) -> None:
-        from xenoovs.cli.top_screen import View
-
         self._terminal, self._interval_s = terminal, interval_s
-        self._asking = Asking(client, done=terminal.wake)
+        self._requests = Requests(client, done=terminal.wake)
         self._snapshot, self._view = first, View()
         self._next_s = time.monotonic() + interval_s
 
     def run(self) -> None:
-        """Until q."""
+        """Run until the user quits."""
         while True:
             self._show()
-            key = self._terminal.key(_LONGEST_S if self._asking.is_looking else self._next_s - time.monotonic())
+            key = self._terminal.key(_LONGEST_S if self._requests.is_pending else self._next_s - time.monotonic())
             if key is not None and not self._pressed(key):
                 return
-            self._hear()
+            self._receive()
             if time.monotonic() >= self._next_s:
-                self._asking.look()
+                self._requests.refresh()
 
     def _show(self) -> None:
-        from xenoovs.cli.top_screen import frame
-
         self._terminal.show(frame(self._snapshot, self._view, self._terminal.size))
 
     def _pressed(self, key: str) -> bool:
-        """Whether to go on."""
-        from xenoovs.cli.top_screen import Order, Quit, pressed
-
+        """Handle a key. Returns whether to go on."""
         if key == "ctrl-z":
             self._terminal.suspend()
             return True
@@ -314,38 +305,32 @@ class Screen:
         self._view, wanted = pressed(self._view, key, self._snapshot, page=page)
         if isinstance(wanted, Order):
             self._view = replace(self._view, message=f"{wanted.task.value} {'/'.join(wanted.names)} …")
-            self._asking.give(wanted)
+            self._requests.send(wanted)
         return not isinstance(wanted, Quit)
 
-    def _hear(self) -> None:
-        """Take what the agent has answered. One that is restarted is what whoever watches wants to see come back."""
-
-        while (heard := self._asking.answer()) is not None:
-            if isinstance(heard, Given):
-                self._view = replace(self._view, message=heard.message)
+    def _receive(self) -> None:
+        """Process the answers of the agent. While it does not answer, as during a restart, the old data stays."""
+        while (answer := self._requests.answer()) is not None:
+            if isinstance(answer, OrderAnswer):
+                self._view = replace(self._view, message=answer.message)
                 self._next_s = time.monotonic()
                 continue
-            self._snapshot = heard.snapshot or self._snapshot
-            self._view = replace(self._view, silence=heard.silence)
-            self._next_s = time.monotonic() + max(self._interval_s, heard.cost_s * _REST)
+            self._snapshot = answer.snapshot or self._snapshot
+            self._view = replace(self._view, silence=answer.silence)
+            self._next_s = time.monotonic() + max(self._interval_s, answer.cost_s * _PAUSE_RATIO)
 
 
 def _ask(client: Client) -> Snapshot:
-
     return parse_snapshot(client.ask("status")["snapshot"])
 
 
 def _print_once(client: Client) -> None:
-    from xenoovs.cli.top_screen import View, frame, text_of
-
     deadline_s = time.monotonic() + _RATES_PATIENCE_S
     snapshot = _ask(client)
     while not _has_rates(snapshot) and time.monotonic() < deadline_s:
         time.sleep(_RETRY_S)
         snapshot = _ask(client)
     if is_terminal():
-        import shutil
-
         for line in frame(snapshot, View(), Size(shutil.get_terminal_size().columns)):
             echo(painted(line))
         return

@@ -56,7 +56,7 @@ def test_a_name_too_long_is_told(tmp_path: Path) -> None:
 def test_one_agent_for_one_bridge(tmp_path: Path) -> None:
     path = tmp_path / "br.lock"
     with lock_bridge(path, bridge="br"):
-        with pytest.raises(AgentRuns, match="another agent keeps bridge br"), lock_bridge(path, bridge="br"):
+        with pytest.raises(AgentRuns, match="another agent reconciles bridge br"), lock_bridge(path, bridge="br"):
             pass
         assert path.exists()
     with lock_bridge(path, bridge="br"):

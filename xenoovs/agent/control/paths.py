@@ -1,4 +1,4 @@
-"""Where an agent has its socket, its lock and its run-time state, and the socket and the lock themselves."""
+"""The files of an agent: its socket, its lock and its run-time state; one set for each bridge of each Open vSwitch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from pathlib import Path
 from xenoovs.errors import AgentRuns, ListenError
 from xenoovs.switch.endpoint import Endpoint, find_endpoint
 
-# Where an agent has its socket, its lock and its run-time state: one set for each bridge of each Open vSwitch.
-
-
 _SYSTEM_RUN, _SYSTEM_STATE = Path("/run/xenoovs"), Path("/var/lib/xenoovs")
 _DIGITS = 8
 
@@ -25,7 +22,9 @@ _DIGITS = 8
 class Places:
     """Files of the agents of one Open vSwitch.
 
-    run:   directory of sockets and locks, gone after a reboot. state: directory of what outlives one.
+    Attributes:
+        run: Directory of sockets and locks, which a reboot removes.
+        state: Directory of run-time state, which survives a reboot.
     """
 
     run: Path
@@ -38,22 +37,26 @@ class Places:
         return self.run / f"{bridge}.lock"
 
     def waiting(self, bridge: str) -> Path:
-        """The socket of an `apply --confirm` that waits."""
+        """Return the socket of an `apply --confirm` that waits."""
         return self.run / f"{bridge}.apply"
 
     def runtime(self, bridge: str) -> Path:
         return self.state / f"{bridge}.json"
 
     def sockets(self) -> tuple[Path, ...]:
-        """Of all agents, also of those that were killed."""
+        """Return the sockets of all agents, also of killed ones."""
         return tuple(sorted(self.run.glob("*.sock")))
 
 
 def places_of(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) -> Places:
-    """For root below /run and /var/lib (file-hierarchy(7)), else where the XDG base directories say.
+    """Return the files of the agents of an Open vSwitch.
 
-    An Open vSwitch that is not the one of the host, as in a lab, has all of it in its own run directory; one whose run
-    directory is not known has a directory of its own below ours. Raises ListenError where there is none.
+    For root they are below /run and /var/lib (file-hierarchy(7)), else in the XDG base directories. An Open vSwitch
+    that is not the one of the host, as in a lab, has them in its own run directory; if that is unknown, in a directory
+    of its own below the others.
+
+    Raises:
+        ListenError: There is no directory for sockets.
     """
     is_system = _resolved(endpoint.db) == _resolved(find_endpoint(db=None, env={}).db)
     if not is_system and endpoint.rundir is not None:
@@ -65,7 +68,7 @@ def places_of(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) -> P
         run, state = Path(runtime) / "xenoovs", Path(home) / "xenoovs"
     else:
         raise ListenError("there is no directory for sockets: set XDG_RUNTIME_DIR, run as root, or use --control PATH")
-    # What systemd made for the unit (RuntimeDirectory=, StateDirectory= of systemd.exec(5)).
+    # Directories that systemd made for the unit (RuntimeDirectory=, StateDirectory= of systemd.exec(5)).
     run, state = Path(env.get("RUNTIME_DIRECTORY") or run), Path(env.get("STATE_DIRECTORY") or state)
     if is_system:
         return Places(run, state)
@@ -74,12 +77,12 @@ def places_of(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) -> P
 
 
 def _resolved(db: str) -> str:
-    """One name for one socket: /var/run is a link to /run, and two agents of one bridge must find one lock."""
+    """Return one name for one socket: /var/run is a link to /run, and agents of one bridge must share one lock."""
     kind, _, path = db.partition(":")
     return f"{kind}:{Path(path).resolve()}" if kind == "unix" else db
 
 
-# The agent's unix socket, and the lock that lets only one agent keep a bridge.
+# The unix socket, and the lock that only one agent of a bridge can hold.
 
 
 _BACKLOG = 64
@@ -89,9 +92,11 @@ _MAX_PATH_BYTES = 107
 
 @contextmanager
 def lock_bridge(path: Path, *, bridge: str) -> Iterator[None]:
-    """Be the only agent of a bridge for the time of a `with`. The kernel drops the lock whatever ends the process.
+    """Hold the lock of a bridge within a `with`. The kernel drops it however the process ends.
 
-    Raises AgentRuns, ListenError.
+    Raises:
+        AgentRuns: Another agent holds it.
+        ListenError: The file cannot be locked.
     """
     with _directory(path.parent):
         descriptor = _locked(path, bridge)
@@ -104,9 +109,10 @@ def lock_bridge(path: Path, *, bridge: str) -> Iterator[None]:
 
 @contextmanager
 def bound_socket(path: Path) -> Iterator[socket.socket]:
-    """A listening socket of mode 0600 for the time of a `with`. A stale one, left by a kill, is taken over.
+    """Listen at a socket of mode 0600 within a `with`. A stale socket of a killed process is replaced.
 
-    Raises ListenError, also where somebody listens there.
+    Raises:
+        ListenError: The socket cannot be made, or another process listens there.
     """
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise ListenError(f"{path} is longer than the {_MAX_PATH_BYTES} bytes that a socket's name may have")
@@ -120,13 +126,13 @@ def bound_socket(path: Path) -> Iterator[socket.socket]:
             yield sock
         finally:
             with suppress(OSError):
-                # Not that of another process which took this name over.
+                # Not the socket of another process that has replaced this one.
                 if path.stat().st_ino == made:
                     path.unlink()
 
 
 def answers(path: Path) -> bool:
-    """Whether somebody listens at a unix socket."""
+    """Return whether a process listens at a unix socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(1.0)
         try:
@@ -157,7 +163,7 @@ def _locked(path: Path, bridge: str) -> int:
                 raise AgentRuns(bridge=bridge, holder=str(path)) from None
             if _is_there(path, descriptor):
                 return descriptor
-            # Its holder ended, and took the file away, between our open and our lock.
+            # The holder ended and removed the file after it was opened here.
             os.close(descriptor)
     except OSError as error:
         raise ListenError(f"cannot lock {path}: {error.strerror or error}") from None
@@ -172,7 +178,7 @@ def _is_there(path: Path, descriptor: int) -> bool:
 
 @contextmanager
 def _directory(path: Path) -> Iterator[None]:
-    """A directory that is there for the time of a `with`; one that was made for it goes again. Raises ListenError."""
+    """Make a directory within a `with`, and remove it afterwards if it was made here. Raises ListenError."""
     was_there = path.exists()
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

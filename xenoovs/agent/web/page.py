@@ -76,7 +76,7 @@ def _facts(snapshot: Snapshot) -> Markup:
         ("packets", totals.pps, "a second"),
         ("bits", totals.bps, "a second"),
         ("backends up", totals.up, "with a health check"),
-        ("flows", quantity(snapshot.flows), f"{rounds} {worded(rounds, 'change', 'changes')} since the start"),
+        ("flows", quantity(snapshot.flows), f"{rounds} {worded(rounds, 'change', 'changes')} so far"),
         ("last reconcile", duration(since_s), "ago"),
     )
     tiles = (

@@ -36,7 +36,7 @@ def service_card(service: ServiceView, blocks: Sequence[BlockView], *, now_s: fl
     longest = max(shares, default=1.0)
     if service.clients_moved:
         # A sum over all changes, which may be far above 1.
-        facts.append(f"{quantity(service.clients_moved)} moves per client since the start")
+        facts.append(f"clients moved {quantity(service.clients_moved)} times on average")
     return element(
         "section",
         element("h2", service.name, element("span", ", ".join(service.vips), class_="vips")),
@@ -160,7 +160,7 @@ def _row(row: BackendRow, number: int, longest: float) -> Markup:
         element("td", _bar(row, longest), data_label="share"),
         _cell("packets/s", row.pps),
         _cell("bits/s", row.bps),
-        _cell("in hardware", row.in_hw),
+        _cell("in HW", row.in_hw),
         element("td", _blocks(row), class_="n", data_label="blocks"),
     )
 
@@ -168,11 +168,11 @@ def _row(row: BackendRow, number: int, longest: float) -> Markup:
 def _state(row: BackendRow) -> Markup:
     backend = row.backend
     since = "" if backend.since_s is None else f" {row.since}"
-    ramp = "" if backend.ramp is None else f" {percent(backend.ramp)}"
+    ramp = "" if backend.ramp is None else f" · {percent(backend.ramp)} done"
     return element(
         "td",
         element("b", _SIGNS[backend.state], class_="sign", aria_hidden="true"),
-        element("span", f"{row.state}{ramp}{since}"),
+        element("span", f"{row.state}{since}{ramp}"),
         element("small", row.probe) if backend.reason else None,
         class_=f"state {backend.state.value}",
         data_label="state",
