@@ -519,21 +519,21 @@ class NotConfirmed(XenoovsError):
 
 
 class TakenBack(XenoovsError):
-    """A change that was taken back before anybody confirmed it."""
+    """A change that was rolled back before it was confirmed."""
 
     def __init__(self, *, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"{reason}: the change was taken back; the flows are those of before")
+        super().__init__(f"{reason}: the change was rolled back, the bridge has its old flows")
 
 
 class NotOffloaded(XenoovsError):
-    """A change that was taken back because the NIC does not forward what it should."""
+    """A change that was rolled back because the NIC does not forward what it should."""
 
     def __init__(self, *, reason: str) -> None:
         self.reason = reason
         super().__init__(
-            f"{reason}, so the change was taken back; the flows are those of before. `xenoovs lint` and "
-            "`xenoovs doctor` tell what hardware offload needs"
+            f"{reason}, so the change was rolled back: the bridge has its old flows. `xenoovs lint` and "
+            "`xenoovs doctor` show what hardware offload needs"
         )
 
 

@@ -29,7 +29,7 @@ def test_a_changed_weight_differs_by_the_clients_that_would_move(
 ) -> None:
     xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
     same = xenoovs("decision", config, "--db", bridge.ovs.db, "--diff", "installed")
-    assert (same.status, same.out) == (0, "the decisions agree on every client\n")
+    assert (same.status, same.out) == (0, "both decisions send every client to the same backend\n")
     before = tmp_path / "before.json"
     before.write_text(xenoovs("decision", config, "--db", bridge.ovs.db, "-o", "json").out)
     config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50"))

@@ -108,7 +108,7 @@ def test_after_a_restart_every_packet_is_answered(question: Question) -> None:
     ovs = _lab(question).ovs
     run(["ovs-ofctl", "add-flow", f"unix:{ovs.directory}/ovsbr1.mgmt", "priority=5,arp,actions=drop"], env=ovs.env)
     before = {seen.flow for seen in question.switch.dump_flows("ovsbr1")}
-    done = restart(question, restart_order(question))
+    done = restart(question.switch, question.lab, restart_order(question.endpoint, question.lab))
     assert done.flows["ovsbr1"] == len(before) + 1
     assert {seen.flow for seen in question.switch.dump_flows("ovsbr1")} == before
     assert question.switch.count_flows("ovsbr1", only=FOREIGN) == 1

@@ -53,7 +53,7 @@ def test_the_commands_do_what_the_page_says(said: str) -> None:
     assert "good, 11 flows" in said
     assert "done: 11 flow-mods in one bundle" in said
     assert "20000 answered, 0 lost" in said
-    assert "ofproto/trace says the same" in said
+    assert "ofproto/trace gives the same" in said
     assert "not every block that has had traffic is forwarded by the NIC" in said
     assert re.search(r"service dns \(changed\): 12\.5% of its clients move \(least possible: 12\.5%\)", said)
     assert "lab tutorial-test removed" in said

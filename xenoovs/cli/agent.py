@@ -1,19 +1,15 @@
-"""`xenoovs agent` and `xenoovs controller`: health checks, and a bridge that is kept right."""
+"""`xenoovs agent` and `xenoovs controller`: health checks, and a bridge that is reconciled."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from xenoovs.cli.controller_options import control_of, via_options
-from xenoovs.cli.options import configs_argument, connect, control_option, duration, switch_options
-
-if TYPE_CHECKING:
-    from xenoovs.model.balancer import Balancer
-
+from xenoovs.cli.options import FILE, control_option, duration, switch_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -41,15 +37,13 @@ class Options:
     allow_exec: bool
 
     def check(self) -> None:
-        """Raises click.UsageError for options that exclude or need each other."""
+        """Check options that exclude or need each other. Raises click.UsageError."""
         if "-" in map(str, self.configs):
-            raise click.UsageError("The agent reads its config again and again: name a file.")
+            raise click.UsageError("The agent reads its config again when it changes: give a file, not standard input.")
         if len(self.configs) > 1 and self.via != "controller":
-            raise click.UsageError("Several FILEs need --via controller; else start an agent for each bridge.")
+            raise click.UsageError("Several FILEs need --via controller; without it, start one agent per bridge.")
         if len(self.configs) > 1 and self.control is not None:
-            raise click.UsageError(
-                "--control names one socket: with several FILEs each bridge has its own default one."
-            )
+            raise click.UsageError("--control names one socket, but with several FILEs each bridge has its own.")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise click.UsageError("--tls-cert and --tls-key go together.")
         is_served = self.api is not None or self.web is not None
@@ -60,94 +54,69 @@ class Options:
 
 
 @click.command("agent")
-@configs_argument
+@click.argument("configs", metavar="FILE...", type=FILE, nargs=-1, required=True)
 @switch_options
-@click.option("--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form of events.")
+@click.option(
+    "--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
+)
 @click.option(
     "--resync",
     "resync_s",
     type=duration,
     default="10s",
     show_default=True,
-    help="How often all flows are compared; puts right what others changed.",
+    help="Interval of full comparisons of all flows, which revert external changes.",
 )
-@click.option("--allow-exec", is_flag=True, help="Run the programs of exec probes; a config that has some needs it.")
-@click.option("--once", is_flag=True, help="Ask every backend once, make the bridge right, and end.")
+@click.option("--allow-exec", is_flag=True, help="Run the programs of exec probes; a config with such probes needs it.")
+@click.option("--once", is_flag=True, help="Probe every backend once, reconcile the bridge once, and exit.")
 @click.option(
     "--confirm",
     "confirm_s",
     type=duration,
     metavar="TIME",
-    help="Take a changed config back unless `xenoovs confirm` comes within TIME.",
+    help="Roll back a changed config unless `xenoovs confirm` is run within TIME.",
 )
 @control_option
 @click.option(
     "--api",
     metavar="ADDRESS:PORT",
-    help="Serve the API here too. Without --token-file it only shows; beyond loopback it needs that and TLS.",
+    help="Serve the API on TCP too. Read-only without --token-file; beyond loopback it needs a token and TLS.",
 )
 @click.option(
     "--web",
     metavar="ADDRESS:PORT",
-    help="Serve the status page and the metrics here too, such as 127.0.0.1:8080; under the same rules.",
+    help="Serve the status page and the metrics on TCP, such as 127.0.0.1:8080; same rules as --api.",
 )
-@click.option("--tls-cert", type=_FILE, metavar="FILE", help="Of what is served: certificate chain, PEM.")
-@click.option("--tls-key", type=_FILE, metavar="FILE", help="Of what is served: private key, PEM.")
-@click.option(
-    "--token-file", type=_FILE, metavar="FILE", help="With --api and --web: whoever knows the token may do all."
-)
+@click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate chain of what is served, PEM.")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="Private key of what is served, PEM.")
+@click.option("--token-file", type=_FILE, metavar="FILE", help="Allow changes over --api and --web with this token.")
 @click.option(
     "--offload-interval",
     "offload_interval_s",
     type=duration,
     default="10s",
     show_default=True,
-    help="How often the datapath is looked at for the page and the metrics, at most half a percent of the time.",
+    help="Interval of datapath dumps for the page and the metrics; dumps take at most half a percent of the time.",
 )
-@click.option("--metrics-blocks", is_flag=True, help="A metric for every block too: thousands of series.")
+@click.option("--metrics-blocks", is_flag=True, help="Export metrics of every block too: thousands of series.")
 @via_options
 def agent_command(**given: Any) -> None:
-    """Keep the bridge as the config FILE says, with clients only at backends that answer.
+    """Run health checks and reconcile the bridge of the config FILE.
 
-    Asks backends (`health` in the config), moves the blocks of one that is down to the others and gives exactly those
-    back when it answers again. Reads the config anew when it changes (or on SIGHUP); one that the bridge cannot take is
-    told and the last good one stays. Puts flows back within a second after Open vSwitch was restarted, and puts right
-    what others change. SIGTERM ends it; the flows stay. Events go to stderr.
+    Probes the backends (`health` in the config). When one is down, its blocks move to the others; when it answers
+    again, it gets exactly those back. Installs the flows again within a second after Open vSwitch was restarted, and
+    reverts external changes.
 
-    `xenoovs status`, `drain`, `weight`, `pause`, `logs` and others talk to it at a unix socket.
+    Reads the config again when the file changes, or on SIGHUP. A config that the bridge cannot take is reported, and
+    the last good one stays in use. SIGTERM ends the agent; the flows stay. Events are logged to stderr.
+
+    `xenoovs status`, `drain`, `weight`, `pause`, `logs` and others talk to it over a unix socket.
     """
-    import asyncio
-
-    from xenoovs.agent.log import LogForm, start_logging
-    from xenoovs.cli.agents import kept_of, local_places, opening, run_agents
+    from xenoovs.cli.agents import run
 
     options = Options(**{name: given[name] for name in Options.__dataclass_fields__})
     options.check()
-    control = control_of(given)
-    start_logging(LogForm(options.log))
-    switch = connect(options.db, options.lab)
-    datapath_id = None if control is None else control.datapath_id
-    kept = kept_of(options.configs, switch, datapath_id=datapath_id, is_told=control is not None)
-    for one in kept:
-        _check_programs(one.config.balancer, options)
-    is_shared = control is not None and control.redundant
-    with opening(options, local_places(switch, options), kept, is_shared=is_shared) as opened:
-        asyncio.run(run_agents(opened, switch, options, control))
-
-
-def _check_programs(balancer: Balancer, options: Options) -> None:
-    """A probe that may not run would take healthy backends out. Raises click.UsageError."""
-    from xenoovs.model.balancer import ProbeKind
-
-    for service in balancer.services:
-        if service.health is not None and service.health.probe is ProbeKind.EXEC and not options.allow_exec:
-            raise click.UsageError(
-                f"Service {service.name} asks its backends by a program (probe: exec): give --allow-exec to let the "
-                "agent run it; without that all of its probes would fail."
-            )
-
-
-# `xenoovs controller`: the agent, with bridges that connect to it.
+    run(options, control_of(given))
 
 
 _HELP = """Run as OpenFlow controller and reconcile the bridge with the config FILE; with several FILEs,

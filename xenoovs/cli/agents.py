@@ -1,7 +1,8 @@
-"""Agents as a process runs them: their configs, locks and sockets, and all that is served beside them."""
+"""Runs the agents of one process: their configs, locks, sockets, and what is served beside them."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -9,60 +10,75 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.errors import SameBridge, SwitchError
-
-if TYPE_CHECKING:
-    from xenoovs.agent.config_file import ConfigFile
-    from xenoovs.agent.control.app import Mount
-    from xenoovs.agent.control.paths import Places
-    from xenoovs.agent.control.serve import Listener
-    from xenoovs.agent.daemon import Agent
-    from xenoovs.agent.snapshot import PortView
-    from xenoovs.agent.tasks import TaskFactory
-    from xenoovs.cli.agent import Options
-    from xenoovs.cli.controller_options import Control
-    from xenoovs.cli.via import Reach
-    from xenoovs.datapath.host import PortState
-    from xenoovs.model.balancer import Uplinks
-    from xenoovs.switch.live import LiveSwitch
-
-
-# The configs that one process serves: each of another bridge, and under which name each is found.
+from xenoovs.agent.bridge_watch import port_views
+from xenoovs.agent.bridges import handle_signals, run_together
+from xenoovs.agent.config_file import ConfigFile
+from xenoovs.agent.control.app import Mount
+from xenoovs.agent.control.paths import Places, bound_socket, lock_bridge, places_of
+from xenoovs.agent.control.serve import Listen, Listener, ServedAgent, open_port, serve, serve_several, unix_listener
+from xenoovs.agent.daemon import Agent, Settings
+from xenoovs.agent.log import LogForm, start_logging
+from xenoovs.agent.metrics.metric import Detail
+from xenoovs.agent.neighbour import Neighbours
+from xenoovs.agent.offload import SamplePace
+from xenoovs.agent.probe.run import Prober
+from xenoovs.agent.runtime_file import RuntimeFile
+from xenoovs.agent.snapshot import PortView
+from xenoovs.agent.store import MonotonicClock
+from xenoovs.agent.tasks import TaskFactory
+from xenoovs.agent.telemetry import Telemetry
+from xenoovs.cli.agent import Options
+from xenoovs.cli.controller_options import Control
+from xenoovs.cli.options import connect
+from xenoovs.cli.shared_runtime import SharedRuntimeFile, share_runtime
+from xenoovs.cli.via import Reach, Way, reaching, wake
+from xenoovs.datapath.host import PortState
+from xenoovs.errors import ListenError, SameBridge, SwitchError
+from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
+from xenoovs.switch.live import LiveSwitch
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """One bridge. `name`: of its socket, its lock and its state, for `--bridge`."""
+class ConfiguredBridge:
+    """A bridge and its config file.
+
+    Attributes:
+        name: Names its socket, lock and run-time state; `--bridge` takes it.
+    """
 
     config: ConfigFile
     uplinks: Uplinks
     name: str
 
 
-def kept_of(
-    files: tuple[Path, ...], switch: LiveSwitch, *, datapath_id: int | None = None, is_told: bool
-) -> tuple[Kept, ...]:
-    """In the order of the files. `datapath_id`: as an option says it. `is_told`: bridges connect to us, from anywhere.
+def configured_bridges(
+    files: tuple[Path, ...], switch: LiveSwitch, *, datapath_id: int | None = None, is_controller: bool
+) -> tuple[ConfiguredBridge, ...]:
+    """Read the configs of one process, each of another bridge.
 
-    Raises click.UsageError, ConfigError, ConfigUnreadable, SameBridge.
+    Args:
+        files: One or several configs.
+        switch: The Open vSwitch of this host.
+        datapath_id: The value of --datapath-id.
+        is_controller: Whether bridges connect to this process, also from other hosts.
+
+    Raises:
+        click.UsageError, ConfigError, ConfigUnreadable, SameBridge.
     """
-    from xenoovs.agent.config_file import ConfigFile
-
     if datapath_id is not None and len(files) > 1:
         raise click.UsageError("--datapath-id is for one FILE: with several, write switch.datapath_id in each.")
-    kept = []
+    bridges = []
     for file in files:
         config = ConfigFile(file)
         uplinks = _uplinks(config.balancer.uplinks, datapath_id)
-        kept.append(Kept(config, uplinks, _name(uplinks, switch) if is_told else uplinks.bridge))
-    for one, other in combinations(kept, 2):
+        bridges.append(ConfiguredBridge(config, uplinks, _name(uplinks, switch) if is_controller else uplinks.bridge))
+    for one, other in combinations(bridges, 2):
         if _may_be_one(one.uplinks, other.uplinks):
             raise SameBridge(files=(str(one.config.path), str(other.config.path)), bridge=other.uplinks.label)
-    return tuple(kept)
+    return tuple(bridges)
 
 
 def _uplinks(uplinks: Uplinks, datapath_id: int | None) -> Uplinks:
@@ -92,9 +108,9 @@ def _name(uplinks: Uplinks, switch: LiveSwitch) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpenedAgent:
-    """Where one agent is asked, and the file of its overrides. `control`: the name of its socket."""
+    """The listeners and the control socket of one agent, and the file of its run-time overrides."""
 
-    kept: Kept
+    bridge: ConfiguredBridge
     sockets: tuple[Listener, ...]
     runtime: Path | None
     control: Path | None = None
@@ -102,21 +118,39 @@ class OpenedAgent:
 
 @dataclass(frozen=True, slots=True)
 class AllOpened:
-    """`ports`: of the API and the page, for all agents."""
+    """All agents of a process, and the TCP ports of the API and the page, which they share."""
 
     agents: tuple[OpenedAgent, ...]
     ports: tuple[Listener, ...]
 
 
-async def run_agents(opened: AllOpened, switch: LiveSwitch, options: Options, control: Control | None) -> None:
-    """Until signals stop them. Raises click.UsageError, XenoovsError."""
-    import asyncio
+def run(options: Options, control: Control | None) -> None:
+    """Run agents until signals stop them. Raises click.UsageError, XenoovsError."""
+    start_logging(LogForm(options.log))
+    switch = connect(options.db, options.lab)
+    datapath_id = None if control is None else control.datapath_id
+    is_controller = control is not None
+    bridges = configured_bridges(options.configs, switch, datapath_id=datapath_id, is_controller=is_controller)
+    for bridge in bridges:
+        _check_exec_probes(bridge.config.balancer, options)
+    is_shared = control is not None and control.redundant
+    with open_sockets(options, local_places(switch, options), bridges, is_shared=is_shared) as opened:
+        asyncio.run(_run_agents(opened, switch, options, control))
 
-    from xenoovs.agent.bridges import handle_signals, run_together
-    from xenoovs.cli.via import Way, reaching
 
-    wanted = tuple(one.kept.uplinks for one in opened.agents)
-    with reaching(wanted, Way(options.db, options.lab, options.once), control) as reach:
+def _check_exec_probes(balancer: Balancer, options: Options) -> None:
+    """Refuse probes that may not run, as healthy backends would count as down. Raises click.UsageError."""
+    for service in balancer.services:
+        if service.health is not None and service.health.probe is ProbeKind.EXEC and not options.allow_exec:
+            raise click.UsageError(
+                f"Service {service.name} probes its backends with a program (probe: exec): add --allow-exec to let the "
+                "agent run it."
+            )
+
+
+async def _run_agents(opened: AllOpened, switch: LiveSwitch, options: Options, control: Control | None) -> None:
+    bridges = tuple(agent.bridge.uplinks for agent in opened.agents)
+    with reaching(bridges, Way(options.db, options.lab, options.once), control) as reach:
         agents = await make_agents(opened, reach, switch, options)
         handle_signals(asyncio.get_running_loop(), tuple(agents.values()))
         beside = serve_together(opened, agents, options)
@@ -124,17 +158,13 @@ async def run_agents(opened: AllOpened, switch: LiveSwitch, options: Options, co
 
 
 async def make_agents(opened: AllOpened, reach: Reach, switch: LiveSwitch, options: Options) -> dict[str, Agent]:
-    """By the labels of their bridges, not running yet."""
-    import asyncio
-
+    """Make the agents, not running yet, by the labels of their bridges."""
     made = await asyncio.gather(*(_agent(one, reach, switch, options) for one in opened.agents))
-    return {one.kept.uplinks.label: agent for one, agent in zip(opened.agents, made, strict=True)}
+    return {one.bridge.uplinks.label: agent for one, agent in zip(opened.agents, made, strict=True)}
 
 
 def serve_together(opened: AllOpened, agents: Mapping[str, Agent], options: Options) -> TaskFactory | None:
-    """Put each agent's API at its own socket; what serves all of them at one port has to run beside them."""
-    from xenoovs.agent.control.serve import ServedAgent, serve, serve_several
-
+    """Serve each agent's API at its own socket; return what has to run to serve all of them at one port."""
     shown = {bridge: ServedAgent(agent, _mounts(agent, options)) for bridge, agent in agents.items()}
     is_one = len(agents) == 1
     for one, each in zip(opened.agents, shown.values(), strict=True):
@@ -144,19 +174,9 @@ def serve_together(opened: AllOpened, agents: Mapping[str, Agent], options: Opti
 
 
 async def _agent(one: OpenedAgent, reach: Reach, switch: LiveSwitch, options: Options) -> Agent:
-    import asyncio
-
-    from xenoovs.agent.daemon import Agent, Settings
-    from xenoovs.agent.neighbour import Neighbours
-    from xenoovs.agent.probe.run import Prober
-    from xenoovs.agent.runtime_file import RuntimeFile
-    from xenoovs.agent.store import MonotonicClock
-    from xenoovs.cli.shared_runtime import SharedRuntimeFile, share_runtime
-    from xenoovs.cli.via import wake
-
-    config, loop, neighbours = one.kept.config, asyncio.get_running_loop(), Neighbours()
+    config, loop, neighbours = one.bridge.config, asyncio.get_running_loop(), Neighbours()
     await asyncio.to_thread(neighbours.settle, config.balancer)
-    reached = reach(one.kept.uplinks, neighbours.resolve)
+    reached = reach(one.bridge.uplinks, neighbours.resolve)
     runtime = None if one.runtime is None else RuntimeFile(one.runtime)
     if reached.mastership is not None and one.runtime is not None:
         runtime = SharedRuntimeFile(one.runtime, reached.mastership)
@@ -169,34 +189,25 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: LiveSwitch, options: Op
     if reached.ports is None:
         agent.watch_bridge(switch.endpoint.db)
     else:
-        agent.ports = partial(_told_ports, reached.ports, agent)
+        agent.ports = partial(_port_views, reached.ports, agent)
     agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
     return agent
 
 
-def _told_ports(ports: Callable[[], dict[str, PortState] | None], agent: Agent) -> tuple[PortView, ...] | None:
-    from xenoovs.agent.bridge_watch import port_views
-
-    told = ports()
-    return None if told is None else port_views(told, agent.config.balancer)
+def _port_views(read: Callable[[], dict[str, PortState] | None], agent: Agent) -> tuple[PortView, ...] | None:
+    ports = read()
+    return None if ports is None else port_views(ports, agent.config.balancer)
 
 
 def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:
-    """What is served beside the API."""
-    from xenoovs.agent.metrics.metric import Detail
-    from xenoovs.agent.offload import SamplePace
-    from xenoovs.agent.telemetry import Telemetry
-
+    """Return what is served beside the API: metrics, page, offload."""
     detail = Detail.BLOCKS if options.metrics_blocks else Detail.ALWAYS
     is_read = options.api is not None or options.web is not None
     return Telemetry(agent, pace=SamplePace(options.offload_interval_s), detail=detail, is_always=is_read).mounts()
 
 
 def local_places(switch: LiveSwitch, options: Options) -> Places | None:
-    """Where its files are; None: nowhere, which will do for --once. Raises ListenError."""
-    from xenoovs.agent.control.paths import Places, places_of
-    from xenoovs.errors import ListenError
-
+    """Return where sockets and locks are; None if there is no place and --once needs none. Raises ListenError."""
     try:
         return places_of(switch.endpoint, env=os.environ, is_root=os.geteuid() == 0)
     except ListenError:
@@ -208,27 +219,26 @@ def local_places(switch: LiveSwitch, options: Options) -> Places | None:
 
 
 @contextmanager
-def opening(options: Options, places: Places | None, kept: tuple[Kept, ...], *, is_shared: bool) -> Iterator[AllOpened]:
-    """Lock the bridges and open the sockets, before anything else is begun.
+def open_sockets(
+    options: Options, places: Places | None, bridges: tuple[ConfiguredBridge, ...], *, is_shared: bool
+) -> Iterator[AllOpened]:
+    """Lock the bridges and open the sockets.
 
-    Controllers that share a bridge agree by roles, without a lock. With --once nothing is opened and no lock is made:
-    one that is there is asked for, and refused beside an agent.
+    Controllers that share a bridge agree by OpenFlow roles, without a lock. With --once nothing is opened and no lock
+    is made, but a lock that another agent holds is an error.
     """
-    from xenoovs.agent.control.paths import bound_socket, lock_bridge
-    from xenoovs.agent.control.serve import open_port, unix_listener
-
     with ExitStack() as stack:
         agents, ports = [], []
-        for one in kept:
+        for bridge in bridges:
             sockets, control = [], None
-            is_locked = not options.once or (places is not None and places.lock(one.name).exists())
+            is_locked = not options.once or (places is not None and places.lock(bridge.name).exists())
             if places is not None and is_locked and not is_shared:
-                stack.enter_context(lock_bridge(places.lock(one.name), bridge=one.name))
+                stack.enter_context(lock_bridge(places.lock(bridge.name), bridge=bridge.name))
             if places is not None and not options.once:
-                control = options.control or places.socket(one.name)
+                control = options.control or places.socket(bridge.name)
                 sockets.append(unix_listener(stack.enter_context(bound_socket(control))))
-            runtime = None if places is None else places.runtime(one.name)
-            agents.append(OpenedAgent(one, tuple(sockets), runtime, control))
+            runtime = None if places is None else places.runtime(bridge.name)
+            agents.append(OpenedAgent(bridge, tuple(sockets), runtime, control))
         if places is not None and not options.once:
             for option, where in (("--api", options.api), ("--web", options.web)):
                 if where is not None:
@@ -236,9 +246,7 @@ def opening(options: Options, places: Places | None, kept: tuple[Kept, ...], *, 
         yield AllOpened(tuple(agents), tuple(ports))
 
 
-def _listen(options: Options, option: str, where: str) -> Any:
-    from xenoovs.agent.control.serve import Listen
-
+def _listen(options: Options, option: str, where: str) -> Listen:
     host, _, port = where.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or not 0 <= int(port[:6]) <= 65535:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from xenoovs.cli.options import Output, config_argument, load, load_resolved, output_option
 from xenoovs.cli.output import echo, print_json, print_table, print_text
+from xenoovs.compile.offloadable.check import check_program, describe
+from xenoovs.compile.offloadable.cost import check_clients
+from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Profile, render_version
+from xenoovs.compile.plan import hardware_entries
+from xenoovs.compile.program import Program, ServiceProgram, compile_config, sorted_flows
+from xenoovs.config.templates import read_template, template_names
+from xenoovs.decision.decide import tolerance_of
 from xenoovs.display import percent
 from xenoovs.errors import counted
-
-if TYPE_CHECKING:
-    from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.openflow.text import render_flow, render_flow_to_send
 
 
 @click.command("new")
@@ -25,14 +30,12 @@ def new_command(template: str | None) -> None:
     Example:
       xenoovs new quickstart > my.yaml
     """
-    from xenoovs.config.templates import read_template, template_names
-
     names = template_names()
     if template is None:
         echo("\n".join(names))
         return
     if template not in names:
-        raise click.UsageError(f"There is no template {template!r}; there are: {', '.join(names)}.")
+        raise click.UsageError(f"There is no template {template!r}; choose one of {', '.join(names)}.")
     echo(read_template(template), nl=False)
 
 
@@ -40,25 +43,21 @@ def new_command(template: str | None) -> None:
 @config_argument
 @output_option
 def validate_command(config: Path, output: Output) -> None:
-    """Check the config FILE; every mistake is reported at once with file, line and column.
+    """Check the config FILE, and report every mistake with file, line and column.
 
-    A good config is answered with what it compiles to: blocks and hardware entries for each service, and whether a NIC
-    behind the kernel's traffic control can take the flows (`xenoovs lint` says more). A note says what the clients of
-    a service lose by how it is balanced.
+    For a valid config, prints the blocks and hardware entries of each service, and whether a NIC behind the kernel's
+    traffic control can offload the flows (`xenoovs lint` shows details). A note names a drawback for the clients of a
+    service, such as connections of one client at several backends.
     """
-    from xenoovs.compile.offloadable.check import check_program, describe
-    from xenoovs.compile.offloadable.cost import check_clients
-    from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Profile, render_version
-    from xenoovs.compile.program import compile_config
-
     program = compile_config(load(config))
     services, notes = [_facts(service) for service in program.services], check_clients(program)
     profile, version = Profile.TC, render_version(DEFAULT_VERSION)
     offload = describe(check_program(program, profile=profile, version=DEFAULT_VERSION))
     if output is Output.JSON:
         lint = {"profile": profile.value, "ovs": version, "summary": offload}
-        told = [{"service": note.service, "note": note.cost.value, "text": note.text} for note in notes]
-        print_json({"valid": True, "flows": len(program.flows), "services": services, "notes": told, "lint": lint})
+        documents = [{"service": note.service, "note": note.cost.value, "text": note.text} for note in notes]
+        flows = len(program.flows)
+        print_json({"valid": True, "flows": flows, "services": services, "notes": documents, "lint": lint})
         return
     rows = [
         [percent(value) if name == "tolerance" else str(value) for name, value in facts.items()] for facts in services
@@ -67,15 +66,12 @@ def validate_command(config: Path, output: Output) -> None:
     print_table(headers, rows, right=range(1, 6))
     for note in notes:
         print_text(f"\nnote: {note.service}: {note.text}", fg="yellow")
-    echo(f"\n{config}: good, {counted(len(program.flows), 'flow')}")
+    echo(f"\n{config}: valid, {counted(len(program.flows), 'flow')}")
     echo(f"offload ({profile.value}, Open vSwitch {version}): {offload}")
 
 
 def _facts(compiled: ServiceProgram) -> dict[str, Any]:
-    """In the order of the columns."""
-    from xenoovs.compile.plan import hardware_entries
-    from xenoovs.decision.decide import tolerance_of
-
+    """Return the values in the order of the columns."""
     return {
         "service": compiled.service.name,
         "backends": len(compiled.service.backends),
@@ -90,13 +86,10 @@ def _facts(compiled: ServiceProgram) -> dict[str, Any]:
 @config_argument
 @output_option
 def compile_command(config: Path, output: Output) -> None:
-    """Print the flows of the config FILE, as `ovs-ofctl --names --no-stats dump-flows` would.
+    """Print the OpenFlow flows of the config FILE, as `ovs-ofctl --names --no-stats dump-flows` does.
 
-    The text is what `ovs-ofctl -O OpenFlow14 --bundle add-flows` takes. No switch is needed or asked.
+    `ovs-ofctl -O OpenFlow14 --bundle add-flows` accepts the text. No switch is needed.
     """
-    from xenoovs.compile.program import compile_config, sorted_flows
-    from xenoovs.openflow.text import render_flow_to_send
-
     program = compile_config(load_resolved(config))
     if output is Output.JSON:
         print_json(_document(program))
@@ -105,8 +98,6 @@ def compile_command(config: Path, output: Output) -> None:
 
 
 def _document(program: Program) -> dict[str, object]:
-    from xenoovs.openflow.text import render_flow
-
     return {
         "flows": [render_flow(flow) for flow in program.flows],
         "services": [
@@ -126,10 +117,10 @@ def _document(program: Program) -> dict[str, object]:
 
 @click.command("schema")
 def schema_command() -> None:
-    """Print the JSON Schema (draft 2020-12) of the config, for editors that check and complete as you type.
+    """Print the JSON Schema (draft 2020-12) of the config, for editors that check and complete it.
 
     \b
-    Example, first line of a config in an editor with a YAML language server:
+    Example, the first line of a config for a YAML language server:
       # yaml-language-server: $schema=xenoovs.schema.json
     """
     from xenoovs.config.schema import json_schema

@@ -22,7 +22,7 @@ from xenoovs.agent.bridges import run_together
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LogForm, info, start_logging, warn
 from xenoovs.cli.agent import Options, agent_command
-from xenoovs.cli.agents import kept_of, local_places, make_agents, opening, serve_together
+from xenoovs.cli.agents import configured_bridges, local_places, make_agents, open_sockets, serve_together
 from xenoovs.cli.options import connect
 from xenoovs.cli.via import Reached, Resolve, is_here, reach_by
 from xenoovs.controller.log import ControllerLog
@@ -67,10 +67,10 @@ class XenoovsController(_Application):  # type: ignore[misc]
         super().__init__(*arguments, **contexts)
         start_logging(LogForm.TEXT)
         self._options, self._local = _options(), connect(None, None)
-        self._kept = kept_of(self._options.configs, self._local, is_told=True)
+        self._bridges = configured_bridges(self._options.configs, self._local, is_controller=True)
         self._log = ControllerLog(info, warn)
         self._registry = Registry(log=self._log)
-        for one in self._kept:
+        for one in self._bridges:
             self._registry.expect(one.uplinks.bridge, one.uplinks.datapath_id)
         self._agents: tuple[Agent, ...] = ()
         # ryu replaces select(2) and with it what asyncio would use.
@@ -105,7 +105,7 @@ class XenoovsController(_Application):  # type: ignore[misc]
         except ListenError as problem:
             places = None
             warn("no control socket: `status`, `drain` and others do not work, overrides are not saved", reason=problem)
-        with opening(self._options, places, self._kept, is_shared=False) as opened:
+        with open_sockets(self._options, places, self._bridges, is_shared=False) as opened:
 
             async def run() -> None:
                 agents = await make_agents(opened, self._reach, self._local, self._options)

@@ -1,22 +1,24 @@
-"""`xenoovs decision`: which backend has which clients, as a value."""
+"""`xenoovs decision`: which backend serves which clients."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
+from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import Output, bridge_command, load, load_resolved, reach
 from xenoovs.cli.output import echo, print_json, print_table
+from xenoovs.cli.recorded import read_text
+from xenoovs.compile.program import compile_config
+from xenoovs.decision.decision import Decision, ServiceDifference, Transition, compare
 from xenoovs.display import percent
-from xenoovs.errors import counted
-
-if TYPE_CHECKING:
-    from xenoovs.decision.decision import Decision, ServiceDifference, Transition
-    from xenoovs.model.balancer import Balancer
+from xenoovs.engine.change import Options
+from xenoovs.engine.engine import Engine
+from xenoovs.errors import DecisionMalformed, counted
+from xenoovs.model.balancer import Balancer, service_ids
 
 INSTALLED = "installed"
 _SHIFTS_SHOWN = 20
@@ -24,45 +26,47 @@ _SHIFTS_SHOWN = 20
 
 @bridge_command("decision")
 @click.option("--installed", is_flag=True, help="Read the decision from the flows of the bridge.")
-@click.option("--offline", is_flag=True, help="Ask no switch: the decision for a bridge without flows.")
+@click.option("--offline", is_flag=True, help="Read no switch: show the decision for a bridge without flows.")
 @click.option(
     "--diff",
     "other",
     metavar="OTHER",
-    help="Compare with OTHER: `installed`, or a file that -o json has written; `-` reads standard input.",
+    help="Compare with OTHER: `installed`, or a file written with -o json; `-` reads standard input.",
 )
 @click.pass_context
 def decision_command(
-    context: click.Context, /, config: Path, *, other: str | None, output: Output, **given: Any
+    context: click.Context,
+    /,
+    config: Path,
+    *,
+    db: str | None,
+    lab: str | None,
+    installed: bool,
+    offline: bool,
+    other: str | None,
+    output: Output,
 ) -> None:
-    """Show which backend has which clients by the config FILE, and who serves them now.
+    """Show which backend serves which clients of the config FILE.
 
-    HOME is the share of the clients that the weights give a backend, ACTIVE the share that it serves now: clients of an
-    ejected backend are with others. Two bridges with the same decision send every client to the same backend.
+    HOME is the share of the clients that the weights give a backend, ACTIVE the share that it serves now: others serve
+    the clients of an ejected backend. Two bridges with the same decision send every client to the same backend.
 
-    With --diff the exit status is 2 where some client has another backend.
+    Exit status with --diff: 0: every client has the same backend, 2: some have another one.
     """
-    from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-    from xenoovs.compile.program import compile_config
-    from xenoovs.decision.decision import Transition, compare
     from xenoovs.decision.document import decision_document
-    from xenoovs.engine.change import Options as How
-    from xenoovs.engine.engine import Engine
-    from xenoovs.model.balancer import service_ids
 
-    offline, installed = given["offline"], given["installed"]
     if offline and (installed or other == INSTALLED):
-        raise click.UsageError("--offline reads no bridge: leave it out to see what is installed.")
+        raise click.UsageError("--offline reads no bridge: omit it to see what is installed.")
     balancer = load(config) if offline else load_resolved(config)
     ids = service_ids(service.claim for service in balancer.services)
     names = {ids[service.claim]: service.name for service in balancer.services}
-    engine = None if offline else Engine(reach(given["db"], given["lab"]))
+    engine = None if offline else Engine(reach(db, lab))
     if engine is None:
         decision, transition = compile_config(balancer).decision, Transition()
     elif installed:
         decision, transition = engine.decision(balancer)
     else:
-        target = engine.plan(balancer, How(partial=True)).target
+        target = engine.plan(balancer, Options(partial=True)).target
         decision, transition = target.decision, target.transition
     if other is None:
         if output is Output.JSON:
@@ -81,9 +85,7 @@ def decision_command(
 
 def _load(path: str) -> Decision:
     """Raises DecisionMalformed, OSError."""
-    from xenoovs.cli.recorded import read_text
     from xenoovs.decision.document import parse_decision
-    from xenoovs.errors import DecisionMalformed
 
     try:
         return parse_decision(json.loads(read_text(Path(path))))
@@ -109,7 +111,7 @@ def _show(balancer: Balancer, names: dict[int, str], decision: Decision, transit
 def _show_differences(differences: Iterable[ServiceDifference], names: dict[int, str]) -> None:
     found = [each for each in differences if each.share]
     if not found:
-        echo("the decisions agree on every client")
+        echo("both decisions send every client to the same backend")
         return
     for each in found:
         echo(f"service {_name(each, names)}: {percent(each.share)} of its clients have another backend")

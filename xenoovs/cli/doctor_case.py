@@ -6,30 +6,27 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from xenoovs.compile.plan import hardware_entries
-from xenoovs.compile.program import compile_onto
+from xenoovs.compile.program import Program, compile_onto
 from xenoovs.datapath.host import NOT_READ, BackendFacts, Daemon, Fact, Unknown, Unresponsive
 from xenoovs.errors import ParseError, SimulateError, SwitchError
+from xenoovs.lab.lab import Lab
 from xenoovs.model.address import Family, IPAddress
+from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.next_hop import mac_and_port
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.flow import decode_cookie, is_foreign
+from xenoovs.openflow.flow import Flow, decode_cookie, is_foreign
 from xenoovs.openflow.text import render_flow
 from xenoovs.simulate.megaflows import pipeline_of
+from xenoovs.switch.devices import read_backend
+from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.host import gather
+from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.probe import Place
+from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.doctor.check import DoctorCase, ForeignCost, ForeignFlows, RequiredBackend, Requirements
 from xenoovs.verify.doctor.nic import TC_MODULES
-
-if TYPE_CHECKING:
-    from xenoovs.compile.program import Program
-    from xenoovs.lab.lab import Lab
-    from xenoovs.model.balancer import Balancer, Service
-    from xenoovs.openflow.flow import Flow
-    from xenoovs.switch.endpoint import Endpoint
-    from xenoovs.switch.live import LiveSwitch
-    from xenoovs.verify.commands import CommandTarget
 
 MAX_PACKETS = 2048
 """Simulated clients in total: enough for every block of common configs, in a second or two."""
@@ -105,9 +102,6 @@ class Question:
 
 
 def _facts(lab: Lab | None, *, mac: str, egress: str) -> Fact[BackendFacts]:
-    from xenoovs.switch.devices import read_backend
-    from xenoovs.switch.probe import Place
-
     if lab is None:
         return Unknown("the backend is not reachable from this host")
     namespace = next((m.namespace for m in lab.topology.machines if (m.mac, m.egress) == (mac, egress)), None)

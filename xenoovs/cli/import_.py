@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from xenoovs.cli.output import echo
 from xenoovs.errors import XenoovsError, counted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from xenoovs.migrate.draft import Draft
+from xenoovs.migrate.draft import Draft, DraftSwitch, render
 
 _LARGEST = 16 << 20
 """Bytes of a source; no config of people is larger."""
@@ -64,8 +60,6 @@ def import_command(source: str, file: Path, bridge: str | None, ingress: tuple[s
       ovn-nbctl lb-list | xenoovs import ovn - --ingress p0 --egress pf0hpf > my.yaml
       ovs-ofctl --names dump-flows ovsbr1 | xenoovs import flows - > my.yaml
     """
-    from xenoovs.migrate.draft import DraftSwitch, render
-
     draft = Source(source).reader()(_text(file))
     name = "standard input" if str(file) == "-" else file.name
     echo(render(draft, source=name, switch=DraftSwitch(bridge, ingress or None, egress)), nl=False)

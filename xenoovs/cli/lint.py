@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from xenoovs.cli.doctor_case import foreign_flows
+from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import Output, load, output_option
-from xenoovs.cli.output import echo, print_table, print_text
+from xenoovs.cli.output import echo, print_json, print_table, print_text
 from xenoovs.cli.recorded import read_text
 from xenoovs.compile.offloadable.check import (
     FlowReason,
@@ -35,13 +37,10 @@ from xenoovs.compile.offloadable.table import (
 )
 from xenoovs.compile.program import Program, compile_config
 from xenoovs.errors import counted
-from xenoovs.openflow.flow import is_foreign
+from xenoovs.model.balancer import Balancer
+from xenoovs.openflow.flow import Flow, is_foreign
 from xenoovs.openflow.text import parse_dump, render_flow
-
-if TYPE_CHECKING:
-    from xenoovs.model.balancer import Balancer
-    from xenoovs.openflow.flow import Flow
-
+from xenoovs.verify.doctor.check import ForeignCost
 
 # The wiring of `xenoovs lint`: what is read from where, and what is judged.
 
@@ -85,9 +84,6 @@ def look(config: Path | None, *, profile: Profile, version: Version, **options: 
 
 def _foreign_cost(balancer: Balancer, program: Program, others: tuple[Flow, ...]) -> tuple[CostFinding, ...]:
     """What the flows of others cost that our packets pass: predicted with and without them."""
-    from xenoovs.cli.doctor_case import foreign_flows
-    from xenoovs.verify.doctor.check import ForeignCost
-
     found = foreign_flows(balancer, program, others)
     measured = found.cost
     if not found.passed or not isinstance(measured, ForeignCost) or measured.entries_with_foreign <= measured.entries:
@@ -324,16 +320,12 @@ def lint_command(context: click.Context, /, config: Path | None, *, output: Outp
     Answers to ARP and neighbour discovery are software by design and not counted.
     Exit status 0: the NIC can take all flows, 2: some not, or its table is too small, 1: it could not look.
     """
-    from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-
     if config is None and options["flows"] is None:
         raise click.UsageError("Name a config FILE, or a dump with --flows.")
     if options["groups"] is not None and options["flows"] is None:
         raise click.UsageError("--groups needs --flows.")
     found = look(config, **options)
     if output is Output.JSON:
-        from xenoovs.cli.output import print_json
-
         print_json(lint_document(found, everything=options["everything"]))
     else:
         show_lint(found, everything=options["everything"])
@@ -341,7 +333,6 @@ def lint_command(context: click.Context, /, config: Path | None, *, output: Outp
 
 
 def _is_bad(found: Lint, *, strict: bool) -> bool:
-
     results = [result for result in (found.program, found.dump) if result is not None]
     lost = any(result.in_software or (strict and result.undetermined) for result in results)
     return lost or any(finding.cost is CostKind.TABLE_FULL for finding in found.costs)

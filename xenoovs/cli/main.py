@@ -1,4 +1,4 @@
-"""The command `xenoovs`: finds the subcommand, and turns every error into one readable message and an exit status."""
+"""The command `xenoovs`: loads the subcommand, and turns every error into one message and an exit status."""
 
 from __future__ import annotations
 
@@ -35,37 +35,37 @@ EXIT_INTERRUPTED = 130
 _GC_THRESHOLD = 200_000
 _REDELIVERY_S = 0.01
 
-# Written out in the order of `--help`, with their one line, so that help imports no command.
+# In the order of `--help`, each with its one line, so that help imports no command.
 COMMANDS = {
-    "new": "Write a config to start from.",
-    "import": "Turn a config of another load balancer into one of xenoovs.",
-    "validate": "Check a config and say everything that is wrong with it.",
+    "new": "Print a config template to start from.",
+    "import": "Convert a config of another load balancer.",
+    "validate": "Check a config and report every mistake.",
     "compile": "Print the OpenFlow flows of a config.",
-    "lint": "Say whether the NIC can take flows, and what they cost.",
-    "analyse": "Say how evenly real clients would spread over the backends.",
-    "decision": "Show which backend has which clients; compare two decisions.",
-    "plan": "Show what apply would change, and how many clients move.",
-    "apply": "Make the bridge do what the config says, atomically.",
-    "status": "Show backends with their shares, packets and rates.",
-    "verify-offload": "Say for each block whether the NIC forwards it.",
-    "why": "Say why megaflows are not in hardware, and what mends it.",
-    "doctor": "Check what hardware offload needs, and mend it.",
-    "trace": "Show which backend and flow a client's packet meets.",
-    "agent": "Check the health of backends and keep the bridge right.",
-    "controller": "Be the OpenFlow controller of the bridge and keep it right.",
-    "top": "Show live who gets what; drain and undrain by key.",
-    "drain": "Give a backend no clients, for now.",
-    "undrain": "Give a backend its weight of the config again.",
-    "weight": "Give a backend another weight than the config, for now.",
-    "pause": "Let the agent look on and change nothing.",
-    "resume": "End a pause.",
-    "confirm": "Keep a change that waits to be confirmed.",
-    "logs": "Show what the agent said.",
-    "restart-ovs": "Restart Open vSwitch and put all flows back.",
-    "remove": "Take our flows off the bridge; those of others stay.",
-    "lab": "A whole test network on this machine, no NIC needed.",
+    "lint": "Check whether the NIC can offload flows, and what they cost.",
+    "analyse": "Show how evenly a list of clients spreads over the backends.",
+    "decision": "Show which backend serves which clients; compare two decisions.",
+    "plan": "Show the changes that apply would make, and the clients that move.",
+    "apply": "Install the flows of a config on the bridge, atomically.",
+    "status": "Show backends with their health, shares and traffic.",
+    "verify-offload": "Check for each block whether the NIC forwards its packets.",
+    "why": "Explain why megaflows are not in hardware, and how to fix it.",
+    "doctor": "Check the host for what hardware offload needs, and fix it.",
+    "trace": "Show which backend and which flows a client's packet meets.",
+    "agent": "Run health checks and reconcile the bridge.",
+    "controller": "Run as OpenFlow controller and reconcile the bridge.",
+    "top": "Show backends live; drain and undrain by key.",
+    "drain": "Drain a backend.",
+    "undrain": "Restore the configured weight of a backend.",
+    "weight": "Override the weight of a backend.",
+    "pause": "Pause reconciliation; keep monitoring.",
+    "resume": "Resume reconciliation.",
+    "confirm": "Confirm a change, so that it is not rolled back.",
+    "logs": "Print the log of the agent.",
+    "restart-ovs": "Restart Open vSwitch and restore all flows.",
+    "remove": "Remove the flows of xenoovs from the bridge.",
+    "lab": "Run a whole test network on this machine, without a NIC.",
     "schema": "Print the JSON Schema of the config, for editors.",
-    "completion": "Print the completion script for a shell.",
+    "completion": "Print the completion script of a shell.",
 }
 
 _MODULES = {
@@ -74,11 +74,11 @@ _MODULES = {
     "controller": "agent",
     "import": "import_",
 }
-"""The modules of commands that share one; all others have a module of their own name."""
+"""The modules that do not have the name of their command."""
 
 
 class LazyGroup(click.Group):
-    """Imports a command when it is used: `--help` must not wait for libraries that it does not need."""
+    """Imports the module of a command when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -99,21 +99,26 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, "-V", "--version", prog_name="xenoovs", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Weighted load balancing on Open vSwitch that the NIC can really offload, and the proof that it does.
+    """Weighted load balancing on Open vSwitch that the NIC can offload, and the proof that it does.
 
     \b
-    Try it without any NIC, as root:
+    Try it without a NIC, as root:
       xenoovs new quickstart > my.yaml
       xenoovs lab up my.yaml && xenoovs apply my.yaml --lab default && xenoovs lab traffic
 
-    Exit status: 0 all is as it should be, 1 it could not be done, 2 something differs or is wrong (plan, status, trace,
-    verify-offload, why, doctor, lint), 3 nothing seen yet (verify-offload, why), 64 wrong usage.
+    \b
+    Exit status:
+      0   success
+      1   failure
+      2   a difference or a problem was found (decision, plan, status, trace, verify-offload, why, doctor, lint, lab)
+      3   no traffic seen yet (verify-offload, why)
+      64  wrong usage
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the console script; never returns."""
-    # A command makes many small values that live to its end: looking for cycles among them costs a fifth of its time.
+    # The many small values of a command live to its end; the search for cycles among them takes a fifth of its time.
     gc.set_threshold(_GC_THRESHOLD)
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
@@ -166,7 +171,7 @@ def _run(arguments: list[str]) -> int:
         echo("interrupted", err=True)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) has what it wanted; nothing may be flushed to it any more (Python docs, signal module).
+        # The reader (`| head`) has ended, so nothing may be flushed to it (Python docs, signal module).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except OSError as error:

@@ -8,15 +8,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.compile.program import Program, compile_onto
-from xenoovs.datapath.megaflow import MAX_IDLE_S, match_of
+from xenoovs.datapath.host import BridgeState
+from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow, match_of
 from xenoovs.datapath.parse import Hints, scan_dump
-from xenoovs.errors import SwitchError, counted
-from xenoovs.openflow.flow import Field, is_foreign, is_ours
+from xenoovs.datapath.tc import TcFilter
+from xenoovs.errors import SimulateError, SwitchError, counted
+from xenoovs.model.balancer import Balancer
+from xenoovs.openflow.flow import Field, ObservedFlow, is_foreign, is_ours
 from xenoovs.openflow.text import parse_dump
+from xenoovs.simulate.headers import Headers, slot_of
+from xenoovs.simulate.megaflows import Pipeline, pipeline_of
+from xenoovs.switch.appctl import detrace
+from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.tc import dump_filters
 from xenoovs.verify.bridge import BridgeFindings, BridgePorts, check_bridge
 from xenoovs.verify.check import CheckContext, check_dump
 from xenoovs.verify.expected import expected_services
@@ -24,15 +31,6 @@ from xenoovs.verify.findings import Anomaly, OffloadFindings
 from xenoovs.verify.foreign import OwnMask, attribute
 from xenoovs.verify.trace import parse_detrace
 from xenoovs.verify.traffic import missing_flows
-
-if TYPE_CHECKING:
-    from xenoovs.datapath.host import BridgeState
-    from xenoovs.datapath.megaflow import Megaflow
-    from xenoovs.datapath.tc import TcFilter
-    from xenoovs.model.balancer import Balancer
-    from xenoovs.openflow.flow import ObservedFlow
-    from xenoovs.switch.live import LiveSwitch
-
 
 _TC_PORT = re.compile(r"in_port\(([^)]+)\).*, dp:tc")
 _IN_PORT = re.compile(r"in_port\(([^)]+)\)")
@@ -103,8 +101,6 @@ class Looker:
                 yield "other_config:hw-offload is not set in Open vSwitch, so it offloads nothing; see `xenoovs doctor`"
 
     def _origins(self, findings: OffloadFindings, cores: Iterable[int]) -> dict[str, tuple[str, ...]]:
-        from xenoovs.switch.appctl import detrace
-
         ufids = dict.fromkeys(found.ufid for found in findings.examples if found.ufid and found.anomaly in _TRACED)
         answers = detrace(self.switch.endpoint, ufids, cores=cores)
         return {ufid: tuple(map(str, parse_detrace(text))) for ufid, text in answers.items()}
@@ -181,10 +177,6 @@ def look_at_bridge_dump(bridge: str, dump: Path) -> BridgeFindings:
 
 def own_mask_of(program: Program) -> OwnMask:
     """What megaflows match when no flow but ours is there, by simulation of their own key."""
-    from xenoovs.errors import SimulateError
-    from xenoovs.simulate.headers import Headers, slot_of
-    from xenoovs.simulate.megaflows import Pipeline, pipeline_of
-
     built: list[Pipeline] = []
 
     def own_mask(megaflow: Megaflow) -> Mapping[str, int] | None:
@@ -226,7 +218,6 @@ def _filters(dump: str) -> tuple[dict[str, TcFilter] | None, tuple[str, ...]]:
     devices = dict.fromkeys(found[1] for found in _TC_PORT.finditer(dump))
     if not devices:
         return None, ()
-    from xenoovs.switch.tc import dump_filters
 
     try:
         found = dump_filters(devices)

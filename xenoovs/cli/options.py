@@ -1,4 +1,4 @@
-"""Options and output that several commands share."""
+"""Options and arguments that several commands share, and what they name: a config, an Open vSwitch, a time."""
 
 from __future__ import annotations
 
@@ -6,93 +6,33 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import click
 
-from xenoovs.errors import XenoovsError
-
-if TYPE_CHECKING:
-    from xenoovs.lab.nic.machine import VirtualMachine
-    from xenoovs.model.balancer import Balancer
-    from xenoovs.switch.live import LiveSwitch
-
-
-# Commands that belong into the virtual machine of a lab with an emulated NIC: handed on as they were typed.
-
-
-# Files that a command names go with it, for the machine may have read them before they were changed.
-_LARGEST_FILE_BYTES = 16 << 20
-_HANDED_ON = ("TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG", "LC_ALL")
-
-
-def hand_on(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
-    """Callback of an option that names a lab: in the machine of that lab the whole command runs; here it ends then."""
-    if name is not None and not context.resilient_parsing and (machine := machine_of(name)):
-        context.exit(run_inside(machine, ["xenoovs", *context.find_root().obj], name=name))
-    return name
-
-
-def machine_of(name: str) -> VirtualMachine | None:
-    """The machine of that lab; None: the lab is on this host, or is not there. Raises LabError when it is not ready."""
-    from xenoovs.errors import LabError
-    from xenoovs.lab.lab import directory_of, machine_directory, read_state
-    from xenoovs.lab.nic.machine import VirtualMachine
-
-    place = directory_of(name, None)
-    state = read_state(place)
-    if state is None or not state.nic:
-        return None
-    if not state.complete:
-        raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --name {name}`")
-    machine = VirtualMachine(machine_directory(place))
-    if machine.pid is None:
-        raise LabError(
-            f"the virtual machine of lab {name} does not run any more; {machine.last_words()}\n"
-            f"remove it with `xenoovs lab down --name {name}`"
-        )
-    return machine
-
-
-def run_inside(machine: VirtualMachine, argv: Sequence[str], *, name: str) -> int:
-    """Run a command in the machine of lab `name` as if it were here: this terminal, this directory, its exit status."""
-    from xenoovs.lab.nic.call import attach
-    from xenoovs.lab.nic.frames import GuestCommand
-
-    environment = {key: os.environ[key] for key in _HANDED_ON if key in os.environ}
-    # Where the machine has its Open vSwitch: `build` of lab/nic/guest/lab.py runs there without a directory of its own.
-    rundir = f"/run/xenoovs/lab/{name}/ovs"
-    environment |= {"OVS_RUNDIR": rundir, "OVS_LOGDIR": rundir, "OVS_DBDIR": rundir}
-    sys.stdout.flush()
-    command = GuestCommand(tuple(argv), os.getcwd(), environment, _files(argv))  # noqa: PTH109
-    return attach(machine, command)
-
-
-def _files(argv: Sequence[str]) -> dict[str, str]:
-    # Whoever writes `--option=FILE` means a file too.
-    words = [part for word in argv[1:] for part in (word, word.partition("=")[2]) if part]
-    paths = dict.fromkeys(Path(os.path.abspath(word)) for word in words)  # noqa: PTH100 (links stay as they are)
-    return {str(path): path.read_bytes().decode(errors="surrogateescape") for path in paths if _travels(path)}
-
-
-def _travels(path: Path) -> bool:
-    # Programs are the same there; the machine has a kernel, devices and a /run of its own.
-    try:
-        return (
-            path.is_file()
-            and not path.is_relative_to("/proc")
-            and not path.is_relative_to("/sys")
-            and not path.is_relative_to("/dev")
-            and not os.access(path, os.X_OK)
-            and path.stat().st_size <= _LARGEST_FILE_BYTES
-        )
-    except OSError:
-        return False
-
+from xenoovs.cli.lab_vm import forward_to_vm
+from xenoovs.datapath.host import Unknown
+from xenoovs.errors import (
+    FlowTaken,
+    LabError,
+    MacUnknown,
+    PortsMissing,
+    SwitchError,
+    UnusablePorts,
+    XenoovsError,
+)
+from xenoovs.lab.lab import open_lab
+from xenoovs.model.address import IPAddress
+from xenoovs.model.balancer import Balancer, sought
+from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint, find_endpoint, require_answers
+from xenoovs.switch.host import place_of
+from xenoovs.switch.live import LiveSwitch
+from xenoovs.verify.commands import CommandTarget
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -104,110 +44,75 @@ class Output(Enum):
     JSON = "json"
 
 
-def config_argument(command: Command) -> Command:
-    """FILE, the config; `-` reads standard input."""
-    path = click.Path(dir_okay=True, allow_dash=True, path_type=Path)
-    return click.argument("config", metavar="FILE", type=path)(command)
+FILE = click.Path(allow_dash=True, path_type=Path)
+"""A file to read; `-` is standard input."""
 
-
-def configs_argument(command: Command) -> Command:
-    """FILE..., the configs of one or several bridges."""
-    path = click.Path(dir_okay=True, allow_dash=True, path_type=Path)
-    return click.argument("configs", metavar="FILE...", type=path, nargs=-1, required=True)(command)
-
-
-def output_option(command: Command) -> Command:
-    """-o text|json."""
-    option = click.option(
-        "-o",
-        "--output",
-        type=click.Choice([output.value for output in Output]),
-        default=Output.TEXT.value,
-        show_default=True,
-        callback=lambda _context, _parameter, value: Output(value),
-        help="For people or for programs.",
-    )
-    return option(command)
+config_argument = click.argument("config", metavar="FILE", type=FILE)
+optional_config_argument = click.argument("config", metavar="[FILE]", required=False, type=FILE)
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice([output.value for output in Output]),
+    default=Output.TEXT.value,
+    show_default=True,
+    callback=lambda _context, _parameter, value: Output(value),
+    help="Format of the output.",
+)
+control_option = click.option(
+    "--control",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="PATH",
+    help="Unix socket of the agent. Default: /run/xenoovs/BRIDGE.sock; without root, $XDG_RUNTIME_DIR/xenoovs/...",
+)
+rebalance_option = click.option(
+    "--rebalance",
+    is_flag=True,
+    help="Compute all blocks from scratch: fewest hardware entries, but many clients get another backend.",
+)
+partial_option = click.option(
+    "--partial",
+    is_flag=True,
+    help="Leave out what cannot be installed: backends behind missing ports, flows that other owners' flows block.",
+)
+_db_option = click.option(
+    "--db",
+    metavar="TARGET",
+    help="Database of the Open vSwitch to use, such as unix:/run/openvswitch/db.sock. Default: the one that the OVS "
+    "tools use (OVS_RUNDIR).",
+)
+_lab_option = click.option(
+    "--lab",
+    metavar="NAME",
+    is_eager=True,
+    callback=forward_to_vm,
+    help="Use the Open vSwitch of this lab (see `xenoovs lab`).",
+)
 
 
 def switch_options(command: Command) -> Command:
-    """--db and --lab. Commands that an error tells to type reach the Open vSwitch that they name."""
-    db = click.option(
-        "--db",
-        metavar="TARGET",
-        help="Database of the Open vSwitch to use, such as unix:/run/openvswitch/db.sock. Default: where the OVS tools "
-        "look (OVS_RUNDIR).",
-    )
-    lab = click.option(
-        "--lab",
-        metavar="NAME",
-        is_eager=True,
-        callback=hand_on,
-        help="Use the Open vSwitch of this lab (see `xenoovs lab`).",
-    )
-    return db(lab(_leading(command)))
+    """Add --db and --lab. Commands in the text of an error are completed for the Open vSwitch that they name."""
 
-
-def _leading(command: Command) -> Command:
     @functools.wraps(command)
-    def led(*arguments: Any, **options: Any) -> object:
+    def run(*arguments: Any, **options: Any) -> object:
         try:
             return command(*arguments, **options)
         except XenoovsError as error:
             if error.commands:
-                from xenoovs.cli.where import lead
-
-                lead(error, config=options.get("config"), db=options.get("db"), lab=options.get("lab"))
+                address_commands(error, config=options.get("config"), db=options.get("db"), lab=options.get("lab"))
             raise
 
-    return cast(Command, led)
-
-
-def control_option(command: Command) -> Command:
-    """--control PATH."""
-    option = click.option(
-        "--control",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="PATH",
-        help="Unix socket of the agent. Default: /run/xenoovs/BRIDGE.sock; without root, $XDG_RUNTIME_DIR/xenoovs/...",
-    )
-    return option(command)
+    return _db_option(_lab_option(cast(Command, run)))
 
 
 def bridge_command(name: str) -> Callable[[Callable[..., object]], click.Command]:
-    """A command about the bridge of a config: `NAME FILE [--db TARGET | --lab NAME] [-o text|json]`."""
-
-    def decorate(function: Callable[..., object]) -> click.Command:
-        return click.command(name)(config_argument(switch_options(output_option(function))))
-
-    return decorate
-
-
-def rebalance_option(command: Command) -> Command:
-    """--rebalance."""
-    option = click.option(
-        "--rebalance",
-        is_flag=True,
-        help="Lay all blocks out anew: fewest hardware entries, but many clients get another backend.",
-    )
-    return option(command)
-
-
-def partial_option(command: Command) -> Command:
-    """--partial."""
-    option = click.option(
-        "--partial",
-        is_flag=True,
-        help="Go on without what cannot be made right: backends behind missing ports, flows that others block.",
-    )
-    return option(command)
+    """Declare a command about the bridge of a config: `NAME FILE [--db TARGET | --lab NAME] [-o text|json]`."""
+    return lambda function: click.command(name)(config_argument(switch_options(output_option(function))))
 
 
 @contextmanager
 def hinting_partial() -> Iterator[None]:
-    """Add to errors that `--partial` passes over that it does."""
-    from xenoovs.errors import FlowTaken, PortsMissing, UnusablePorts
-
+    """Add a hint to the errors that `--partial` avoids."""
     try:
         yield
     except (FlowTaken, PortsMissing, UnusablePorts) as error:
@@ -216,7 +121,7 @@ def hinting_partial() -> Iterator[None]:
 
 
 def load(config: Path) -> Balancer:
-    """The balancer of a config file, or of standard input. Raises ConfigError."""
+    """Return the balancer of a config file, or of standard input. Raises ConfigError."""
     from xenoovs.config.load import MAX_SIZE_BYTES, load_config, parse_config
 
     if str(config) == "-":
@@ -225,9 +130,7 @@ def load(config: Path) -> Balancer:
 
 
 def load_resolved(config: Path) -> Balancer:
-    """As `load`, with the MACs of backends that are given by their address alone. Raises ConfigError, MacUnknown."""
-    from xenoovs.model.balancer import sought
-
+    """Load a config, and resolve the MACs of backends that have only an address. Raises ConfigError, MacUnknown."""
     balancer = load(config)
     if not sought(balancer):
         return balancer
@@ -237,10 +140,7 @@ def load_resolved(config: Path) -> Balancer:
 
 
 def load_recorded(config: Path) -> Balancer:
-    """As `load`, for a recorded dump: no network is asked for MACs. Raises ConfigError, MacUnknown."""
-    from xenoovs.errors import MacUnknown
-    from xenoovs.model.balancer import sought
-
+    """Load a config for a recorded dump: no MACs are resolved. Raises ConfigError, MacUnknown."""
     balancer = load(config)
     if unknown := sought(balancer):
         raise MacUnknown(unknown={str(one.address): names for one, names in unknown.items()}, is_recorded=True)
@@ -248,34 +148,53 @@ def load_recorded(config: Path) -> Balancer:
 
 
 def connect(db: str | None, lab: str | None) -> LiveSwitch:
-    """The Open vSwitch that the options name. Raises click.UsageError, LabError, SwitchError."""
-    from xenoovs.switch.endpoint import Endpoint, find_endpoint
-    from xenoovs.switch.live import LiveSwitch
-
+    """Return the Open vSwitch that the options name. Raises click.UsageError, LabError, SwitchError."""
     if db and lab:
         raise click.UsageError("--db and --lab exclude each other.")
     if lab:
-        from xenoovs.lab.lab import open_lab
-
         ovs = open_lab(lab).ovs
         return LiveSwitch(Endpoint(ovs.db, ovs.directory))
     return LiveSwitch(find_endpoint(db=db, env=os.environ))
 
 
 def reach(db: str | None, lab: str | None) -> LiveSwitch:
-    """As `connect`, of an Open vSwitch that answers. Raises SwitchSilent after some seconds for one that hangs."""
-    from xenoovs.switch.endpoint import require_answers
-
+    """Connect to an Open vSwitch that answers. Raises as `connect`, and SwitchSilent after some seconds."""
     switch = connect(db, lab)
     require_answers(switch.endpoint)
     return switch
+
+
+def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> CommandTarget:
+    """Return how a suggested command has to name this Open vSwitch and the config, so that it can be copied."""
+    file = None if config is None or str(config) == "-" else str(config)
+    rundir, place = endpoint.rundir, place_of(endpoint)
+    enter = () if isinstance(place, Unknown) else tuple(place.argv())
+    if rundir is not None and rundir.resolve() == DEFAULT_RUNDIR.resolve() and not endpoint.is_split:
+        return CommandTarget(config=file, enter=enter)
+    return CommandTarget(
+        db=endpoint.db,
+        rundir=None if rundir is None else str(rundir),
+        options=("--lab", lab) if lab else ("--db", endpoint.db),
+        enter=enter,
+        config=file,
+    )
+
+
+def address_commands(error: XenoovsError, *, config: Path | None, db: str | None, lab: str | None) -> None:
+    """Complete the commands in the text of an error, so that they reach the Open vSwitch that the options name."""
+    try:
+        endpoint = connect(db, lab).endpoint
+    except (SwitchError, LabError):
+        # The error is about the same problem.
+        return
+    error.args = (where_of(endpoint, config=config, lab=lab).message(str(error), error.commands),)
 
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def duration(text: str) -> float:
-    """`10s`, `500ms`, `2m`, `1h`: a time above 0, in seconds; for `type=` of an option. Raises click.BadParameter."""
+    """Return the seconds of `10s`, `500ms`, `2m` or `1h`, for `type=` of an option. Raises click.BadParameter."""
     found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)", text.strip(), re.ASCII)
     seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
     if not seconds:
@@ -283,8 +202,16 @@ def duration(text: str) -> float:
     return seconds
 
 
+def address(text: str) -> IPAddress:
+    """Return an IPv4 or IPv6 address, for `type=` of an option. Raises click.BadParameter."""
+    try:
+        return ip_address(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not an IPv4 or IPv6 address.") from None
+
+
 def share(text: str) -> float:
-    """`95%`: a share, 0..1; for `type=` of an option. Raises click.BadParameter."""
+    """Return the share 0..1 of `95%`, for `type=` of an option. Raises click.BadParameter."""
     found = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,9})?) ?%", text.strip(), re.ASCII)
     if found is None or float(found[1]) > 100:
         raise click.BadParameter(f"{text!r} is not a share such as 95% or 99.9%.")

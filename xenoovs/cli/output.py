@@ -13,29 +13,26 @@ from typing import Any
 
 import click
 
-_ESCAPED = re.compile(
-    # What `click.style` writes for the styles of commands. No other escape sequence passes.
-    r"(\x1b\[(?:[01247]|3[1-36]|90)m)"
-    # Control characters but tab and line feed, characters without a glyph, reordered text, half surrogates.
-    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f]"
-    r"|[\ud800-\udfff\ufeff\ufff9-\ufffb]"
-)
+from xenoovs.display import printable
+
+_PASSED = re.compile(r"(\x1b\[(?:[01247]|3[1-36]|90)m|[\n\t])")
+"""Line feeds, tabs, and what `click.style` writes for the styles of commands. No other control character passes."""
 
 
-def printable(text: str) -> str:
-    r"""Return `text` with control characters as escapes such as `\x1b`, so that it cannot move a terminal's cursor."""
-    return _ESCAPED.sub(lambda found: found[1] or found[0].encode("unicode_escape").decode(), text)
+def filtered(text: str) -> str:
+    """Return the text with control characters as escapes, except line feeds, tabs and the styles of commands."""
+    return "".join(part if index % 2 else printable(part) for index, part in enumerate(_PASSED.split(text)))
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     """Print text, of which parts may come from a dump, a log, a switch or a config. All commands print with it."""
-    click.echo(printable(text), err=err, nl=nl)
+    click.echo(filtered(text), err=err, nl=nl)
 
 
 def echo_over(text: str) -> None:
     """Replace the current line of stderr, where stderr is a terminal; an empty text clears the line."""
     if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{printable(text)}", nl=False, err=True)
+        click.echo(f"\r\x1b[K{filtered(text)}", nl=False, err=True)
 
 
 def clear_terminal() -> None:
@@ -65,7 +62,7 @@ def confirm(question: str, *, yes: bool, instead: str = "") -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"Confirmation is needed, and stdin is not a terminal: add --yes{instead}.")
-    click.confirm(printable(question), abort=True, err=True)
+    click.confirm(filtered(question), abort=True, err=True)
 
 
 def print_json(document: object) -> None:
@@ -75,7 +72,7 @@ def print_json(document: object) -> None:
 
 def print_text(text: str, *, indent: str = "", **style: Any) -> None:
     """Print sentences; on a terminal wrapped between words, further lines after `indent`. `style`: as click.style."""
-    text, width = printable(text), terminal_width()
+    text, width = filtered(text), terminal_width()
     lines = [text] if width is None else textwrap.wrap(text, width, subsequent_indent=indent, **_WHOLE_WORDS)
     echo(click.style("\n".join(lines), **style) if style else "\n".join(lines))
 
@@ -110,7 +107,7 @@ def print_table(
         right: Indices of the columns that are aligned to the right.
         spare: Indices of the columns that can be left out, the least important one first.
     """
-    table = _Table([[*headers], *([printable(cell) for cell in row] for row in rows)], frozenset(right))
+    table = _Table([[*headers], *([filtered(cell) for cell in row] for row in rows)], frozenset(right))
     width = terminal_width()
     hidden: list[str] = []
     shown = list(range(len(headers)))

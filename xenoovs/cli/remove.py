@@ -28,7 +28,7 @@ def remove_command(
 
     Flows of other owners stay. Packets then meet what is left on the bridge: its default flow, or nothing.
 
-    While an agent runs for a bridge, nothing is removed: it would install the flows again. Stop the agent first.
+    If an agent reconciles the bridge, nothing is removed: it would install the flows again. Stop the agent first.
     """
     if (config is None) == (not everywhere):
         raise click.UsageError("Give the config FILE, or --all for every bridge.")

@@ -6,13 +6,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from xenoovs.cli.offload import Look
+from xenoovs.cli.offload import Look, Looker, look_at_bridge, look_at_bridge_dump, look_at_dump, looker_of
 from xenoovs.cli.options import (
     Output,
+    address_commands,
     duration,
     load_recorded,
     load_resolved,
@@ -28,12 +29,8 @@ from xenoovs.errors import SwitchError, counted, worded
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_bits, render_flow, render_match
 from xenoovs.verify.bridge import BridgeFindings
-from xenoovs.verify.findings import Anomaly, Conclusion, OffloadFindings, Override, Unwildcarding
-from xenoovs.verify.report import OffloadRow, backend_rows, total_row
-
-if TYPE_CHECKING:
-    from xenoovs.cli.offload import Looker
-
+from xenoovs.verify.findings import Anomaly, Conclusion, OffloadFindings, Override, Unwildcarding, carry_over
+from xenoovs.verify.report import OffloadRow, backend_rows, bridge_to_json, to_json, total_row
 
 # What people read of `xenoovs verify-offload`.
 
@@ -343,14 +340,12 @@ class Request:
 
     def _look_again(self) -> None:
         """A switch that restarts is what whoever watches wants to see the end of."""
-        from xenoovs.cli.where import lead
-
         try:
             self.look_once()
         except SwitchError as error:
             if not error.retryable:
                 raise
-            lead(error, config=self.config, db=self.db, lab=self.lab)
+            address_commands(error, config=self.config, db=self.db, lab=self.lab)
             echo(f"not now: {error}", err=True)
 
     def look_once(self) -> Conclusion:
@@ -358,9 +353,6 @@ class Request:
         return self._bridge(self.bridge) if self.bridge is not None else self._config()
 
     def _bridge(self, bridge: str) -> Conclusion:
-        from xenoovs.cli.offload import look_at_bridge, look_at_bridge_dump
-        from xenoovs.verify.report import bridge_to_json
-
         if self.from_dump is not None:
             findings = look_at_bridge_dump(bridge, self.from_dump)
         else:
@@ -372,9 +364,6 @@ class Request:
         return findings.conclusion_for(self.require)
 
     def _config(self) -> Conclusion:
-        from xenoovs.cli.offload import look_at_dump, looker_of
-        from xenoovs.verify.report import to_json
-
         config = self.config or Path("-")
         if self.from_dump is not None:
             look = look_at_dump(load_recorded(config), self.from_dump, self.from_flows)
@@ -391,8 +380,6 @@ class Request:
 
 def _look(looker: Looker, *, wait_s: float) -> Look:
     """One look, or several until every block was seen; of each block the last look that saw it counts."""
-    from xenoovs.verify.findings import carry_over
-
     deadline = time.monotonic() + wait_s
     look = looker.look()
     while look.findings.absent and (left_s := deadline - time.monotonic()) > 0:

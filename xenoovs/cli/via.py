@@ -14,8 +14,7 @@ import click
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.systemd import notify
 from xenoovs.cli.controller_options import Control
-from xenoovs.cli.options import connect
-from xenoovs.cli.where import where_of
+from xenoovs.cli.options import connect, where_of
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
 from xenoovs.controller.listen import Address, Certificates, UnixAddress, parse_address
 from xenoovs.controller.log import ControllerLog

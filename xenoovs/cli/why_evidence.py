@@ -6,17 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from xenoovs.cli.offload import own_mask_of, read_flows
 from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.compile.program import compile_onto
 from xenoovs.datapath.host import Daemon, Fact, HostFacts, Unknown
-from xenoovs.datapath.megaflow import Verdict
+from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.datapath.tc import cookie_of_ufid
 from xenoovs.errors import ParseError, SwitchError
-from xenoovs.openflow.flow import is_foreign, is_ours
+from xenoovs.model.balancer import Balancer
+from xenoovs.openflow.flow import Flow, is_foreign, is_ours
+from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.host import gather
 from xenoovs.switch.netlink import RouteSocket
 from xenoovs.switch.tc import dump_filters
@@ -27,16 +28,25 @@ from xenoovs.verify.check import UnparsedLines
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.expected import expected_services, index_blocks
 from xenoovs.verify.why.case import DriverAnswer, Evidence
-from xenoovs.verify.why.diagnose import Attribution, diagnose, select_candidates
+from xenoovs.verify.why.diagnose import (
+    Attribution,
+    Candidate,
+    Diagnosis,
+    MegaflowFilter,
+    Selection,
+    diagnose,
+    select_candidates,
+)
 from xenoovs.verify.why.log import parse_refusals
 
-if TYPE_CHECKING:
-    from xenoovs.cli.why import Recorded
-    from xenoovs.datapath.megaflow import Megaflow
-    from xenoovs.model.balancer import Balancer
-    from xenoovs.openflow.flow import Flow
-    from xenoovs.switch.endpoint import Endpoint
-    from xenoovs.verify.why.diagnose import Candidate, Diagnosis, MegaflowFilter, Selection
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Files, `-` for standard input: a dump of megaflows; optionally flows, and the log of ovs-vswitchd."""
+
+    dump: Path
+    flows: Path | None
+    log: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +181,12 @@ def find_recorded(balancer: Balancer, selected: MegaflowFilter, recorded: Record
         return tuple(seen.flow for seen in observed if is_foreign(seen.flow.cookie)) if recorded.flows else None
 
     selection = Attribution(index, balancer.uplinks.bridge, own_mask_of(program), foreign).attribute(selection)
-    log = None if recorded.log is None else _read(recorded.log)
-    evidence = Evidence(_host(log), refusals=parse_refusals(log or ""), target=CommandTarget(config=_name(config)))
+    log = None if recorded.log is None else read_text(recorded.log)
+    evidence = Evidence(
+        _host(log),
+        refusals=parse_refusals(log or ""),
+        target=CommandTarget(config=None if str(config) == "-" else str(config)),
+    )
     missing = (_HOST,) if log is not None else (_HOST, _LOG)
     return WhyFindings(selection, diagnose(selection, evidence), (*notes, *missing))
 
@@ -198,11 +212,3 @@ def _host(log: str | None) -> HostFacts:
         state = judge_offload(upcall_show="", statistics=_RECORDED, history=history)
         daemon = Daemon(offload=state, history=history, flow_limit=_RECORDED)
     return HostFacts(is_local=False, database=_RECORDED, daemon=daemon, devices=_RECORDED)
-
-
-def _read(path: Path) -> str:
-    return read_text(path)
-
-
-def _name(config: Path) -> str | None:
-    return None if str(config) == "-" else str(config)

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-from pydantic import TypeAdapter, ValidationError
+from typing import TYPE_CHECKING
 
 from xenoovs.errors import LabError
 from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.lab.topology import Topology, check_name
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 MARK = "XENOOVS_LAB"
 """Environment variable of every process of a lab; its value is the lab's directory."""
@@ -99,15 +101,22 @@ def open_lab(name: str, *, directory: Path | None = None) -> Lab:
     return Lab(place, state.topology)
 
 
+def _state_adapter() -> TypeAdapter[LabState]:
+    # Imported here: commands that have --lab would wait for it in their --help.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(LabState)
+
+
 def read_state(place: Path) -> LabState | None:
     """Read the file of the lab in `place`; None when there is no lab. Raises LabError when it cannot be read."""
     try:
-        return TypeAdapter(LabState).validate_json((place / _STATE).read_bytes())
+        return _state_adapter().validate_json((place / _STATE).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:
         raise LabError(f"{place} belongs to root: run the same command with `sudo`") from None
-    except ValidationError:
+    except ValueError:
         raise LabError(
             f"{place / _STATE} is not readable as the state of a lab; `xenoovs lab down --name {place.name}` removes it"
         ) from None
@@ -116,7 +125,7 @@ def read_state(place: Path) -> LabState | None:
 def write_state(place: Path, state: LabState) -> None:
     """Write the file atomically."""
     draft = place / f"{_STATE}.new"
-    draft.write_bytes(TypeAdapter(LabState).dump_json(state, indent=1))
+    draft.write_bytes(_state_adapter().dump_json(state, indent=1))
     draft.replace(place / _STATE)
 
 

@@ -6,18 +6,20 @@ columns it gives every column that this Open vSwitch has, also those of forks.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xenoovs.datapath.host import BridgeState, Controller, Database, PortState
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.switch.endpoint import Endpoint, address_of, connected_to
 from xenoovs.switch.stderr import explain, unreachable
+
+if TYPE_CHECKING:
+    import asyncio
 
 DEFAULT_TIMEOUT_S = 10.0
 
@@ -169,6 +171,9 @@ def _updated(tables: Tables, message: Mapping[str, Any], db: str, *, reply: Call
 
 
 async def _connect(db: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    # Imported here: it imports ssl, and commands that read the database once need neither.
+    import asyncio
+
     reason = ""
     for target in db.split(","):
         address = address_of(target)
@@ -182,6 +187,8 @@ async def _connect(db: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def _received(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, db: str) -> AsyncIterator[bytes]:
+    import asyncio
+
     is_asked = False
     while True:
         # Not wait_for(): before Python 3.12 it may swallow a cancellation that comes together with data.

@@ -16,4 +16,4 @@ def test_programs_have_to_be_allowed(xenoovs: CommandLine, tmp_path: Path) -> No
     for command in ("agent", "controller"):
         said = xenoovs(command, config, "--db", f"unix:{tmp_path}/none.sock", "--once")
         assert said.status == 64
-        assert "give --allow-exec" in said.err
+        assert "add --allow-exec" in said.err

@@ -47,15 +47,15 @@ def test_no_client_at_all(xenoovs: CommandLine, tmp_path: Path, text: str, told:
     assert (said.status, told in said.err) == (1, True)
 
 
-def test_services_by_source_port_are_passed_over(xenoovs: CommandLine, clients: Path) -> None:
+def test_services_by_source_port_are_skipped(xenoovs: CommandLine, clients: Path) -> None:
     said = xenoovs("analyse", SOURCE_PORT, clients)
     assert (said.status, said.err) == (0, "")
-    assert "dns: passed over, as it balances by source port, of which addresses say nothing" in said.out
+    assert "dns: skipped, as it balances by source port, which a list of addresses does not contain" in said.out
     document = json.loads(xenoovs("analyse", SOURCE_PORT, clients, "-o", "json").out)
     assert [spread["service"] for spread in document["services"]] == ["quic"]
-    assert document["passed_over"] == ["dns"]
+    assert document["skipped"] == ["dns"]
     alone = xenoovs("analyse", SOURCE_PORT, clients, "--service", "dns")
-    assert (alone.status, "no service here balances by the addresses" in alone.err) == (1, True)
+    assert (alone.status, "no service balances by the addresses" in alone.err) == (1, True)
 
 
 @pytest.mark.parametrize(

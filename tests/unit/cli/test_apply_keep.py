@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from xenoovs.cli.apply import with_way_back
+from xenoovs.cli.apply_rollback import rolled_back_on_error
 from xenoovs.errors import TakenBack
 from xenoovs.switch.guard import Guard
 
@@ -18,7 +18,11 @@ def test_nobody_on_the_way_swallows_an_interruption(number: signal.Signals) -> N
     """click.echo did, which takes any Exception for a stream that it cannot remember: the change stayed."""
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     guard = Guard(lambda: None)
-    with pytest.raises(TakenBack, match=f"interrupted by {number.name}"), with_way_back(guard), suppress(Exception):
+    with (
+        pytest.raises(TakenBack, match=f"interrupted by {number.name}"),
+        rolled_back_on_error(guard),
+        suppress(Exception),
+    ):
         os.kill(os.getpid(), number)
     assert not guard.keep()
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == handlers

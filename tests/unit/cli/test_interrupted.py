@@ -15,10 +15,10 @@ PROGRAM = """
 import os, signal, subprocess, sys, time
 from unittest.mock import patch
 from xenoovs.cli import main
-from xenoovs.cli.apply import _Interrupted
+from xenoovs.cli.apply_rollback import Interrupted
 
 def interrupted(number, frame):
-    raise _Interrupted(signal.Signals(number).name)
+    raise Interrupted(signal.Signals(number).name)
 
 class Interrupting(subprocess.Popen):
     def __del__(self):

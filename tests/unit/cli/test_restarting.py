@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xenoovs.cli.restart_ovs import restart_facts, restart_lines
+from xenoovs.cli.restart_ovs import restart_document, restart_lines
 from xenoovs.switch.planned_restart import PlannedRestart
 
 DONE = PlannedRestart(0.4567, {"ovsbr1": 8, "ovsbr2": 1}, {"ovsbr1": 2, "ovsbr2": 0})
@@ -17,7 +17,7 @@ def test_for_people() -> None:
 
 
 def test_for_programs() -> None:
-    assert restart_facts(DONE) == {
+    assert restart_document(DONE) == {
         "gap_s": 0.457,
         "flows": {"ovsbr1": 8, "ovsbr2": 1},
         "groups": {"ovsbr1": 2, "ovsbr2": 0},

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import SMALL_CONFIG, XENOOVS
-from xenoovs.cli.output import echo, echo_over, print_table, print_text, printable
+from xenoovs.cli.output import echo, echo_over, filtered, print_table, print_text
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
 CONFIG = GOLDEN / "dns.yaml"
@@ -99,7 +99,7 @@ def test_colours_of_commands_reach_a_terminal() -> None:
     ],
 )
 def test_only_text_and_known_colours_are_printable(text: str, shown: str) -> None:
-    assert printable(text) == shown
+    assert filtered(text) == shown
 
 
 def test_every_way_to_print_filters(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 PORTS = 4
 """How many commands can run in the guest at a time."""
@@ -58,14 +60,21 @@ class GuestCommand:
     token: str = field(default_factory=token_hex)
 
 
+def _command_adapter() -> TypeAdapter[GuestCommand]:
+    # Imported here: commands that have --lab would wait for it in their --help.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(GuestCommand)
+
+
 def render_command(command: GuestCommand) -> bytes:
     """Return the payload of CALL."""
-    return TypeAdapter(GuestCommand).dump_json(command)
+    return _command_adapter().dump_json(command)
 
 
 def parse_command(payload: bytes) -> GuestCommand:
     """Return the inverse of `render_command`."""
-    return TypeAdapter(GuestCommand).validate_json(payload)
+    return _command_adapter().validate_json(payload)
 
 
 def render_frame(kind: FrameKind, payload: bytes = b"") -> bytes:

@@ -1,0 +1,194 @@
+"""Rolls back a change of `xenoovs apply` that is not confirmed in time, or whose blocks are not in hardware."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
+from socket import socket
+from types import FrameType
+
+from xenoovs.agent.control.paths import Places, bound_socket
+from xenoovs.agent.rollback import roll_back, take_checkpoint
+from xenoovs.cli.agent_client import refuse_beside_agent
+from xenoovs.cli.drain_rounds import DrainRounds
+from xenoovs.cli.offload import looker_of
+from xenoovs.cli.output import echo
+from xenoovs.engine.change import Change
+from xenoovs.engine.engine import Engine
+from xenoovs.errors import NotConfirmed, NotOffloaded, SwitchError, TakenBack, counted
+from xenoovs.model.balancer import Balancer
+from xenoovs.switch.guard import Guard
+from xenoovs.switch.live import LiveSwitch
+from xenoovs.verify.findings import Conclusion, carry_over
+
+_SAMPLE_INTERVAL_S = 1.0
+_REQUEST_TIMEOUT_S = 2.0
+_MAX_REQUEST_BYTES = 65_536
+_SLACK_S = 5.0
+"""More than a dump of the datapath takes; until then the guard leaves the decision to this process."""
+
+
+def apply_with_rollback(
+    engine: Engine,
+    switch: LiveSwitch,
+    balancer: Balancer,
+    rounds: DrainRounds,
+    change: Change,
+    places: Places,
+    *,
+    confirm_s: float | None,
+    offloaded_s: float | None,
+) -> None:
+    """Apply a change, and roll it back unless it is confirmed in time, and offloaded in time.
+
+    A guard process rolls it back also when this process is killed.
+
+    Args:
+        rounds: The drains of the change, which continue meanwhile.
+        places: Where the socket for `xenoovs confirm` is.
+        confirm_s: Time for the confirmation; None: none is needed.
+        offloaded_s: Time until all blocks with traffic have to be in hardware; None: they need not.
+
+    Raises:
+        NotConfirmed, NotOffloaded, TakenBack, SwitchError.
+    """
+    # Checked again, as an agent may have started while the user was asked.
+    refuse_beside_agent(places, change.bridge)
+    before = take_checkpoint(switch, change.bridge)
+    with bound_socket(places.waiting(change.bridge)) as sock:
+        guard = Guard(lambda: roll_back(switch, before, services=change.touched))
+        with rolled_back_on_error(guard):
+            engine.apply(change)
+            if offloaded_s is not None:
+                echo(require_offload(balancer, switch, guard, within_s=offloaded_s), err=True)
+            if confirm_s is not None:
+                wait_for_confirmation(guard, sock, rounds, within_s=confirm_s)
+            elif not guard.keep():
+                raise NotConfirmed(after_s=offloaded_s or 0.0)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal. Not an Exception: click.echo suppresses those, and the change would stay."""
+
+
+@contextmanager
+def rolled_back_on_error(guard: Guard) -> Iterator[None]:
+    """Roll back at any end but a normal one, also by a signal. Raises TakenBack after a signal."""
+
+    def interrupted(number: int, _frame: FrameType | None) -> None:
+        raise Interrupted(signal.Signals(number).name)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupted) for number in numbers]
+    try:
+        yield
+    except BaseException as error:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        guard.undo()
+        if isinstance(error, Interrupted):
+            raise TakenBack(reason=f"interrupted by {error}") from None
+        raise
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def require_offload(balancer: Balancer, switch: LiveSwitch, guard: Guard, *, within_s: float) -> str:
+    """Sample the datapath until all blocks are in hardware, or time is up; return the result as a sentence.
+
+    Raises:
+        NotOffloaded: A block with traffic is not in hardware at the end, or the datapath could not be read.
+    """
+    guard.limit(within_s + _SLACK_S)
+    deadline = time.monotonic() + within_s
+    try:
+        looker = looker_of(balancer, switch)
+        found = looker.look().findings
+        while time.monotonic() < deadline and (found.absent or found.conclusion is not Conclusion.IN_HARDWARE):
+            time.sleep(min(_SAMPLE_INTERVAL_S, max(0.0, deadline - time.monotonic())))
+            found = carry_over(found, looker.look().findings)
+    except SwitchError as error:
+        raise NotOffloaded(reason=f"the datapath could not be read: {error}") from None
+    seen = len(found.blocks) - found.absent
+    if found.conclusion is Conclusion.NOTHING_SEEN:
+        return "no block has had traffic, so the change stays; check later with `xenoovs verify-offload`"
+    if found.is_overridden:
+        names = ", ".join(dict.fromkeys(override.service for override in found.overrides if not override.is_drop))
+        raise NotOffloaded(reason=f"flows of other owners override blocks of {names}; see `xenoovs verify-offload`")
+    if found.conclusion is not Conclusion.IN_HARDWARE:
+        wrong = [block for block in found.blocks if block.megaflows and block.verdict.value != "HW"]
+        raise NotOffloaded(
+            reason=f"{len(wrong)} of {counted(seen, 'block')} with traffic not in hardware after {within_s:g}s"
+            if wrong
+            else "the datapath could not be judged"
+        )
+    return f"{counted(seen, 'block')} with traffic, all in hardware"
+
+
+def wait_for_confirmation(guard: Guard, sock: socket, rounds: DrainRounds, *, within_s: float) -> None:
+    """Wait for ENTER, or `xenoovs confirm` on this machine; drains continue meanwhile.
+
+    The guard keeps the time, also while this process is stopped (Ctrl-Z).
+
+    Raises:
+        NotConfirmed: Time is up.
+        TakenBack: The terminal was closed.
+    """
+    guard.limit(within_s)
+    has_terminal = sys.stdin.isatty()
+    how = "press ENTER to keep it, or run `xenoovs confirm`" if has_terminal else "keep it with `xenoovs confirm`"
+    echo(f"applied; it is rolled back in {within_s:g}s: {how}", err=True)
+    watched: list[int] = [sock.fileno(), guard.ended, *([sys.stdin.fileno()] if has_terminal else [])]
+    while True:
+        ready, _, _ = select.select(watched, [], [], rounds.next_s)
+        if guard.ended in ready:
+            raise NotConfirmed(after_s=within_s)
+        if not ready:
+            rounds.run_next()
+            continue
+        if sock.fileno() in ready and not _answer(sock, guard):
+            continue
+        if has_terminal and sys.stdin.fileno() in ready and not os.read(sys.stdin.fileno(), 1024):
+            raise TakenBack(reason="the terminal was closed")
+        if not guard.keep():
+            raise NotConfirmed(after_s=within_s)
+        return
+
+
+def _answer(sock: socket, guard: Guard) -> bool:
+    """Answer one request as an agent does (`POST /v1/confirm`); return whether it was for that route."""
+    paths: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            # The body may come after the head; a close before it would look to the client like a missing server.
+            length = self.headers.get("Content-Length", "0")
+            self.rfile.read(min(int(length), _MAX_REQUEST_BYTES) if length.isdecimal() else 0)
+            is_kept = self.path == "/v1/confirm" and guard.keep()
+            paths.append(self.path)
+            message = "confirmed: the change stays" if is_kept else "too late: the change was rolled back"
+            error = {"error": {"code": "too_late", "message": message}}
+            body = json.dumps({"message": message, "is_applied": True} if is_kept else error).encode()
+            self.send_response(200 if is_kept else 409)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing, as this process has a terminal."""
+
+    with suppress(OSError):
+        connection, _ = sock.accept()
+        with connection:
+            connection.settimeout(_REQUEST_TIMEOUT_S)
+            Handler(connection, ("", 0), None)  # type: ignore[arg-type]
+    return "/v1/confirm" in paths

@@ -1,0 +1,55 @@
+"""Completes the drains of a change: plans and applies again at each step, until no drain is left."""
+
+from __future__ import annotations
+
+import time
+
+from xenoovs.cli.output import echo, echo_over
+from xenoovs.compile.drains import Draining
+from xenoovs.display import duration
+from xenoovs.engine.change import Change, Options
+from xenoovs.engine.engine import Engine
+from xenoovs.model.balancer import Balancer
+
+
+class DrainRounds:
+    """A change and the rounds that its drains need after it."""
+
+    def __init__(self, engine: Engine, balancer: Balancer, options: Options, change: Change) -> None:
+        self._engine, self._balancer, self._options, self._change = engine, balancer, options, change
+
+    @property
+    def drains(self) -> tuple[Draining, ...]:
+        return self._change.drains
+
+    @property
+    def next_s(self) -> float | None:
+        """Seconds until the next round; None: no drain is left."""
+        return (self._change.next_s or 1.0) if self.drains else None
+
+    def run_next(self) -> None:
+        """Plan again and apply the difference. Raises as Engine.plan and Engine.apply."""
+        self._engine.look(now_s=time.monotonic())
+        # Another process may change other services meanwhile, so the flows are read again.
+        self._engine.forget()
+        self._change = self._engine.plan(self._balancer, self._options, now_s=time.monotonic())
+        if not self._change.difference.is_empty:
+            self._engine.apply(self._change)
+
+    def wait(self) -> float:
+        """Run all rounds, with the progress on the terminal. Returns the seconds that it took."""
+        begun_s = time.monotonic()
+        try:
+            while (next_s := self.next_s) is not None:
+                parts = (
+                    f"{drain.service}: {duration(drain.left_s)} left, {drain.connections} new connections"
+                    for drain in self.drains
+                )
+                echo_over(f"waiting for {'; '.join(parts)}")
+                time.sleep(next_s)
+                self.run_next()
+        except KeyboardInterrupt:
+            echo("\ninterrupted: open connections stay; `xenoovs apply` continues the drain", err=True)
+            raise
+        echo_over("")
+        return time.monotonic() - begun_s

@@ -1,0 +1,77 @@
+"""Forwards commands into the virtual machine of a lab with an emulated NIC."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from xenoovs.errors import LabError
+from xenoovs.lab.lab import directory_of, machine_directory, read_state
+from xenoovs.lab.nic.call import attach
+from xenoovs.lab.nic.frames import GuestCommand
+from xenoovs.lab.nic.machine import VirtualMachine
+
+# Files that a command names are sent with it: the machine may have cached what they were before.
+_LARGEST_FILE_BYTES = 16 << 20
+_FORWARDED = ("TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG", "LC_ALL")
+
+
+def forward_to_vm(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+    """Run the whole command in the virtual machine of lab `name`, if it has one: the callback of an option."""
+    if name is not None and not context.resilient_parsing and (machine := vm_of(name)):
+        context.exit(run_in_vm(machine, ["xenoovs", *context.find_root().obj], name=name))
+    return name
+
+
+def vm_of(name: str) -> VirtualMachine | None:
+    """Return the machine of a lab; None if the lab is on this host or does not exist. Raises LabError if it is down."""
+    place = directory_of(name, None)
+    state = read_state(place)
+    if state is None or not state.nic:
+        return None
+    if not state.complete:
+        raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --name {name}`")
+    machine = VirtualMachine(machine_directory(place))
+    if machine.pid is None:
+        raise LabError(
+            f"the virtual machine of lab {name} has stopped; {machine.last_words()}\n"
+            f"remove it with `xenoovs lab down --name {name}`"
+        )
+    return machine
+
+
+def run_in_vm(machine: VirtualMachine, argv: Sequence[str], *, name: str) -> int:
+    """Run a command in the machine of lab `name` with this terminal and directory; return its exit status."""
+    environment = {key: os.environ[key] for key in _FORWARDED if key in os.environ}
+    # The directory of Open vSwitch in there: `build` of lab/nic/guest/lab.py runs there without a directory of its own.
+    rundir = f"/run/xenoovs/lab/{name}/ovs"
+    environment |= {"OVS_RUNDIR": rundir, "OVS_LOGDIR": rundir, "OVS_DBDIR": rundir}
+    sys.stdout.flush()
+    command = GuestCommand(tuple(argv), os.getcwd(), environment, _files(argv))  # noqa: PTH109
+    return attach(machine, command)
+
+
+def _files(argv: Sequence[str]) -> dict[str, str]:
+    # `--option=FILE` names a file too.
+    words = [part for word in argv[1:] for part in (word, word.partition("=")[2]) if part]
+    paths = dict.fromkeys(Path(os.path.abspath(word)) for word in words)  # noqa: PTH100 (links stay as they are)
+    return {str(path): path.read_bytes().decode(errors="surrogateescape") for path in paths if _is_sent(path)}
+
+
+def _is_sent(path: Path) -> bool:
+    # The machine has the same programs, and a kernel and devices of its own.
+    try:
+        return (
+            path.is_file()
+            and not path.is_relative_to("/proc")
+            and not path.is_relative_to("/sys")
+            and not path.is_relative_to("/dev")
+            and not os.access(path, os.X_OK)
+            and path.stat().st_size <= _LARGEST_FILE_BYTES
+        )
+    except OSError:
+        return False
