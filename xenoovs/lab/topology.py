@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
-from itertools import accumulate, islice
+from itertools import accumulate
 
 from xenoovs.errors import LabError
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
@@ -99,7 +99,7 @@ def whole_space(family: Family) -> IPNetwork:
     return ip_network(_WHOLE[family])
 
 
-def own_macs(used: Collection[Mac]) -> Iterable[Mac]:
+def own_macs(used: Collection[Mac]) -> Iterator[Mac]:
     """Yield MACs for the lab's own devices, in order, without those in use."""
     return (mac for number in range(1, 1 << 24) if (mac := Mac(_OWN_MACS + number)) not in used)
 
@@ -285,49 +285,6 @@ class Link:
     far: End
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """The ends of the cables. `fabrics`: the bridge that emulates the switch behind each port towards backends."""
-
-    switch: str
-    clients: str
-    bridge: str
-    fabrics: Mapping[str, str]
-
-
-def port_links(site: Site, ports: Iterable[str], *, ingress_macs: Mapping[str, str]) -> Iterator[Link]:
-    """Yield the cables of the bridge's ports: to a fabric, to the clients, to both, or to an unused device."""
-    for i, port in enumerate(ports, start=1):
-        inner = End(site.switch, port, bridge=site.bridge)
-        fabric = site.fabrics.get(port)
-        if fabric is not None:
-            yield Link(inner, End(site.switch, f"{RESERVED_PREFIX}up{i}", bridge=fabric))
-            inner = End(site.switch, f"{RESERVED_PREFIX}cl{i}", bridge=fabric)
-        if port in ingress_macs:
-            yield Link(inner, End(site.clients, f"cl{i}", ingress_macs[port]))
-        elif fabric is None:
-            yield Link(inner, End(site.switch, f"{RESERVED_PREFIX}idle{i}"))
-
-
-def return_links(site: Site, *, macs: Mapping[str, str]) -> Iterator[Link]:
-    """Yield cables from each fabric to the clients, for answers where the bridge forwards none."""
-    for i, (port, fabric) in enumerate(site.fabrics.items(), start=1):
-        near = End(site.switch, f"{RESERVED_PREFIX}ret{i}", bridge=fabric)
-        yield Link(near, End(site.clients, f"ret{i}", macs[port]))
-
-
-def machine_links(site: Site, machines: Iterable[Machine]) -> Iterator[Link]:
-    """Yield the cable of each machine to the fabric behind its port."""
-    for machine in machines:
-        near = End(site.switch, machine.switch_interface, bridge=site.fabrics[machine.egress])
-        yield Link(near, End(machine.namespace, "eth0", machine.mac))
-
-
-def ports_of(bridge: str, links: Iterable[Link]) -> tuple[str, ...]:
-    """Return the devices on `bridge`, in the order of the links."""
-    return tuple(end.interface for link in links for end in (link.near, link.far) if end.bridge == bridge)
-
-
 HOST_PORT = "pf0hpf"
 """The port to the host on a DPU (BlueField names it so); on the bridge even when the config does not name it."""
 
@@ -393,32 +350,51 @@ def vips_of(balancer: Balancer) -> frozenset[IPAddress]:
 def plan_topology(name: str, balancer: Balancer) -> Topology:
     """Return the lab `name` for a balancer. Raises LabError when a name does not fit or there are too many backends."""
     check_name(name)
-    uplinks = balancer.uplinks
+    switch, clients, uplinks = switch_namespace(name), clients_namespace(name), balancer.uplinks
     ports = tuple(dict.fromkeys((*balancer.ports, HOST_PORT)))
     _check_devices((uplinks.bridge, *ports))
+    # The bridge that emulates the switch behind each port towards backends.
     fabrics = {port: f"{RESERVED_PREFIX}fabric{i}" for i, port in enumerate(balancer.egress_ports, start=1)}
-    site = Site(switch_namespace(name), clients_namespace(name), uplinks.bridge, fabrics)
 
-    macs = _own_macs(balancer, count=1 + len(uplinks.ingress) + len(fabrics))
-    gateway_mac = macs.pop(0)
-    ingress_macs = {port: macs.pop(0) for port in uplinks.ingress}
+    macs = map(str, own_macs(_used_macs(balancer)))
+    gateway_mac = next(macs)
+    ingress_macs = {port: next(macs) for port in uplinks.ingress}
+    # Where the bridge forwards no answers, cables from each fabric lead them to the clients.
     direct = uplinks.other_traffic in (OtherTraffic.DROP, OtherTraffic.LEAVE)
-    return_macs = {port: macs.pop(0) if direct else ingress_macs[uplinks.ingress[0]] for port in fabrics}
+    return_macs = {port: next(macs) if direct else ingress_macs[uplinks.ingress[0]] for port in fabrics}
 
     machines = machines_of(name, balancer, gateway_macs=return_macs, gateway_mac=gateway_mac)
-    links = [*port_links(site, ports, ingress_macs=ingress_macs), *machine_links(site, machines)]
-    if direct:
-        links += return_links(site, macs=return_macs)
-    interface = next(link.far.interface for link in links if link.far.namespace == site.clients)
+    links = []
+    for i, port in enumerate(ports, start=1):
+        inner, fabric = End(switch, port, bridge=uplinks.bridge), fabrics.get(port)
+        if fabric is not None:
+            links.append(Link(inner, End(switch, f"{RESERVED_PREFIX}up{i}", bridge=fabric)))
+            inner = End(switch, f"{RESERVED_PREFIX}cl{i}", bridge=fabric)
+        if port in ingress_macs:
+            links.append(Link(inner, End(clients, f"cl{i}", ingress_macs[port])))
+        elif fabric is None:
+            links.append(Link(inner, End(switch, f"{RESERVED_PREFIX}idle{i}")))
+    for machine in machines:
+        near = End(switch, machine.switch_interface, bridge=fabrics[machine.egress])
+        links.append(Link(near, End(machine.namespace, "eth0", machine.mac)))
+    for i, (port, fabric) in enumerate(fabrics.items() if direct else (), start=1):
+        near = End(switch, f"{RESERVED_PREFIX}ret{i}", bridge=fabric)
+        links.append(Link(near, End(clients, f"ret{i}", return_macs[port])))
+
+    ends = [end for link in links for end in (link.near, link.far)]
+    interface = next(end.interface for end in ends if end.namespace == clients)
     return Topology(
         name,
-        namespaces=(site.switch, site.clients, *(machine.namespace for machine in machines)),
+        namespaces=(switch, clients, *(machine.namespace for machine in machines)),
         bridges=(
             LabBridge(uplinks.bridge, ports, secure=True),
-            *(LabBridge(fabric, ports_of(fabric, links), secure=False) for fabric in fabrics.values()),
+            *(
+                LabBridge(fabric, tuple(end.interface for end in ends if end.bridge == fabric), secure=False)
+                for fabric in fabrics.values()
+            ),
         ),
         links=tuple(links),
-        clients=_clients(balancer, namespace=site.clients, interface=interface, gateway_mac=gateway_mac),
+        clients=_clients(balancer, namespace=clients, interface=interface, gateway_mac=gateway_mac),
         machines=machines,
     )
 
@@ -437,10 +413,10 @@ def _clients(balancer: Balancer, *, namespace: str, interface: str, gateway_mac:
     )
 
 
-def _own_macs(balancer: Balancer, *, count: int) -> list[str]:
+def _used_macs(balancer: Balancer) -> set[Mac]:
     used = {mac_of(backend.next_hop) for service in balancer.services for backend in service.backends}
     used |= {mac for service in balancer.services for mac in (service.vip_mac, service.source_mac)}
-    return [str(mac) for mac in islice(own_macs({mac for mac in used if mac is not None}), count)]
+    return {mac for mac in used if mac is not None}
 
 
 def _check_devices(names: Iterable[str]) -> None:
