@@ -497,14 +497,14 @@ class RoundLate(XenoovsError):
         )
 
 
-class SystemFailure(XenoovsError):
-    """The operating system refused what a round needs, such as a descriptor or a process."""
+class SystemFailure(SwitchError):
+    """The operating system refused what a call needs, such as a descriptor or a process."""
 
     retryable = True
 
     def __init__(self, *, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"this host failed the agent: {reason}")
+        super().__init__(f"this host lacks resources: {reason}")
 
 
 class NotConfirmed(XenoovsError):

@@ -21,7 +21,7 @@ _Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ConfigVersion:
     """A valid config, and the start of the SHA-256 of its text."""
 
     balancer: Balancer
@@ -45,7 +45,7 @@ class ConfigFile:
         data = _read(path)
         self.balancer: Balancer = parse_config(data, file=str(path))
         self.digest = self._newest = _digest(data)
-        self.candidate: Candidate | None = None
+        self.candidate: ConfigVersion | None = None
         self.problem: XenoovsError | None = None
 
     @property
@@ -79,7 +79,7 @@ class ConfigFile:
         except XenoovsError as problem:
             self.candidate, self.problem = None, problem
             return True
-        self.candidate, self.problem = Candidate(balancer, self._newest), None
+        self.candidate, self.problem = ConfigVersion(balancer, self._newest), None
         return True
 
     def accept(self) -> None:
@@ -94,7 +94,7 @@ class ConfigFile:
         self.problem = problem
         return is_news
 
-    def roll_back(self, good: Candidate, problem: XenoovsError) -> None:
+    def roll_back(self, good: ConfigVersion, problem: XenoovsError) -> None:
         """Make an earlier config the good one again. `problem`: why the accepted one is not."""
         self.balancer, self.digest = good.balancer, good.digest
         self.candidate, self.problem = None, problem
@@ -110,9 +110,9 @@ class ConfigFile:
         return (self.balancer,) if self.candidate is None else (self.balancer, self.candidate.balancer)
 
     @property
-    def good(self) -> Candidate:
+    def good(self) -> ConfigVersion:
         """The last good config."""
-        return Candidate(self.balancer, self.digest)
+        return ConfigVersion(self.balancer, self.digest)
 
     def _read_stamp(self) -> _Stamp | None:
         try:

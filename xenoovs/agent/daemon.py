@@ -284,7 +284,7 @@ class Agent:
         """Count the packets of old backends while drains go on. With many connections that takes seconds."""
         while True:
             started_s = time.monotonic()
-            with suppress(XenoovsError):
+            with suppress(XenoovsError, OSError):
                 await asyncio.to_thread(self.engine.look, now_s=self.clock.now_s())
             await asyncio.sleep(max(_MEASURE_S, _MEASURE_RATIO * (time.monotonic() - started_s)))
 

@@ -104,7 +104,7 @@ class Neighbours:
                     self.macs = {address: mac for address, mac in self.macs.items() if address in names}
             if names:
                 before = dict(self.macs)
-                with suppress(SwitchError, ParseError):
+                with suppress(SwitchError, ParseError, OSError):
                     changed = await asyncio.to_thread(self.poll, *now)
                     for address, mac in changed.items():
                         _log_change(names.get(address, ()), address, mac, before.get(address))

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from xenoovs.agent.config_file import Candidate, ConfigFile
+from xenoovs.agent.config_file import ConfigFile, ConfigVersion
 from xenoovs.agent.health import KnownShares
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.overrides import EndedOverride, Merged, merge, merge_rollback, require_possible, with_weight
@@ -42,7 +42,7 @@ class _PendingConfirmation:
 
     checkpoint: Checkpoint
     services: frozenset[int]
-    good: Candidate
+    good: ConfigVersion
     overrides: tuple[Override, ...]
     merged: Merged
     by_s: float
@@ -76,7 +76,7 @@ class Reloader:
         self._confirm_s = confirm_s
         self._pending: _PendingConfirmation | None = None
         self._is_bridge_unknown = False
-        self._attempt: tuple[Candidate, Checkpoint] | None = None
+        self._attempt: tuple[ConfigVersion, Checkpoint] | None = None
         """The flows before a candidate was first tried: an attempt that raised may have changed some."""
 
     async def poll(self, *, always: bool) -> bool:
@@ -280,7 +280,7 @@ class Reloader:
     def _overrides(self) -> tuple[Override, ...]:
         return self._store.state.runtime.overrides
 
-    async def _try(self, candidate: Candidate, merged: Merged) -> Change | None:
+    async def _try(self, candidate: ConfigVersion, merged: Merged) -> Change | None:
         known = await asyncio.to_thread(self._engine.known, candidate.balancer)
         bridge, now_s = candidate.balancer.uplinks.bridge, self._store.clock.now_s()
         followed, ports = ConfigFollowed(candidate.balancer, merged.remaining, known), self._engine.ports_down()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from os import environ
 from typing import IO
 
-from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout
+from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, SystemFailure
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -80,6 +80,8 @@ def try_run(
         raise CommandMissing(program=argv[0], package=_PACKAGES.get(argv[0], argv[0])) from None
     except subprocess.TimeoutExpired:
         raise CommandTimeout(argv=argv, timeout_s=timeout_s) from None
+    except OSError as error:
+        raise SystemFailure(reason=f"{argv[0]} cannot be started: {error.strerror or error}") from None
     return Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 
 import pytest
 
-from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout
+from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, SystemFailure
 from xenoovs.switch.process import run, try_run
 
 
@@ -44,3 +45,15 @@ def test_names_beyond_ascii_go_in_and_come_out() -> None:
 
 def test_bytes_that_are_no_text_do_no_harm() -> None:
     assert try_run(_python("import sys; sys.stdout.buffer.write(b'a\\xffb')")).stdout == "a\\xffb"
+
+
+def test_a_host_without_descriptors_is_an_error_that_may_pass() -> None:
+    """The agent makes its round later; a bare OSError ended it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(SystemFailure, match="true cannot be started: Too many open files") as failed:
+            run(["true"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert failed.value.retryable

@@ -79,7 +79,7 @@ _V6 = _Version(
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _EchoRequest:
     """An echo request that waits for its reply from `address`."""
 
     address: str
@@ -95,7 +95,7 @@ class IcmpChannel:
         self._identifier = int.from_bytes(os.urandom(2), "big")
         self._token = os.urandom(_TOKEN_BYTES)
         self._last_sequence = 0
-        self._requests: dict[int, _Request] = {}
+        self._requests: dict[int, _EchoRequest] = {}
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(sock, self._readable)
 
@@ -113,7 +113,7 @@ class IcmpChannel:
         if len(self._requests) == _MAX_REQUESTS:
             return "too many probes at once"
         sequence = self._free_sequence()
-        request = _Request(address, self._loop.create_future())
+        request = _EchoRequest(address, self._loop.create_future())
         self._requests[sequence] = request
         try:
             self._sock.sendto(self._message(sequence), (address, 0))
@@ -196,6 +196,6 @@ def checksum(data: bytes) -> int:
     return ~(total + (total >> 16)) & 0xFFFF
 
 
-def _settle(request: _Request, failure: str | None) -> None:
+def _settle(request: _EchoRequest, failure: str | None) -> None:
     if not request.failure.done():
         request.failure.set_result(failure)
