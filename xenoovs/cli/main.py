@@ -64,6 +64,7 @@ COMMANDS = {
     "restart-ovs": "Restart Open vSwitch and restore all flows.",
     "remove": "Remove the flows of xenoovs from the bridge.",
     "lab": "Run a whole test network on this machine, without a NIC.",
+    "explain": "Explain a key of the config.",
     "schema": "Print the JSON Schema of the config, for editors.",
     "completion": "Print the completion script of a shell.",
 }

@@ -189,6 +189,11 @@ class Parser(Generic[T]):
         return dict(self.schema)
 
 
+def _written(kind: str, pattern: str) -> dict[str, Any]:
+    """Return the schema of a text. kind: what the reference calls it."""
+    return {"x-kind": kind, "type": "string", "pattern": pattern}
+
+
 def _accepts(**schema: Any) -> Callable[[Callable[[object], T]], Parser[T]]:
     """Make a parser of a function. `schema`: what it accepts, as JSON Schema."""
     return lambda parse: Parser(parse, schema)
@@ -231,9 +236,9 @@ _QUERY_PATTERN = r"^(\.|([A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?)$"
 _MAX_QUERY = 253
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
-_PERCENT = {"type": "string", "pattern": _PERCENT_PATTERN}
+_PERCENT = {"x-kind": "percentage", "type": "string", "pattern": _PERCENT_PATTERN}
 _PORT = {"type": "integer", "minimum": 0, "maximum": MAX_PORT}
-_MAC = {"type": "string", "pattern": "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"}
+_MAC = {"x-kind": "MAC address", "type": "string", "pattern": "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"}
 _ADDRESS: Mapping[str, Any] = {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}
 _POSITIONS = {
     "type": "array",
@@ -281,7 +286,7 @@ file = _pattern(r"^/[^\x00-\x1f\x7f]{1,4095}$", "the whole path of a file", "wri
 text = _pattern(r"^[\t\n\r -~]{0,1000}$", "text of at most 1000 ASCII characters", "write it in quotes")
 
 
-@_accepts(type="string", pattern=NAME_PATTERN)
+@_accepts(**_written("name", NAME_PATTERN))
 def name(value: object) -> str:
     """Read the name of a service or backend: a label that is safe in tables, file names and metrics."""
     label = _text(value)
@@ -293,7 +298,7 @@ def name(value: object) -> str:
     return label
 
 
-@_accepts(type="string", pattern=_DEVICE_PATTERN)
+@_accepts(**_written("device", _DEVICE_PATTERN))
 def device(value: object) -> str:
     """Read the name of a bridge or a network device."""
     label = _text(value)
@@ -304,7 +309,7 @@ def device(value: object) -> str:
     return label
 
 
-@_accepts(type="string", pattern=_PORT_NAME_PATTERN)
+@_accepts(**_written("port", _PORT_NAME_PATTERN))
 def port_name(value: object) -> str:
     """Read the name of an OVS port that flows can name."""
     label = device(value)
@@ -314,7 +319,7 @@ def port_name(value: object) -> str:
     return label
 
 
-@_accepts(type="string", pattern=_DATAPATH_ID_PATTERN)
+@_accepts(**_written("16 hexadecimal digits", _DATAPATH_ID_PATTERN))
 def datapath_id(value: object) -> int:
     """Read the id of a bridge, as ovs-vswitchd.conf.db(5) writes it: 16 hexadecimal digits, not all of them 0."""
     if isinstance(value, Number) or is_int(value):
@@ -368,7 +373,7 @@ def server_address(value: object) -> IPAddress:
     return _address(value, advice="write the server's own address")
 
 
-@_accepts(anyOf=[_PORT, {"type": "string", "pattern": _PORT_RANGE_PATTERN}])
+@_accepts(anyOf=[_PORT, _written("range", _PORT_RANGE_PATTERN)])
 def ports(value: object) -> PortRange:
     """Read a port, or a range such as 8000-8003."""
     if is_int(value):
@@ -451,7 +456,7 @@ def version(value: object) -> int:
     return 1
 
 
-@_accepts(type="string", pattern=_DURATION_PATTERN)
+@_accepts(**_written("time", _DURATION_PATTERN))
 def duration_ms(value: object) -> int:
     """Read `500ms`, `1.5s`, `2m`; whole milliseconds, 1 ms to 1 h."""
     found = re.fullmatch(_DURATION_PATTERN, value, re.ASCII) if isinstance(value, str) else None
@@ -487,7 +492,12 @@ def part(value: object) -> Fraction:
     return Fraction(number) / 100
 
 
-@_accepts(anyOf=[{"type": "integer", "minimum": 100, "maximum": 599}, {"type": "string", "pattern": _STATUS_PATTERN}])
+@_accepts(
+    anyOf=[
+        {"type": "integer", "minimum": 100, "maximum": 599},
+        _written("range", _STATUS_PATTERN),
+    ]
+)
 def status(value: object) -> tuple[int, int]:
     """Read `200` or `200-299`: HTTP statuses (RFC 9110, 15)."""
     shown = str(value) if is_int(value) else value
@@ -517,7 +527,7 @@ def command(value: object) -> tuple[str, ...]:
     return tuple(words)
 
 
-@_accepts(type="string", pattern=_QUERY_PATTERN)
+@_accepts(**_written("domain name", _QUERY_PATTERN))
 def query(value: object) -> str:
     """Read a domain name."""
     if not isinstance(value, str) or len(value) > _MAX_QUERY or not re.fullmatch(_QUERY_PATTERN, value, re.ASCII):

@@ -1,0 +1,50 @@
+"""`xenoovs explain`: a key by its path or the end of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.command_line import CommandLine
+from xenoovs.config.explain import all_keys
+
+
+def test_a_key_has_its_value_default_and_meaning(xenoovs: CommandLine) -> None:
+    said = xenoovs("explain", "services.health.max_down")
+    assert said.status == 0
+    assert said.out.splitlines()[:3] == [
+        "key      services.health.max_down",
+        "value    percentage",
+        "default  50%",
+    ]
+    assert "At most this part of the backends" in said.out
+
+
+def test_the_end_of_a_path_is_enough_where_all_such_keys_mean_the_same(xenoovs: CommandLine) -> None:
+    assert "key      health.max_down, services.health.max_down" in xenoovs("explain", "max_down").out
+
+
+def test_keys_of_one_name_with_several_meanings_are_listed(xenoovs: CommandLine) -> None:
+    said = xenoovs("explain", "name")
+    assert said.status == 64
+    assert "'name' is several keys: services.name, services.backends.name" in said.err
+
+
+def test_a_mapping_lists_its_keys(xenoovs: CommandLine) -> None:
+    out = xenoovs("explain", "services.backends").out
+    assert [line.split()[0] for line in out.splitlines() if line][-5:] == ["name", "mac", "weight", "egress", "address"]
+
+
+def test_a_mistyped_key_is_guessed(xenoovs: CommandLine) -> None:
+    assert "Did you mean max_down?" in xenoovs("explain", "max_dwon").err
+
+
+@pytest.mark.parametrize("key", ["", "switch"])
+def test_for_programs(key: str, xenoovs: CommandLine) -> None:
+    document = json.loads(xenoovs("explain", *filter(None, [key]), "-o", "json").out)
+    assert {"path", "value", "default", "required", "meaning", "examples"} == set(document["keys"][0])
+
+
+def test_every_key_has_a_meaning() -> None:
+    assert [key.path for key in all_keys() if not key.meaning] == []

@@ -1,0 +1,98 @@
+"""`xenoovs explain`: what a key of the config means, as `kubectl explain` does."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from xenoovs.cli.options import Output, output_option
+from xenoovs.cli.output import echo, print_json, print_table, print_text
+
+if TYPE_CHECKING:
+    from xenoovs.config.explain import ConfigKey
+
+
+@click.command("explain")
+@click.argument("key", required=False, default="", metavar="[KEY]")
+@output_option
+def explain_command(key: str, output: Output) -> None:
+    """Explain KEY of the config: its meaning, its values and its default. Without KEY, list the keys of the file.
+
+    KEY is a path such as `services.backends.mac`, or its end: `max_down`, `health.port`.
+
+    \b
+    Examples:
+      xenoovs explain
+      xenoovs explain health.max_down
+      xenoovs explain services.backends
+    """
+    from xenoovs.config.explain import all_keys
+
+    keys = all_keys()
+    if not key:
+        _show_list([each for each in keys if "." not in each.path], output)
+        return
+    found = _find(key, keys)
+    inside = [each for each in keys if each.path.rpartition(".")[0] == found[0].path]
+    if output is Output.JSON:
+        print_json(
+            {**_document(found[0]), "places": [each.path for each in found], "keys": list(map(_document, inside))}
+        )
+        return
+    _show(found)
+    if inside:
+        echo()
+        _show_list(inside, output)
+
+
+def _find(text: str, keys: tuple[ConfigKey, ...]) -> list[ConfigKey]:
+    """Return the keys with this path, or this end of a path, that mean the same."""
+    exact = [each for each in keys if each.path == text]
+    found = exact or [each for each in keys if each.path.endswith(f".{text}")]
+    if not found:
+        names = {name for each in keys for name in (each.path, each.name)}
+        near = difflib.get_close_matches(text, sorted(names), n=1)
+        raise click.UsageError(f"The config has no key {text!r}." + (f" Did you mean {near[0]}?" if near else ""))
+    same = [each for each in found if (each.kind, each.meaning) == (found[0].kind, found[0].meaning)]
+    if len(same) < len(found):
+        places = ", ".join(each.path for each in found)
+        raise click.UsageError(f"{text!r} is several keys: {places}. Write more of the path.")
+    return found
+
+
+def _show(found: list[ConfigKey]) -> None:
+    first = found[0]
+    rows = [["key", ", ".join(each.path for each in found)], ["value", first.kind]]
+    if first.is_required:
+        rows.append(["default", "required"])
+    elif first.default:
+        rows.append(["default", first.default])
+    rows += [["example", json.dumps(example, ensure_ascii=False)] for example in first.examples]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        echo(f"{name:{width}}  {value}")
+    if first.meaning:
+        echo()
+        print_text(first.meaning)
+
+
+def _show_list(keys: list[ConfigKey], output: Output) -> None:
+    if output is Output.JSON:
+        print_json({"keys": list(map(_document, keys))})
+        return
+    rows = [[each.name, each.kind, "required" if each.is_required else each.default or "-"] for each in keys]
+    print_table(["KEY", "VALUE", "DEFAULT"], rows)
+
+
+def _document(key: ConfigKey) -> dict[str, object]:
+    return {
+        "path": key.path,
+        "value": key.kind,
+        "default": key.default or None,
+        "required": key.is_required,
+        "meaning": key.meaning,
+        "examples": list(key.examples),
+    }
