@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from xenoovs.cli.offload import Look, Looker, look_at_bridge, look_at_bridge_dump, look_at_dump, looker_of
 from xenoovs.cli.options import (
+    FILE,
     Output,
     address_commands,
     duration,
     load_recorded,
     load_resolved,
+    optional_config_argument,
     output_option,
     reach,
     share,
@@ -31,9 +32,6 @@ from xenoovs.openflow.text import render_bits, render_flow, render_match
 from xenoovs.verify.bridge import BridgeFindings
 from xenoovs.verify.findings import Anomaly, Conclusion, OffloadFindings, Override, Unwildcarding, carry_over
 from xenoovs.verify.report import OffloadRow, backend_rows, bridge_to_json, to_json, total_row
-
-# What people read of `xenoovs verify-offload`.
-
 
 _COLOUR = {
     Verdict.HW: "green",
@@ -77,12 +75,143 @@ _ANOMALY = {
 }
 
 
+_INTERVAL_S = 2.0
+"""Open vSwitch reads the counters of hardware no more often (offloaded-stats-delay)."""
+
+
+@click.command("verify-offload")
+@optional_config_argument
+@switch_options
+@click.option("--bridge", metavar="NAME", help="Without FILE: check all megaflows of any bridge, such as OVN's br-int.")
+@click.option(
+    "--from-dump",
+    type=FILE,
+    metavar="DUMP",
+    help="Judge the output of `ovs-appctl dpctl/dump-flows -m` in a file, - for standard input, and read no switch. A "
+    "dump with type= or filter= may lack megaflows that are not offloaded; then the exit status is 3, not 0.",
+)
+@click.option(
+    "--from-flows",
+    type=FILE,
+    metavar="FLOWS",
+    help="With --from-dump: the output of `ovs-ofctl --names dump-flows`, which shows the blocks as they were, and "
+    "foreign flows.",
+)
+@click.option(
+    "--wait", "wait_s", type=duration, metavar="TIME", help="Repeat until every block had traffic, at most for TIME."
+)
+@click.option("--watch", is_flag=True, help="Repeat every 2 s until interrupted.")
+@click.option(
+    "--require",
+    "required",
+    type=share,
+    metavar="SHARE",
+    help="Require only this share of the packets in hardware, such as 95%.",
+)
+@click.option("--blocks", is_flag=True, help="Show every block, not only backends.")
+@output_option
+@click.pass_context
+def verify_offload_command(
+    context: click.Context,
+    /,
+    config: Path | None,
+    *,
+    db: str | None,
+    lab: str | None,
+    bridge: str | None,
+    from_dump: Path | None,
+    from_flows: Path | None,
+    wait_s: float | None,
+    watch: bool,
+    required: float | None,
+    blocks: bool,
+    output: Output,
+) -> None:
+    """Check for each block of the config FILE where its packets are forwarded, with one dump of the datapath.
+
+    \b
+    HW       in the NIC                         PARTIAL  the NIC matches, the CPU forwards
+    TC_SW    in the kernel's traffic control    SW       in Open vSwitch's software datapath
+    ABSENT   no megaflow: no traffic yet, or idle longer than max-idle (10 s). Neither good nor bad.
+
+    MEGAFLOWS: found/predicted, for clients behind one MAC. IN HW: share of the packets. Do not compare bytes: traffic
+    control in software does not count 14 bytes of each frame.
+
+    Exit status 0: every block that has had traffic is in hardware (with --require: enough packets), 2: not all are,
+    1: it could not check, 3: no traffic yet, or a recorded dump that may be filtered.
+    """
+    live = {"--db": db, "--lab": lab, "--wait": wait_s, "--watch": watch}
+    given = [name for name, value in live.items() if value]
+    if (config is None) == (bridge is None):
+        raise click.UsageError("give either the config FILE, or --bridge NAME for a bridge without one.")
+    if from_dump is not None and given:
+        raise click.UsageError(f"--from-dump reads no switch, so {given[0]} has no use.")
+    if from_flows is not None and (from_dump is None or bridge is not None):
+        raise click.UsageError("--from-flows goes with the config FILE and --from-dump.")
+    if [config, from_dump, from_flows].count(Path("-")) > 1:
+        raise click.UsageError("standard input can be only one of FILE, DUMP and FLOWS.")
+    if watch and wait_s:
+        raise click.UsageError("--wait and --watch exclude each other.")
+    if bridge is not None and (wait_s or blocks):
+        raise click.UsageError("--wait and --blocks need the config FILE.")
+
+    def check() -> Conclusion:
+        if config is None:
+            return _check_bridge(bridge or "", from_dump, output, db=db, lab=lab, required=required)
+        if from_dump is not None:
+            look = look_at_dump(load_recorded(config), from_dump, from_flows)
+        else:
+            balancer = load_resolved(config)
+            look = _look(looker_of(balancer, reach(db, lab)), wait_s=wait_s or 0)
+        if output is Output.JSON:
+            findings = look.findings
+            print_json(to_json(findings, required=required, origins=look.origins, remarks=look.remarks))
+        else:
+            show(look, blocks=blocks, required=required)
+        return look.findings.conclusion_for(required)
+
+    while watch:
+        clear_terminal()
+        try:
+            check()
+        except SwitchError as error:
+            # The user of --watch wants to see the end of a restart.
+            if not error.retryable:
+                raise
+            address_commands(error, config=config, db=db, lab=lab)
+            echo(f"not now: {error}", err=True)
+        time.sleep(_INTERVAL_S)
+    context.exit(int(check()))
+
+
+def _check_bridge(
+    bridge: str, dump: Path | None, output: Output, *, db: str | None, lab: str | None, required: float | None
+) -> Conclusion:
+    findings = look_at_bridge(bridge, reach(db, lab)) if dump is None else look_at_bridge_dump(bridge, dump)
+    if output is Output.JSON:
+        print_json(bridge_to_json(findings, required=required))
+    else:
+        show_bridge(findings, required=required)
+    return findings.conclusion_for(required)
+
+
+def _look(looker: Looker, *, wait_s: float) -> Look:
+    """Sample once, or until every block had traffic; the last sample with a block counts for it."""
+    deadline = time.monotonic() + wait_s
+    look = looker.look()
+    while look.findings.absent and (left_s := deadline - time.monotonic()) > 0:
+        time.sleep(min(_INTERVAL_S, left_s))
+        again = looker.look()
+        look = replace(again, findings=carry_over(look.findings, again.findings))
+    return look
+
+
 def show(look: Look, *, blocks: bool, required: float | None) -> None:
     """Print tables, anomalies, and the conclusion in the last line."""
     findings = look.findings
     if findings.conclusion is Conclusion.CHECK_FAILED:
         _show_unparsed(findings)
-        _cannot_judge(is_unparsed=findings.is_unparsed)
+        echo(click.style(_UNPARSED if findings.is_unparsed else _WITHOUT_M, fg="yellow", bold=True))
         return
     if blocks:
         _show_blocks(findings)
@@ -90,7 +219,9 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
     headers = ["SERVICE", "BACKEND", *(verdict.value for verdict in Verdict), "MEGAFLOWS", "HW PACKETS", "SW PACKETS"]
     headers += ["IN HW", "HW BYTES", "SW BYTES"]
     rows = map(_row, (*backend_rows(findings), total))
-    print_table(headers, rows, right=range(2, len(headers)), spare=_spare(headers))
+    # Bytes are the least useful, as they do not compare between layers.
+    spare = [headers.index(name) for name in ("SW BYTES", "HW BYTES", "MEGAFLOWS", "PARTIAL")]
+    print_table(headers, rows, right=range(2, len(headers)), spare=spare)
     _show_ignored(findings)
     echo()
     for verdict, meaning in _MEANING.items():
@@ -113,10 +244,12 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
         print_text(remark, fg="yellow")
     _show_unparsed(findings)
     concluded = findings.conclusion_for(required)
-    told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and total.megaflows else _CONCLUSION[findings.conclusion]
-    told = _FILTERED if concluded is Conclusion.NOTHING_SEEN and findings.is_filtered else told
-    told = _OVERRIDDEN if findings.is_overridden else told
-    _conclude(concluded, told, share=total.hw_share, required=required)
+    sentence = _CONCLUSION[findings.conclusion]
+    if findings.is_overridden:
+        sentence = _OVERRIDDEN
+    elif concluded is Conclusion.NOTHING_SEEN and (findings.is_filtered or total.megaflows):
+        sentence = _FILTERED if findings.is_filtered else _UNCOUNTED
+    _conclude(concluded, sentence, share=total.hw_share, required=required)
 
 
 def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
@@ -124,7 +257,7 @@ def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
     reached = findings.conclusion_for(None)
     if reached is Conclusion.CHECK_FAILED:
         _show_unparsed(findings)
-        _cannot_judge(is_unparsed=findings.is_unparsed)
+        echo(click.style(_UNPARSED if findings.is_unparsed else _WITHOUT_M, fg="yellow", bold=True))
         return
     rows = [
         [
@@ -145,33 +278,25 @@ def show_bridge(findings: BridgeFindings, *, required: float | None) -> None:
         echo(click.style(remark, fg="yellow"))
     _show_unparsed(findings)
     concluded, is_judged = findings.conclusion_for(required), any(row.is_judged for row in findings.rows)
-    told = _UNCOUNTED if concluded is Conclusion.NOTHING_SEEN and is_judged else _ON_BRIDGE[reached]
-    told = _FILTERED if concluded is Conclusion.NOTHING_SEEN and findings.is_filtered else told
-    _conclude(concluded, told, share=findings.hw_share, required=required)
+    sentence = _ON_BRIDGE[reached]
+    if concluded is Conclusion.NOTHING_SEEN and (findings.is_filtered or is_judged):
+        sentence = _FILTERED if findings.is_filtered else _UNCOUNTED
+    _conclude(concluded, sentence, share=findings.hw_share, required=required)
 
 
-def _spare(headers: Sequence[str]) -> list[int]:
-    """Bytes first: they do not compare between layers."""
-    return [headers.index(name) for name in ("SW BYTES", "HW BYTES", "MEGAFLOWS", "PARTIAL")]
-
-
-def _conclude(conclusion: Conclusion, told: str, *, share: float | None, required: float | None) -> None:
+def _conclude(conclusion: Conclusion, sentence: str, *, share: float | None, required: float | None) -> None:
     if required is not None and conclusion in (Conclusion.IN_HARDWARE, Conclusion.NOT_ALL_IN_HARDWARE):
-        told = f"{percent(share)} of the packets went through the NIC, {percent(required)} are required; {told}"
+        sentence = f"{percent(share)} of the packets went through the NIC, {percent(required)} are required; {sentence}"
     colour = "green" if conclusion is Conclusion.IN_HARDWARE else "yellow"
-    print_text(told, fg=colour, bold=True)
-
-
-def _cannot_judge(*, is_unparsed: bool) -> None:
-    echo(click.style(_UNPARSED if is_unparsed else _WITHOUT_M, fg="yellow", bold=True))
+    print_text(sentence, fg=colour, bold=True)
 
 
 def _row(row: OffloadRow) -> list[str]:
-    counts = [_count(verdict, row.count(verdict)) for verdict in Verdict]
+    counts = [(verdict, row.count(verdict)) for verdict in Verdict]
     return [
         row.service or "total",
         row.backend or "",
-        *counts,
+        *(click.style(str(count), fg=_COLOUR[verdict]) if count else "-" for verdict, count in counts),
         f"{row.megaflows}/{row.predicted or row.predicted_all}",
         str(row.hw_packets),
         str(row.sw_packets),
@@ -179,10 +304,6 @@ def _row(row: OffloadRow) -> list[str]:
         str(row.hw_bytes),
         str(row.sw_bytes),
     ]
-
-
-def _count(verdict: Verdict, count: int) -> str:
-    return click.style(str(count), fg=_COLOUR[verdict]) if count else "-"
 
 
 def _show_blocks(findings: OffloadFindings) -> None:
@@ -277,144 +398,3 @@ def _show_unparsed(findings: OffloadFindings | BridgeFindings) -> None:
     if findings.unparsed:
         lines = len(findings.unparsed) + findings.unparsed_more
         echo(f"lines that could not be read ({lines}); the first: {findings.unparsed[0]}")
-
-
-_INTERVAL_S = 2.0
-"""Between two looks: Open vSwitch reads the counters of hardware no more often (offloaded-stats-delay)."""
-
-_FILE = click.Path(allow_dash=True, path_type=Path)
-
-_FROM_DUMP = (
-    "Judge the output of `ovs-appctl dpctl/dump-flows -m` in a file, - for standard input. No switch is asked. A dump "
-    "made with type= or filter= lacks what it left out: one that is offloaded throughout may be such (exit status 3)."
-)
-_FROM_FLOWS = (
-    "With --from-dump: the output of `ovs-ofctl --names dump-flows`, which tells the blocks as they were, and the "
-    "flows of others."
-)
-_WAIT = "Look again until every block was seen, at most for TIME (10s, 500ms, 2m)."
-_REQUIRE = "Judge by the share of packets in hardware instead, such as 95%."
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The options of one call."""
-
-    config: Path | None
-    db: str | None
-    lab: str | None
-    bridge: str | None
-    from_dump: Path | None
-    from_flows: Path | None
-    wait_s: float | None
-    watch: bool
-    require: float | None
-    blocks: bool
-    output: Output
-
-    def check(self) -> None:
-        """Raises click.UsageError for options that exclude each other."""
-        live = {"--db": self.db, "--lab": self.lab, "--wait": self.wait_s, "--watch": self.watch}
-        given = [name for name, value in live.items() if value]
-        if (self.config is None) == (self.bridge is None):
-            raise click.UsageError("give either the config FILE, or --bridge NAME for a bridge without one.")
-        if self.from_dump is not None and given:
-            raise click.UsageError(f"--from-dump asks no switch, so {given[0]} has no use.")
-        if self.from_flows is not None and (self.from_dump is None or self.bridge is not None):
-            raise click.UsageError("--from-flows goes with the config FILE and --from-dump.")
-        if [self.config, self.from_dump, self.from_flows].count(Path("-")) > 1:
-            raise click.UsageError("standard input can be only one of FILE, DUMP and FLOWS.")
-        if self.watch and self.wait_s:
-            raise click.UsageError("--wait and --watch exclude each other.")
-        if self.bridge is not None and (self.wait_s or self.blocks):
-            raise click.UsageError("--wait and --blocks need the config FILE.")
-
-    def run(self) -> Conclusion:
-        """Look, show, and tell the exit status."""
-        if not self.watch:
-            return self.look_once()
-        while True:
-            clear_terminal()
-            self._look_again()
-            time.sleep(_INTERVAL_S)
-
-    def _look_again(self) -> None:
-        """A switch that restarts is what whoever watches wants to see the end of."""
-        try:
-            self.look_once()
-        except SwitchError as error:
-            if not error.retryable:
-                raise
-            address_commands(error, config=self.config, db=self.db, lab=self.lab)
-            echo(f"not now: {error}", err=True)
-
-    def look_once(self) -> Conclusion:
-        """One report, which takes several looks with --wait."""
-        return self._bridge(self.bridge) if self.bridge is not None else self._config()
-
-    def _bridge(self, bridge: str) -> Conclusion:
-        if self.from_dump is not None:
-            findings = look_at_bridge_dump(bridge, self.from_dump)
-        else:
-            findings = look_at_bridge(bridge, reach(self.db, self.lab))
-        if self.output is Output.JSON:
-            print_json(bridge_to_json(findings, required=self.require))
-        else:
-            show_bridge(findings, required=self.require)
-        return findings.conclusion_for(self.require)
-
-    def _config(self) -> Conclusion:
-        config = self.config or Path("-")
-        if self.from_dump is not None:
-            look = look_at_dump(load_recorded(config), self.from_dump, self.from_flows)
-        else:
-            balancer = load_resolved(config)
-            look = _look(looker_of(balancer, reach(self.db, self.lab)), wait_s=self.wait_s or 0)
-        if self.output is Output.JSON:
-            told = to_json(look.findings, required=self.require, origins=look.origins, remarks=look.remarks)
-            print_json(told)
-        else:
-            show(look, blocks=self.blocks, required=self.require)
-        return look.findings.conclusion_for(self.require)
-
-
-def _look(looker: Looker, *, wait_s: float) -> Look:
-    """One look, or several until every block was seen; of each block the last look that saw it counts."""
-    deadline = time.monotonic() + wait_s
-    look = looker.look()
-    while look.findings.absent and (left_s := deadline - time.monotonic()) > 0:
-        time.sleep(min(_INTERVAL_S, left_s))
-        again = looker.look()
-        look = replace(again, findings=carry_over(look.findings, again.findings))
-    return look
-
-
-@click.command("verify-offload")
-@click.argument("config", metavar="[FILE]", required=False, type=_FILE)
-@switch_options
-@click.option("--bridge", metavar="NAME", help="Without FILE: all megaflows of any bridge, such as OVN's br-int.")
-@click.option("--from-dump", type=_FILE, metavar="DUMP", help=_FROM_DUMP)
-@click.option("--from-flows", type=_FILE, metavar="FLOWS", help=_FROM_FLOWS)
-@click.option("--wait", "wait_s", type=duration, metavar="TIME", help=_WAIT)
-@click.option("--watch", is_flag=True, help="Look again every 2 s, until interrupted.")
-@click.option("--require", type=share, metavar="SHARE", help=_REQUIRE)
-@click.option("--blocks", is_flag=True, help="Show every block, not only backends.")
-@output_option
-@click.pass_context
-def verify_offload_command(context: click.Context, /, **options: Any) -> None:
-    """Say for each block of the config FILE where its packets are forwarded, from one dump of the datapath.
-
-    \b
-    HW       in the NIC                         PARTIAL  the NIC matches, the CPU forwards
-    TC_SW    in the kernel's traffic control    SW       in Open vSwitch's software datapath
-    ABSENT   no megaflow: no traffic yet, or idle longer than max-idle (10 s). Neither good nor bad.
-
-    MEGAFLOWS: found/predicted, for clients behind one MAC. IN HW: share of packets; bytes do not compare, as software
-    traffic control leaves 14 bytes of each frame out of its count.
-
-    Exit status 0: every block that has had traffic is in hardware (with --require: enough packets), 2: not,
-    1: it could not look, 3: nothing seen yet, or a recorded dump that may be filtered.
-    """
-    request = Request(**options)
-    request.check()
-    context.exit(int(request.run()))

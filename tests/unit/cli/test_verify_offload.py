@@ -18,7 +18,7 @@ CONFIG, DUMP = str(GOLDEN / "dns.yaml"), str(GOLDEN / "in_hardware.dump")
     [
         ((), "either the config FILE, or --bridge NAME"),
         ((CONFIG, "--bridge", "br0"), "either the config FILE, or --bridge NAME"),
-        ((CONFIG, "--from-dump", DUMP, "--wait", "1s"), "--from-dump asks no switch, so --wait has no use"),
+        ((CONFIG, "--from-dump", DUMP, "--wait", "1s"), "--from-dump reads no switch, so --wait has no use"),
         ((CONFIG, "--from-dump", DUMP, "--watch"), "so --watch has no use"),
         ((CONFIG, "--from-dump", DUMP, "--lab", "x"), "so --lab has no use"),
         ((CONFIG, "--from-flows", DUMP), "--from-flows goes with"),
