@@ -112,6 +112,21 @@ def test_nothing_is_cut_off_and_all_can_be_read(browser: str, url: str, width: i
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("width", [320, 800, 1280])
+def test_bars_of_a_service_have_one_length(browser: str, url: str, width: int) -> None:
+    async def run() -> None:
+        async with new_tab(browser) as tab:
+            await tab.look(width=width)
+            await tab.open(url)
+            lengths = await tab.evaluate(
+                "[...document.querySelectorAll('.bar')].map(b => Math.round(b.getBoundingClientRect().width))"
+            )
+            assert len(lengths) == 3
+            assert len({*lengths}) == 1
+
+    asyncio.run(run())
+
+
 def test_blocks_can_be_gone_through_by_keys_while_the_page_is_made_anew(browser: str, url: str) -> None:
     async def run() -> None:
         async with new_tab(browser) as tab:
