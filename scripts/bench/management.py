@@ -51,8 +51,8 @@ def _measure(ovs: PrivateOvs, flows: tuple[Flow, ...]) -> Iterator[Row]:
     endpoint = Endpoint(ovs.db, ovs.directory)
     switch, ofctl = LiveSwitch(endpoint), Ofctl(endpoint)
     few, service = _add(flows), service_of(flows[-1].cookie)
-    (ours,) = OURS
-    all_of_service = CookieMask(ours.value | service, ours.mask | 0xFFFFFFFF)
+    (own,) = OURS
+    all_of_service = CookieMask(own.value | service, own.mask | 0xFFFFFFFF)
     for learned in (0, _LEARNED):
         switch.apply(_BRIDGE, _add(_learned(number, service) for number in range(learned)))
         suffix = f", {learned:,} flows of a drain" if learned else ""

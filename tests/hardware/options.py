@@ -1,4 +1,4 @@
-"""What the operator names, and every reason not to begin, each in one sentence with the command that mends it."""
+"""The options of the operator, and every reason not to start, each in one sentence with the command that fixes it."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def _reasons(options: Options) -> Iterator[str]:
         yield from _device(place)
     setting = ["ovs-vsctl", "--timeout=10", "--if-exists", "get", "Open_vSwitch", ".", "other_config:hw-offload"]
     if run(setting).stdout.strip().strip('"') != "true":
-        mend = "ovs-vsctl set Open_vSwitch . other_config:hw-offload=true"
-        yield f"hw-offload is off: run `{mend}`, and restart Open vSwitch"
+        fix = "ovs-vsctl set Open_vSwitch . other_config:hw-offload=true"
+        yield f"hw-offload is off: run `{fix}`, and restart Open vSwitch"
     if try_run(["ovs-vsctl", "--timeout=10", "br-exists", options.bridge]).exit_code == 0:
         yield f"bridge {options.bridge} exists: name another by --bridge, or `ovs-vsctl del-br {options.bridge}`"
     for port in options.ports:

@@ -1,4 +1,4 @@
-"""A bridge for one test on the NIC's ports, packets through it, and what everybody says about them."""
+"""A bridge for one test on the NIC's ports, packets through it, and the reports of every tool about them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from xenoovs.datapath.tc import cookie_of_ufid
 from xenoovs.switch.process import Completed, run, try_run
 from xenoovs.switch.tc import dump_filters
 
-# Clients are of RFC 2544's range, addresses of services of RFC 5737's: nobody else on the cable has them.
+# Clients are of RFC 2544's range, addresses of services of RFC 5737's: no other host on the cable has them.
 CLIENTS = tuple(f"198.18.{(37 * i) % 251}.{64 + i}" for i in range(64))
 VIP = "198.51.100.45"
 NEW_MAC = "02:00:5e:10:00:05"
@@ -53,7 +53,7 @@ class Rig:
         assert done.exit_code == 0, done.stderr
 
     def add_others(self, *flows: str, group: str | None = None) -> None:
-        """Flows of somebody else on the same bridge; `{p0}` and `{p1}` in them are the ports."""
+        """Add foreign flows to the bridge; `{p0}` and `{p1}` in them are the ports."""
         ofctl, bridge = ["ovs-ofctl", "-O", "OpenFlow14"], self.options.bridge
         names = {"p0": self.options.p0, "p1": self.options.p1}
         if group:
@@ -80,7 +80,7 @@ class Rig:
             time.sleep(1.0)
 
     def look(self) -> Look:
-        """What everybody says now, after counters had time to arrive."""
+        """Return the reports of every tool, after counters had time to arrive."""
         time.sleep(_COUNTERS_S)
         said = self.xenoovs("verify-offload", str(self._config), "--output", "json")
         assert said.exit_code in (0, 2, 3), said.stderr
@@ -106,7 +106,7 @@ class Rig:
                 run(["ovs-vsctl", "remove", *setting[:2], "other_config", "max-idle"])
 
     def bridge_report(self) -> Any:
-        """`xenoovs verify-offload --bridge`: everybody's megaflows by port and verdict."""
+        """`xenoovs verify-offload --bridge`: all megaflows by port and verdict."""
         return json.loads(self.xenoovs("verify-offload", "--bridge", self.options.bridge, "--output", "json").stdout)
 
     def megaflows(self, destination: str) -> list[Megaflow]:
@@ -115,7 +115,7 @@ class Rig:
         return [found for found in parse_dump(dump) if f"dst={destination}" in (found.key("ipv4") or "").split(",")]
 
     def xenoovs(self, *arguments: str) -> Completed:
-        """What a user types, in this process: on a slow machine starting another takes longer than all it does."""
+        """Run the command line in this process: on a slow machine another takes longer to start than to run."""
         out, err = StringIO(), StringIO()
         with redirect_stdout(out), redirect_stderr(err):
             status = run_xenoovs(list(arguments))
@@ -124,7 +124,7 @@ class Rig:
 
 @contextmanager
 def running_rig(options: Options, directory: Path) -> Iterator[Rig]:
-    """A new bridge; afterwards it is gone, and the ports have the qdiscs that they had."""
+    """Add a bridge, and remove it at the end, when the ports have the same qdiscs as before."""
     places = (options.client, options.server, Place(options.p0))
     had = {port: _has_ingress(port) for port in options.ports}
     try:
@@ -143,7 +143,7 @@ def running_rig(options: Options, directory: Path) -> Iterator[Rig]:
 
 
 def _remove_own_bridge(bridge: str) -> None:
-    # Somebody else's bridge may have got this name a moment before ours; then ours was never made.
+    # Another program may have made a bridge of this name a moment before; then this one was never made.
     if try_run(["ovs-vsctl", "--timeout=10", "br-get-external-id", bridge, _OWNER]).stdout.strip() == str(os.getpid()):
         run(["ovs-vsctl", "--timeout=60", "del-br", bridge], timeout_s=90.0)
 

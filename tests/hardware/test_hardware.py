@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.hardware, pytest.mark.timeout(1800)]
 
 FEW = CLIENTS[:4]
 OTHER, LOCAL = "198.51.100.46", "198.51.100.47"
-# Near 203.0.113.0/24 and far from it, none inside: each needs other bits to be told from it.
+# Near 203.0.113.0/24 and far from it, none inside: each needs other bits to differ from it.
 SCATTERED = ("10.1.113.17", "150.7.113.34", "200.3.113.51", "203.128.113.68", "203.1.113.85", "203.0.112.102")
 FOREIGN = "cookie=0x68777465,priority=30000"
 
@@ -80,9 +80,9 @@ def test_new_mac_of_one_backend_keeps_the_rest(rig: Rig) -> None:
     assert {seen.source for seen in second.woken} <= moved
     assert {seen.source for seen in second.delivered if seen.mac == NEW_MAC} == moved
     assert MACS["three"] not in {seen.mac for seen in second.delivered}
-    kept = first.delivered + second.delivered
+    delivered = first.delivered + second.delivered
     for name in ("one", "two"):
-        sent = sum(count for seen, count in kept.items() if seen.mac == MACS[name])
+        sent = sum(count for seen, count in delivered.items() if seen.mac == MACS[name])
         assert packets(after)[name] - packets(before)[name] == sent
     assert (after.exit_code, verdicts(after)) == (0, {"HW"})
 

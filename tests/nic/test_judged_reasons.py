@@ -43,7 +43,7 @@ def test_what_the_nic_refused_is_explained_in_its_own_words(story: Story) -> Non
 
 @pytest.mark.parametrize("story", ["widened_by_tos"], indirect=True)
 def test_beside_the_refusal_stands_the_flow_of_others_that_brought_the_key_in(story: Story) -> None:
-    """The driver's `unsupported match key` named neither key nor flow, and nothing that mends it."""
+    """The driver's `unsupported match key` named neither key nor flow, and no fix."""
     judged = judged_at(story, "after 5 packets of each client")
     key = "priority=3000,udp,in_port=p0,nw_dst=10.3.10.45,nw_tos=184"
     assert judged.why["megaflows"]

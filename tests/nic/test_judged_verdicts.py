@@ -56,7 +56,7 @@ def test_the_exit_status_is_that_of_the_true_verdicts(story: Story) -> None:
 
 
 @every_scenario
-def test_packets_taken_by_others_are_told_where_a_flow_takes_some(story: Story) -> None:
+def test_overridden_packets_are_reported_where_a_foreign_flow_matches_some(story: Story) -> None:
     for judged in judgements(story):
         assert bool(judged.verify["overrides"]) == (story.name in TAKEN), judged.look.label
 
