@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nic test-systemd test-dist check bench soak journeys docs dist clean
+.PHONY: help setup demo test machines test-nic test-systemd test-dist check bench soak journeys docs dist clean
 
 BIN := .venv/bin
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -24,10 +24,13 @@ test: check ## Run everything: checks, all tests on a real Open vSwitch, on the 
 	$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync test-nic test-systemd test-dist || status=$$?; \
 	exit $$status
 
-test-nic: setup ## Boot virtual machines with an emulated NIC and compare every verdict with its table (8 minutes)
+machines: setup ## Install what the virtual machines of the tests need, and build the emulated NIC's kernel module
+	@$(AS_ROOT) $(BIN)/python -m tests.machines
+
+test-nic: machines ## Boot virtual machines with an emulated NIC and compare every verdict with its table (8 minutes)
 	$(AS_ROOT) $(BIN)/python -m pytest tests/nic
 
-test-systemd: setup ## Boot a virtual machine with systemd and test the agent's unit (3 minutes)
+test-systemd: machines ## Boot a virtual machine with systemd and test the agent's unit (3 minutes)
 	$(AS_ROOT) $(BIN)/python -m pytest tests/systemd
 
 test-dist: setup ## Build the packages, install and purge them in an empty Debian 12 (3 minutes)

@@ -13,13 +13,14 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+from tests.machines import prepare
 from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.lab_story import LabStory
 from xenoovs.cli import nic_guest
@@ -27,7 +28,7 @@ from xenoovs.config.templates import read_template
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.nic.call import conversation
 from xenoovs.lab.nic.frames import FrameKind, GuestCommand
-from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, missing_programs, start_module, unpacked_kernel
+from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, start_module, unpacked_kernel
 from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.switch.process import run
 
@@ -62,8 +63,7 @@ class Recording:
 
     def __enter__(self) -> Recording:
         self._directory.mkdir(parents=True)
-        install(missing_programs().values())
-        build_module(unpacked_kernel())
+        prepare()
         for package in ("xenoovs", "tests"):
             # Emulated, compiling takes seconds, and what the guest writes is lost with it.
             compileall.compile_dir(_REPOSITORY / package, quiet=2)
@@ -131,14 +131,6 @@ class Recording:
         part = parts.popleft()
         (self._directory / f"{part}.json").write_text(json.dumps(record))
         self._records[part].set_result(record)
-
-
-def install(packages: Iterable[str]) -> None:
-    """Install these Debian packages on the host; where there are any, this needs root and the network."""
-    if packages := sorted(set(packages)):
-        run(["apt-get", "update", "-qq"], timeout_s=600.0)
-        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
-        run(install, timeout_s=600.0, env={"DEBIAN_FRONTEND": "noninteractive"})
 
 
 def record_all(parts: Collection[str], directory: Path) -> dict[str, Record]:

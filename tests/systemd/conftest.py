@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from tests.machines import prepare
 from tests.systemd.install import install
-from tests.systemd.machine import booted, install_programs
+from tests.systemd.machine import booted
 from tests.systemd.story import StepOutput, Story
 
 
 @pytest.fixture(scope="session")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StepOutput]:
     """The outputs of the steps by name (tests/systemd/story.py)."""
-    install_programs()
+    prepare()
     # Sockets have short names (unix(7)).
     place = tmp_path_factory.mktemp("vm")
     directories = [place / name for name in ("install", "machine", "story")]

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.nic.vm import install
+from tests.machines import SYSTEMD
 from tests.systemd.install import DEPENDENCIES, Installed
-from xenoovs.lab.nic.machine import VirtualMachine, boot, missing_programs, unpacked_kernel
+from xenoovs.lab.nic.machine import VirtualMachine, boot, unpacked_kernel
 from xenoovs.lab.nic.up import wait_until_ready
 
 _REPOSITORY = Path(__file__).parents[2]
-SYSTEMD = "/lib/systemd/systemd"
 
 # Nothing of this host's own services: those of Debian's packages that basic.target wants, and the port to the host.
 _UNITS: Mapping[str, str] = {
@@ -43,16 +42,6 @@ mount --bind {opt} /opt
 mount --bind {site_packages} {dependencies}
 exec {systemd}
 """
-
-
-def install_programs() -> None:
-    """Install from Debian what is missing on the host."""
-    missing = list(missing_programs().values())
-    if not Path(SYSTEMD).exists():
-        missing.append("systemd")
-    if not list(Path("/usr/lib").glob("python3*/ensurepip")):
-        missing.append("python3-venv")
-    install(missing)
 
 
 @contextmanager

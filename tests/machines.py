@@ -1,0 +1,31 @@
+"""Prepares the host for the virtual machines of tests/nic and tests/systemd: `python -m tests.machines`, as root.
+
+Installs Debian's packages that are missing, unpacks the kernel, and builds the emulated NIC's module.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from xenoovs.lab.nic.machine import build_module, missing_programs, unpacked_kernel
+from xenoovs.switch.process import run
+
+SYSTEMD = "/lib/systemd/systemd"
+
+
+def prepare() -> None:
+    """Do nothing where all is there; else this needs root and the network."""
+    packages = set(missing_programs().values())
+    if not Path(SYSTEMD).exists():
+        packages.add("systemd")
+    if not list(Path("/usr/lib").glob("python3*/ensurepip")):
+        packages.add("python3-venv")
+    if packages:
+        run(["apt-get", "update", "-qq"], timeout_s=600.0)
+        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *sorted(packages)]
+        run(install, timeout_s=600.0, env={"DEBIAN_FRONTEND": "noninteractive"})
+    build_module(unpacked_kernel())
+
+
+if __name__ == "__main__":
+    prepare()
