@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from io import StringIO
 from threading import Timer
@@ -35,39 +36,52 @@ EXIT_INTERRUPTED = 130
 _GC_THRESHOLD = 200_000
 _REDELIVERY_S = 0.01
 
-# In the order of `--help`, each with its one line, so that help imports no command.
-COMMANDS = {
-    "new": "Print a config template to start from.",
-    "import": "Convert a config of another load balancer.",
-    "validate": "Check a config and report every mistake.",
-    "compile": "Print the OpenFlow flows of a config.",
-    "lint": "Check whether the NIC can offload flows, and what they cost.",
-    "analyse": "Show how evenly a list of clients spreads over the backends.",
-    "decision": "Show which backend serves which clients; compare two decisions.",
-    "plan": "Show the changes that apply would make, and the clients that move.",
-    "apply": "Install the flows of a config on the bridge, atomically.",
-    "status": "Show backends with their health, shares and traffic.",
-    "verify-offload": "Check for each block whether the NIC forwards its packets.",
-    "why": "Explain why megaflows are not in hardware, and how to fix it.",
-    "doctor": "Check the host for what hardware offload needs, and fix it.",
-    "trace": "Show which backend and which flows a client's packet meets.",
-    "agent": "Run health checks and reconcile the bridge.",
-    "controller": "Run as OpenFlow controller and reconcile the bridge.",
-    "top": "Show backends live; drain and undrain by key.",
-    "drain": "Drain a backend.",
-    "undrain": "Restore the configured weight of a backend.",
-    "weight": "Override the weight of a backend.",
-    "pause": "Pause reconciliation; keep monitoring.",
-    "resume": "Resume reconciliation.",
-    "confirm": "Confirm a change, so that it is not rolled back.",
-    "logs": "Print the log of the agent.",
-    "restart-ovs": "Restart Open vSwitch and restore all flows.",
-    "remove": "Remove the flows of xenoovs from the bridge.",
-    "lab": "Run a whole test network on this machine, without a NIC.",
-    "explain": "Explain a key of the config.",
-    "schema": "Print the JSON Schema of the config, for editors.",
-    "completion": "Print the completion script of a shell.",
+# As `--help` shows them, each with its one line, so that help imports no command.
+GROUPS = {
+    "Write a config": {
+        "new": "Print a config template to start from.",
+        "import": "Convert a config of another load balancer.",
+        "explain": "Explain a key of the config.",
+        "schema": "Print the JSON Schema of the config, for editors.",
+        "validate": "Check a config and report every mistake.",
+    },
+    "Look ahead, without a switch": {
+        "compile": "Print the OpenFlow flows of a config.",
+        "lint": "Check whether the NIC can offload flows, and what they cost.",
+        "analyse": "Show how evenly a list of clients spreads over the backends.",
+        "decision": "Show which backend serves which clients; compare decisions.",
+        "trace": "Show which backend and which flows a client's packet meets.",
+    },
+    "Change the bridge": {
+        "plan": "Show what apply would change, and how many clients move.",
+        "apply": "Install the flows of a config on the bridge, atomically.",
+        "status": "Show backends with their health, shares and traffic.",
+        "remove": "Remove the flows of xenoovs from the bridge.",
+    },
+    "Prove the offload": {
+        "verify-offload": "Check for each block whether the NIC forwards its packets.",
+        "why": "Explain why megaflows are not in hardware; how to fix it.",
+        "doctor": "Check the host for what hardware offload needs, and fix it.",
+        "restart-ovs": "Restart Open vSwitch and restore all flows.",
+    },
+    "Run and operate": {
+        "agent": "Run health checks and reconcile the bridge.",
+        "controller": "Run as OpenFlow controller and reconcile the bridge.",
+        "top": "Show backends live; drain and undrain by key.",
+        "drain": "Drain a backend.",
+        "undrain": "Restore the configured weight of a backend.",
+        "weight": "Override the weight of a backend.",
+        "pause": "Pause reconciliation; keep monitoring.",
+        "resume": "Resume reconciliation.",
+        "confirm": "Confirm a change, so that it is not rolled back.",
+        "logs": "Print the log of the agent.",
+    },
+    "Lab and shell": {
+        "lab": "Run a whole test network on this machine, without a NIC.",
+        "completion": "Print the completion script of a shell.",
+    },
 }
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 _MODULES = {
     **dict.fromkeys(("new", "validate", "compile", "schema"), "config"),
@@ -92,9 +106,18 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(module, f"{name}_command")
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and (near := get_close_matches(args[0], COMMANDS, n=1)):
+            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {near[0]}?", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:{width}}", text) for name, text in commands.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

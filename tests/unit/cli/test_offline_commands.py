@@ -36,6 +36,12 @@ def test_help_lists_every_command(xenoovs: CommandLine) -> None:
     assert all(f"  {name} " in said.out for name in COMMANDS)
 
 
+def test_a_mistyped_command_is_guessed(xenoovs: CommandLine) -> None:
+    said = xenoovs("verfy-offload")
+    assert said.status == 64
+    assert "Did you mean verify-offload?" in said.err
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_helps(xenoovs: CommandLine, name: str) -> None:
     said = xenoovs(name, "--help")
