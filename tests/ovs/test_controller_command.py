@@ -16,6 +16,7 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG, finish, start
 from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.ovs.switch_deaths import kill_and_start_vswitchd
 from tests.ovs.ways import free_port
 from tests.patience import PATIENCE_S, eventually
 
@@ -188,8 +189,9 @@ def test_local_bridges_connect_by_a_socket_that_other_users_cannot_open(wide: Du
 
 def test_a_socket_that_a_kill_left_is_replaced_and_one_in_use_is_not(wide: DummyBridge, config: Path) -> None:
     for _ in range(2):
-        with _by_default(config, wide, "--attach"):
-            eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
+        with _by_default(config, wide, "--attach") as process:
+            assert process.stderr is not None
+            assert any('"waiting for bridges"' in line for line in process.stderr)
             options = ("--redundant", "--control", config.with_name("other.sock"))
             other = finish(start("controller", config, "--db", wide.ovs.db, *options))
             assert other.status == 1
@@ -205,6 +207,18 @@ def test_the_former_default_address_is_replaced_unless_it_is_in_use(wide: DummyB
         eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
         assert wide.ovs.vsctl("get-controller", wide.name).strip() == "unix:xenoovs.controller"
     assert any("cookie=0x5" in flow for flow in wide.dump_flows())
+
+
+def test_a_socket_that_vanishes_comes_back(own_ovs: DummyOvs, config: Path) -> None:
+    """Where systemd removes the run directory of a stopped Open vSwitch, the socket goes with it."""
+    with own_ovs.bridge(ports=("p0", "p1", "p2")) as bridge, _by_default(config, bridge, "--attach"):
+        eventually(lambda: _backends(bridge) == {"02", "03"}, "all flows")
+        socket = bridge.ovs.directory / "xenoovs.controller"
+        socket.unlink()
+        eventually(socket.is_socket, "it is there again")
+        assert _mode(socket) == "600"
+        kill_and_start_vswitchd(bridge.ovs)
+        eventually(lambda: _backends(bridge) == {"02", "03"}, "all flows again")
 
 
 def test_a_socket_where_open_vswitch_does_not_connect_is_refused(

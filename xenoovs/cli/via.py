@@ -136,6 +136,8 @@ def _remedy(problem: SwitchError, control: Control, server: Server, uplinks: Upl
     """Return what to do, which never replaces another controller."""
     if isinstance(problem, ControllerTaken):
         return f"start this with --redundant, to stand beside {', '.join(problem.present)}"
+    if isinstance(problem, OtherDatapath) and not server.needs_same_namespace:
+        return "start this with --listen ADDRESS:PORT and certificates, so that a bridge of another host can connect"
     hint = ConnectHint(server.target, is_redundant=control.redundant)
     return f"{hint.command(uplinks.bridge)}, on its host"
 

@@ -303,7 +303,7 @@ class SwitchListener:
         self.address = address
         if isinstance(address, TcpAddress):
             self.address = TcpAddress(address.host, self._socket.getsockname()[1])
-        self._inode = address.path.stat().st_ino if isinstance(address, UnixAddress) else None
+        self._inode = _inode_of(address)
         self._closing = Event()
         self._pending = PendingConnections()
         self._accepting = Thread(target=self._accept_forever, name="xenoovs-listen", daemon=True)
@@ -324,11 +324,10 @@ class SwitchListener:
         self._closing.set()
         self._accepting.join()
         self._socket.close()
-        if isinstance(self.address, UnixAddress):
-            with suppress(OSError):
-                # Not the socket of another process, which may have replaced it.
-                if self.address.path.stat().st_ino == self._inode:
-                    self.address.path.unlink()
+        # Not the socket of another process, which may have replaced it.
+        is_own = self._inode is not None and _inode_of(self.address) == self._inode
+        if isinstance(self.address, UnixAddress) and is_own:
+            self.address.path.unlink(missing_ok=True)
 
     def _accept_forever(self) -> None:
         is_exhausted = False
@@ -336,6 +335,7 @@ class SwitchListener:
             try:
                 plain, peer = self._socket.accept()
             except TimeoutError:
+                self._replace_lost_socket()
                 continue
             except OSError as error:
                 # EMFILE, ENFILE, ENOBUFS and ENOMEM come back at once while the connection waits (accept(2)).
@@ -351,6 +351,18 @@ class SwitchListener:
             except (OSError, RuntimeError):
                 # The peer has closed it already, or the system has no thread left.
                 plain.close()
+
+    def _replace_lost_socket(self) -> None:
+        """Listen again where the socket file has vanished, as with the run directory of a stopped Open vSwitch."""
+        if not isinstance(self.address, UnixAddress) or self.address.path.exists():
+            return
+        try:
+            replacement = _listen(self.address)
+        except CannotListen:
+            # The directory comes back with Open vSwitch.
+            return
+        self._socket.close()
+        self._socket, self._inode = replacement, _inode_of(self.address)
 
     def _start(self, plain: socket.socket, peer: tuple[str, int] | str) -> None:
         if isinstance(peer, tuple):
@@ -385,6 +397,14 @@ class SwitchListener:
             reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
             self._log.warn("a connection is refused: no TLS with a certificate we trust", peer=host, reason=reason)
             raise
+
+
+def _inode_of(address: Address) -> int | None:
+    """Return the inode of a unix socket; None: there is no file."""
+    try:
+        return address.path.stat().st_ino if isinstance(address, UnixAddress) else None
+    except FileNotFoundError:
+        return None
 
 
 def _listen(address: Address) -> socket.socket:
