@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
 from xenoovs.cli.doctor_case import foreign_flows
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-from xenoovs.cli.options import Output, load, output_option
+from xenoovs.cli.options import FILE, Output, load, optional_config_argument, output_option
 from xenoovs.cli.output import echo, print_json, print_table, print_text
 from xenoovs.cli.recorded import read_text
 from xenoovs.compile.offloadable.check import (
-    FlowReason,
     FlowRole,
-    JudgedFlow,
+    Offloadability,
     ProgramOffload,
     check_flows,
     check_program,
@@ -42,69 +41,6 @@ from xenoovs.openflow.flow import Flow, is_foreign
 from xenoovs.openflow.text import parse_dump, render_flow
 from xenoovs.verify.doctor.check import ForeignCost
 
-# The wiring of `xenoovs lint`: what is read from where, and what is judged.
-
-
-@dataclass(frozen=True, slots=True)
-class Lint:
-    """What was found. `program`: None without a config; `dump`: None without --flows."""
-
-    profile: Profile
-    version: Version
-    program: ProgramOffload | None
-    dump: ProgramOffload | None
-    costs: tuple[CostFinding, ...]
-    entries: int | None
-
-
-def look(config: Path | None, *, profile: Profile, version: Version, **options: Any) -> Lint:
-    """Judge the flows of a config, those of a dump, or both. Raises ConfigError, CompileError, ParseError, OSError.
-
-    options: `flows`, `groups`, `client_macs` and `table_size` of the command, each may be None.
-    """
-    dumped = _read_flows(options["flows"]) if options["flows"] else None
-    groups = parse_groups(read_text(options["groups"])) if options["groups"] else {}
-    if config is None:
-        assert dumped is not None  # noqa: S101 - narrows the type; the command has seen to it
-        dump = check_flows(dumped, profile=profile, version=version, groups=groups)
-        return Lint(profile, version, None, dump, (), None)
-    balancer = load(config)
-    program = compile_config(balancer)
-    others = None if dumped is None else tuple(flow for flow in dumped if is_foreign(flow.cookie))
-    costs = check_cost(program, client_macs=options["client_macs"], table_size=options["table_size"])
-    return Lint(
-        profile,
-        version,
-        check_program(program, profile=profile, version=version),
-        None if others is None else check_flows(others, profile=profile, version=version, groups=groups),
-        (*costs, *(_foreign_cost(balancer, program, others) if others else ())),
-        program_entries(program, client_macs=options["client_macs"] or 1),
-    )
-
-
-def _foreign_cost(balancer: Balancer, program: Program, others: tuple[Flow, ...]) -> tuple[CostFinding, ...]:
-    """What the flows of others cost that our packets pass: predicted with and without them."""
-    found = foreign_flows(balancer, program, others)
-    measured = found.cost
-    if not found.passed or not isinstance(measured, ForeignCost) or measured.entries_with_foreign <= measured.entries:
-        return ()
-    text = (
-        f"packets of the services meet {counted(len(found.passed), 'foreign flow')} first ({found.passed[0]}): "
-        f"{counted(measured.entries_with_foreign, 'entry', 'entries')} instead of {measured.entries} for "
-        f"{measured.packets} sample packets; in a table of their own they would cost nothing"
-    )
-    return (CostFinding(CostKind.FOREIGN_FLOWS, None, measured.entries_with_foreign, text),)
-
-
-def _read_flows(path: Path) -> tuple[Flow, ...]:
-    """The flows of a dump or of a flow file; lines that start with # are left out."""
-    lines = ("" if line.lstrip().startswith("#") else line for line in read_text(path).splitlines())
-    return tuple(observed.flow for observed in parse_dump("\n".join(line.rstrip() for line in lines)))
-
-
-# What `xenoovs lint` prints: tables for people, a document for programs.
-
-
 _COLOUR = {
     Offload.HW: "green",
     Offload.DEPENDS: "yellow",
@@ -114,161 +50,30 @@ _COLOUR = {
 }
 
 
-def show_lint(found: Lint, *, everything: bool) -> None:
-    """Tables, reasons, costs, and one sentence at the end."""
-    at_least = Offload.HW if everything else Offload.DEPENDS
-    if found.program is not None:
-        _show_services(found.program)
-        _show_reasons(reasons(found.program.flows, at_least=at_least))
-    if found.dump is not None:
-        _show_dump(found.dump, at_least)
-    for cost in found.costs:
-        _show_cost(cost)
-    if assumed := assumption_about(found.version, found.profile):
-        echo()
-        print_text(assumed, fg="yellow")
-    echo()
-    print_text(_conclusion(found), fg="red" if _loses_offload(found) else "green", bold=True)
+@dataclass(frozen=True, slots=True)
+class Lint:
+    """The result of a check.
 
+    Attributes:
+        program: The flows of the config; None without one.
+        dump: The flows of --flows, with a config only the foreign ones; None without --flows.
+        entries: Hardware entries of the services; None without a config.
+    """
 
-def _show_services(result: ProgramOffload) -> None:
-    headers = ["SERVICE", "FLOWS", *(offload.value for offload in Offload)]
-    rows = [
-        [
-            counts.service or "(other traffic, ARP)",
-            str(counts.flows),
-            *(click.style(str(n), fg=_COLOUR[offload]) if n else "-" for offload, n in counts.by_offload),
-        ]
-        for counts in count_by_service(result.flows)
-    ]
-    print_table(headers, rows, right=range(1, len(headers)))
+    profile: Profile
+    version: Version
+    program: ProgramOffload | None
+    dump: ProgramOffload | None
+    costs: tuple[CostFinding, ...] = ()
+    entries: int | None = None
 
+    @property
+    def is_table_full(self) -> bool:
+        return any(finding.cost is CostKind.TABLE_FULL for finding in self.costs)
 
-def _show_reasons(found: tuple[FlowReason, ...]) -> None:
-    for reason in found:
-        whose = "ARP or neighbour discovery" if reason.is_resolution else reason.service or "other traffic"
-        note = ", not counted" if reason.is_resolution else ""
-        offload = reason.result.offload
-        head = click.style(f"{offload.value:8}", fg="bright_black" if reason.is_resolution else _COLOUR[offload])
-        echo(f"\n{head} {whose}, {_flows(reason.count)}{note}: {reason.result.topic.what}")
-        _show_row(reason.result.evidence, reason.result.row.text, reason.result.row.source)
-
-
-def _show_dump(result: ProgramOffload, at_least: Offload) -> None:
-    for each in result.flows:
-        if each.offload.badness < at_least.badness:
-            continue
-        echo(f"\n{click.style(f'{each.offload.value:8}', fg=_COLOUR[each.offload])} {render_flow(each.flow)}")
-        for found in each.results:
-            if found.offload.badness >= at_least.badness:
-                echo(f"  {found.offload.value}: {found.topic.what}")
-                _show_row(found.evidence, found.row.text, found.row.source)
-
-
-def _show_row(evidence: str, text: str, source: str) -> None:
-    for label, told in (("evidence:", evidence), ("reason:  ", text), ("source:  ", source)):
-        print_text(f"  {label} {told}", indent=" " * 12)
-
-
-def _show_cost(finding: CostFinding) -> None:
-    colour = "red" if finding.cost is CostKind.TABLE_FULL else "cyan"
-    whose = f"{finding.service}: " if finding.service else ""
-    echo(f"\n{click.style('COST    ', fg=colour)} {whose}{finding.text}")
-
-
-def _conclusion(found: Lint) -> str:
-    parts = []
-    if found.program is not None:
-        entries = "" if found.entries is None else f", {counted(found.entries, 'entry', 'entries')} for the services"
-        is_full = any(finding.cost is CostKind.TABLE_FULL for finding in found.costs)
-        parts.append(f"{describe(found.program)}{entries}{', more than the table holds' if is_full else ''}")
-    if found.dump is not None and found.program is not None:
-        parts.append(f"flows of others: {describe(found.dump) if found.dump.flows else 'none'}")
-    elif found.dump is not None:
-        parts.append(f"dump: {describe(found.dump)}")
-    return f"{_judge_name(found)}: {'; '.join(parts)}"
-
-
-def _loses_offload(found: Lint) -> bool:
-    return any(result is not None and result.in_software for result in (found.program, found.dump))
-
-
-def _judge_name(found: Lint) -> str:
-    # The version numbers of NVIDIA's fork are its own, and the table names none.
-    version = "" if found.profile is Profile.DOCA else f", Open vSwitch {render_version(found.version)}"
-    return f"{found.profile.value}{version}"
-
-
-def _flows(count: int) -> str:
-    return counted(count, "flow")
-
-
-def lint_document(found: Lint, *, everything: bool) -> dict[str, object]:
-    """For programs; verdicts by the names of `Offload`."""
-    at_least = Offload.HW if everything else Offload.DEPENDS
-    return {
-        "profile": found.profile.value,
-        "ovs": render_version(found.version),
-        "assumed": assumption_about(found.version, found.profile),
-        "entries": found.entries,
-        "program": None if found.program is None else _program_document(found.program, at_least),
-        "dump": None if found.dump is None else _dump_document(found.dump, at_least),
-        "costs": [
-            {"cost": cost.cost.value, "service": cost.service, "entries": cost.entries, "text": cost.text}
-            for cost in found.costs
-        ],
-    }
-
-
-def _program_document(result: ProgramOffload, at_least: Offload) -> dict[str, object]:
-    services = [
-        {
-            "service": counts.service,
-            "flows": counts.flows,
-            "verdicts": {offload.value: number for offload, number in counts.by_offload},
-        }
-        for counts in count_by_service(result.flows)
-    ]
-    found = [
-        {
-            "service": reason.service,
-            "counted": not reason.is_resolution,
-            "flows": reason.count,
-            "flow": render_flow(reason.flow),
-            **_found_document(reason),
-        }
-        for reason in reasons(result.flows, at_least=at_least)
-    ]
-    return {"summary": describe(result), "services": services, "findings": found}
-
-
-def _dump_document(result: ProgramOffload, at_least: Offload) -> dict[str, object]:
-    return {"summary": describe(result), "flows": [_flow_document(each, at_least) for each in result.flows]}
-
-
-def _flow_document(each: JudgedFlow, at_least: Offload) -> dict[str, object]:
-    found = reasons((each,), at_least=at_least)
-    return {
-        "flow": render_flow(each.flow),
-        "verdict": each.offload.value,
-        "counted": each.role is not FlowRole.RESOLUTION,
-        "findings": [_found_document(reason) for reason in found],
-    }
-
-
-def _found_document(reason: FlowReason) -> dict[str, object]:
-    found = reason.result
-    return {
-        "verdict": found.offload.value,
-        "topic": found.topic.name,
-        "what": found.topic.what,
-        "evidence": found.evidence,
-        "reason": found.row.text,
-        "source": found.row.source,
-    }
-
-
-_FILE = click.Path(allow_dash=True, path_type=Path)
+    def results(self) -> Iterator[ProgramOffload]:
+        """Yield what was checked."""
+        yield from (result for result in (self.program, self.dump) if result is not None)
 
 
 def _version(_context: click.Context, _parameter: click.Parameter, value: str) -> Version:
@@ -279,7 +84,7 @@ def _version(_context: click.Context, _parameter: click.Parameter, value: str) -
 
 
 @click.command("lint")
-@click.argument("config", metavar="[FILE]", required=False, type=click.Path(allow_dash=True, path_type=Path))
+@optional_config_argument
 @click.option(
     "--profile",
     type=click.Choice([profile.value for profile in Profile]),
@@ -295,22 +100,36 @@ def _version(_context: click.Context, _parameter: click.Parameter, value: str) -
     default=render_version(DEFAULT_VERSION),
     show_default=True,
     callback=_version,
-    help="Version of Open vSwitch, known from 2.13 to 4.0, later ones judged as 4.0; DOCA does not look at it.",
+    help="Version of Open vSwitch, 2.13 to 4.0; later ones are judged as 4.0. Not used for DOCA.",
 )
-@click.option("--flows", type=_FILE, help="Judge the flows of this `ovs-ofctl dump-flows`; - reads standard input.")
-@click.option("--groups", type=_FILE, help="The groups of that bridge: `ovs-ofctl -O OpenFlow15 dump-groups`.")
+@click.option("--flows", type=FILE, help="Check the flows of this `ovs-ofctl dump-flows`; - reads standard input.")
+@click.option("--groups", type=FILE, help="Groups of the same bridge: `ovs-ofctl -O OpenFlow15 dump-groups`.")
 @click.option("--table-size", type=click.IntRange(min=1), help="Entries that the NIC's table holds.")
-@click.option("--client-macs", type=click.IntRange(min=1), help="MACs that clients' packets come with (routers: few).")
-@click.option("--strict", is_flag=True, help="Exit with 2 also where it depends.")
-@click.option("--all", "everything", is_flag=True, help="Show the reasons of flows in hardware, too.")
+@click.option("--client-macs", type=click.IntRange(min=1), help="Source MACs of the clients' packets (routers: few).")
+@click.option("--strict", is_flag=True, help="Exit with 2 also for DEPENDS.")
+@click.option("--all", "everything", is_flag=True, help="Show reasons for flows in hardware too.")
 @output_option
 @click.pass_context
-def lint_command(context: click.Context, /, config: Path | None, *, output: Output, **options: Any) -> None:
-    """Say of each flow, before any NIC sees it, whether it can be forwarded in hardware, why not, and what it costs.
+def lint_command(
+    context: click.Context,
+    /,
+    config: Path | None,
+    *,
+    profile: Profile,
+    version: Version,
+    flows: Path | None,
+    groups: Path | None,
+    table_size: int | None,
+    client_macs: int | None,
+    strict: bool,
+    everything: bool,
+    output: Output,
+) -> None:
+    """Check for each flow, without any NIC, whether it can be offloaded, why not, and what it costs.
 
-    Judges the flows of the config FILE, those of others in a dump (--flows), or both: then also what the flows of
-    others cost beside ours. The answer comes from a table of what each version of Open vSwitch translates; what a NIC's
-    driver refuses, only the NIC can say (`xenoovs verify-offload`, `xenoovs why`).
+    Checks the flows of the config FILE, those of a dump (--flows), or both: then also what foreign flows cost. The
+    result comes from a table of what each version of Open vSwitch can translate. What a NIC's driver refuses, only the
+    NIC can show (`xenoovs verify-offload`, `xenoovs why`).
 
     \b
     HW       in the NIC, if its driver agrees           DEPENDS  on more than the flow shows
@@ -318,21 +137,179 @@ def lint_command(context: click.Context, /, config: Path | None, *, output: Outp
     SW       in software: Open vSwitch cannot translate it
 
     Answers to ARP and neighbour discovery are software by design and not counted.
-    Exit status 0: the NIC can take all flows, 2: some not, or its table is too small, 1: it could not look.
+
+    Exit status 0: the NIC can take all flows, 2: not all, or its table is too small, 1: it could not check.
     """
-    if config is None and options["flows"] is None:
-        raise click.UsageError("Name a config FILE, or a dump with --flows.")
-    if options["groups"] is not None and options["flows"] is None:
+    if config is None and flows is None:
+        raise click.UsageError("Give a config FILE, or a dump with --flows.")
+    if groups is not None and flows is None:
         raise click.UsageError("--groups needs --flows.")
-    found = look(config, **options)
-    if output is Output.JSON:
-        print_json(lint_document(found, everything=options["everything"]))
+    dumped = None if flows is None else _read_flows(flows)
+    known_groups = {} if groups is None else parse_groups(read_text(groups))
+    if config is None:
+        dump = check_flows(dumped or (), profile=profile, version=version, groups=known_groups)
+        lint = Lint(profile, version, None, dump)
     else:
-        show_lint(found, everything=options["everything"])
-    context.exit(EXIT_DIFFERS if _is_bad(found, strict=options["strict"]) else EXIT_OK)
+        balancer = load(config)
+        program = compile_config(balancer)
+        foreign = None if dumped is None else tuple(flow for flow in dumped if is_foreign(flow.cookie))
+        costs = check_cost(program, client_macs=client_macs, table_size=table_size)
+        lint = Lint(
+            profile,
+            version,
+            check_program(program, profile=profile, version=version),
+            None if foreign is None else check_flows(foreign, profile=profile, version=version, groups=known_groups),
+            (*costs, *(_foreign_cost(balancer, program, foreign) if foreign else ())),
+            program_entries(program, client_macs=client_macs or 1),
+        )
+    at_least = Offload.HW if everything else Offload.DEPENDS
+    if output is Output.JSON:
+        print_json(_document(lint, at_least))
+    else:
+        _show(lint, at_least)
+    is_bad = any(result.in_software or (strict and result.undetermined) for result in lint.results())
+    context.exit(EXIT_DIFFERS if is_bad or lint.is_table_full else EXIT_OK)
 
 
-def _is_bad(found: Lint, *, strict: bool) -> bool:
-    results = [result for result in (found.program, found.dump) if result is not None]
-    lost = any(result.in_software or (strict and result.undetermined) for result in results)
-    return lost or any(finding.cost is CostKind.TABLE_FULL for finding in found.costs)
+def _foreign_cost(balancer: Balancer, program: Program, foreign: tuple[Flow, ...]) -> tuple[CostFinding, ...]:
+    """Return what foreign flows cost that our packets pass, predicted with and without them."""
+    found = foreign_flows(balancer, program, foreign)
+    measured = found.cost
+    if not found.passed or not isinstance(measured, ForeignCost) or measured.entries_with_foreign <= measured.entries:
+        return ()
+    text = (
+        f"packets of the services meet {counted(len(found.passed), 'foreign flow')} first ({found.passed[0]}): "
+        f"{counted(measured.entries_with_foreign, 'entry', 'entries')} instead of {measured.entries} for "
+        f"{measured.packets} sample packets; in a table of their own they would cost nothing"
+    )
+    return (CostFinding(CostKind.FOREIGN_FLOWS, None, measured.entries_with_foreign, text),)
+
+
+def _read_flows(path: Path) -> tuple[Flow, ...]:
+    """Return the flows of a dump or of a flow file, without lines that start with #."""
+    lines = ("" if line.lstrip().startswith("#") else line for line in read_text(path).splitlines())
+    return tuple(observed.flow for observed in parse_dump("\n".join(line.rstrip() for line in lines)))
+
+
+def _show(lint: Lint, at_least: Offload) -> None:
+    if lint.program is not None:
+        headers = ["SERVICE", "FLOWS", *(offload.value for offload in Offload)]
+        rows = [
+            [
+                counts.service or "(other traffic, ARP)",
+                str(counts.flows),
+                *(click.style(str(n), fg=_COLOUR[offload]) if n else "-" for offload, n in counts.by_offload),
+            ]
+            for counts in count_by_service(lint.program.flows)
+        ]
+        print_table(headers, rows, right=range(1, len(headers)))
+        for reason in reasons(lint.program.flows, at_least=at_least):
+            colour, note = _COLOUR[reason.result.offload], ""
+            owner = reason.service or "other traffic"
+            if reason.is_resolution:
+                colour, note, owner = "bright_black", ", not counted", "ARP or neighbour discovery"
+            head = click.style(f"{reason.result.offload.value:8}", fg=colour)
+            echo(f"\n{head} {owner}, {counted(reason.count, 'flow')}{note}: {reason.result.topic.what}")
+            _show_evidence(reason.result)
+    for each in lint.dump.flows if lint.dump is not None else ():
+        if each.offload.badness >= at_least.badness:
+            echo(f"\n{click.style(f'{each.offload.value:8}', fg=_COLOUR[each.offload])} {render_flow(each.flow)}")
+            for result in each.results:
+                if result.offload.badness >= at_least.badness:
+                    echo(f"  {result.offload.value}: {result.topic.what}")
+                    _show_evidence(result)
+    for finding in lint.costs:
+        head = click.style("COST    ", fg="red" if finding.cost is CostKind.TABLE_FULL else "cyan")
+        echo(f"\n{head} {f'{finding.service}: ' if finding.service else ''}{finding.text}")
+    if assumption := assumption_about(lint.version, lint.profile):
+        echo()
+        print_text(assumption, fg="yellow")
+    echo()
+    is_lost = any(result.in_software for result in lint.results())
+    print_text(_conclusion(lint), fg="red" if is_lost else "green", bold=True)
+
+
+def _show_evidence(result: Offloadability) -> None:
+    for label, text in (
+        ("evidence:", result.evidence),
+        ("reason:  ", result.row.text),
+        ("source:  ", result.row.source),
+    ):
+        print_text(f"  {label} {text}", indent=" " * 12)
+
+
+def _conclusion(lint: Lint) -> str:
+    parts = []
+    if lint.program is not None:
+        entries = "" if lint.entries is None else f", {counted(lint.entries, 'entry', 'entries')} for the services"
+        parts.append(f"{describe(lint.program)}{entries}{', more than the table holds' if lint.is_table_full else ''}")
+    if lint.dump is not None and lint.program is not None:
+        parts.append(f"foreign flows: {describe(lint.dump) if lint.dump.flows else 'none'}")
+    elif lint.dump is not None:
+        parts.append(f"dump: {describe(lint.dump)}")
+    # NVIDIA's fork has version numbers of its own, and the table has none of them.
+    version = "" if lint.profile is Profile.DOCA else f", Open vSwitch {render_version(lint.version)}"
+    return f"{lint.profile.value}{version}: {'; '.join(parts)}"
+
+
+def _document(lint: Lint, at_least: Offload) -> dict[str, object]:
+    return {
+        "profile": lint.profile.value,
+        "ovs": render_version(lint.version),
+        "assumed": assumption_about(lint.version, lint.profile),
+        "entries": lint.entries,
+        "program": None if lint.program is None else _program_document(lint.program, at_least),
+        "dump": None
+        if lint.dump is None
+        else {
+            "summary": describe(lint.dump),
+            "flows": [
+                {
+                    "flow": render_flow(each.flow),
+                    "verdict": each.offload.value,
+                    "counted": each.role is not FlowRole.RESOLUTION,
+                    "findings": [_result_document(reason.result) for reason in reasons((each,), at_least=at_least)],
+                }
+                for each in lint.dump.flows
+            ],
+        },
+        "costs": [
+            {"cost": cost.cost.value, "service": cost.service, "entries": cost.entries, "text": cost.text}
+            for cost in lint.costs
+        ],
+    }
+
+
+def _program_document(program: ProgramOffload, at_least: Offload) -> dict[str, object]:
+    return {
+        "summary": describe(program),
+        "services": [
+            {
+                "service": counts.service,
+                "flows": counts.flows,
+                "verdicts": {offload.value: number for offload, number in counts.by_offload},
+            }
+            for counts in count_by_service(program.flows)
+        ],
+        "findings": [
+            {
+                "service": reason.service,
+                "counted": not reason.is_resolution,
+                "flows": reason.count,
+                "flow": render_flow(reason.flow),
+                **_result_document(reason.result),
+            }
+            for reason in reasons(program.flows, at_least=at_least)
+        ],
+    }
+
+
+def _result_document(result: Offloadability) -> dict[str, object]:
+    return {
+        "verdict": result.offload.value,
+        "topic": result.topic.name,
+        "what": result.topic.what,
+        "evidence": result.evidence,
+        "reason": result.row.text,
+        "source": result.row.source,
+    }

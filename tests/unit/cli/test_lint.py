@@ -213,4 +213,4 @@ def test_a_dump_of_our_flows_alone_has_none_of_others(xenoovs: CommandLine, tmp_
     dump.write_text(xenoovs("compile", QUICKSTART).out, encoding="utf-8")
     said = xenoovs("lint", QUICKSTART, "--flows", dump)
     assert (said.status, said.err) == (0, "")
-    assert "; flows of others: none" in said.out
+    assert "; foreign flows: none" in said.out
