@@ -43,7 +43,7 @@ def test_what_a_dummy_bridge_looks_like(xenoovs: CommandLine, two_ports: DummyBr
     assert rows["hw-offload in effect", None]["seen"].startswith("off, as set")
 
 
-def test_without_a_config_every_bridge_is_looked_at(xenoovs: CommandLine, two_ports: DummyBridge) -> None:
+def test_without_a_config_every_bridge_is_checked(xenoovs: CommandLine, two_ports: DummyBridge) -> None:
     rows = _rows(xenoovs, "--db", two_ports.ovs.db, status=2)
     assert {subject for name, subject in rows if name == "port works"} == {"p0", "p1"}
 

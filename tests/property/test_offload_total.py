@@ -1,4 +1,4 @@
-"""Law: whatever a flow or a megaflow says, there is a verdict; none of it raises, and a better flow is never worse."""
+"""Law: every flow and megaflow has a verdict without an exception, and a subset of a flow is never worse."""
 
 from __future__ import annotations
 

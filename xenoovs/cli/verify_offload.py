@@ -30,7 +30,7 @@ from xenoovs.errors import SwitchError, counted, worded
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_bits, render_flow, render_match
 from xenoovs.verify.bridge import BridgeFindings
-from xenoovs.verify.findings import Anomaly, Conclusion, OffloadFindings, Override, Unwildcarding, carry_over
+from xenoovs.verify.findings import Anomaly, Conclusion, OffloadFindings, OverriddenBlocks, Unwildcarding, carry_over
 from xenoovs.verify.report import OffloadRow, backend_rows, bridge_to_json, to_json, total_row
 
 _COLOUR = {
@@ -358,7 +358,7 @@ def _show_unwildcarding(unwildcarding: Unwildcarding) -> None:
         )
 
 
-def _show_override(override: Override) -> None:
+def _show_override(override: OverriddenBlocks) -> None:
     blocks, packets = counted(len(override.blocks), "block"), counted(override.packets, "packet")
     backends = ", ".join(dict.fromkeys(block.backend for block in override.blocks))
     is_one = len(override.blocks) == 1

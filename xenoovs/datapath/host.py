@@ -101,10 +101,8 @@ class Database:
 
     Attributes:
         config: column other_config.
-        bridges: all bridges.
         datapath_types: datapath types that this Open vSwitch supports.
         doca_initialized: only in NVIDIA's fork, else None.
-        doca_version: likewise.
     """
 
     config: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -161,8 +159,6 @@ class Daemon:
     """The running ovs-vswitchd.
 
     Attributes:
-        offload: whether it offloads.
-        history: what it has done about offload.
         flow_limit: megaflows that it allows now (`upcall/show`).
         version: as `ovs-appctl version` prints it, `3.1.0` or `2.17.8+nvidia`.
     """
@@ -201,7 +197,6 @@ class TcRules:
     """Number of tc rules at the ingress of a device.
 
     Attributes:
-        total: all rules.
         stale: rules of Open vSwitch without a megaflow.
         foreign: rules of other programs.
     """
@@ -269,7 +264,6 @@ class KernelFacts:
     """Facts about the kernel.
 
     Attributes:
-        release: release as uname(1) prints it.
         modules: name -> whether it is present (loaded, built in, or loaded on demand).
         hugepages_bytes: reserved huge pages of all sizes.
     """

@@ -128,7 +128,6 @@ class Megaflow:
     Attributes:
         ufid: hash of the first packet's headers, so no identity over time; None without `-m`.
         keys: the match, in the order of the dump, which depends on version and layer.
-        packets: packets counted in `layer`.
         bytes: bytes counted in `layer`; layers count differently (software TC omits 14 bytes of each frame).
         used_s: seconds since the last packet; None: never.
         flags: TCP flags seen, `.` for none; None if the layer has none.

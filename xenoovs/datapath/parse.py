@@ -108,7 +108,7 @@ def scan_dump(text: str | Iterable[str]) -> Iterator[Megaflow | ParseError]:
 
 
 def read_line(line: str, *, number: int) -> Megaflow | ParseError | None:
-    """One line of a dump or the error of a torn one; None: an empty line or a header."""
+    """Parse one line of a dump; return an error for an unreadable one, None for an empty line or a header."""
     line = line.strip()
     if not line or (line.startswith(_HEADER) and " actions:" not in line):
         return None
@@ -144,7 +144,7 @@ def parse_megaflow(line: str, *, number: int | None = None) -> Megaflow:
 def _megaflow(
     keys: tuple[Key, ...], statistics: dict[str, str], actions: tuple[str, ...], remarks: tuple[tuple[str, str], ...]
 ) -> Megaflow:
-    """Raises _ValueTextError. What has no field is kept, in its order."""
+    """Return a megaflow; statistics without a field go to `extra`, in order. Raises _ValueTextError."""
     return Megaflow(
         statistics.pop("ufid", None),
         keys,

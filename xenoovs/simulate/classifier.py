@@ -103,14 +103,11 @@ class Subtable:
     """The flows of one mask, hashed stage by stage (insert_subtable); build it with `subtable_of`.
 
     Attributes:
-        mask: the mask.
         stages: the mask by segment; empty segments are left out.
         lengths: number of values in the stages up to each one.
         begun: for each stage but the last, the values of flows up to it.
         ports_length: number of leading bits of the L4 ports in the mask; 0: none.
         ports: trie of the L4 ports of the flows.
-        flows: flows by their masked values.
-        max_priority: highest priority of the flows.
     """
 
     mask: Mask

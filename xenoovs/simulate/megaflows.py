@@ -28,7 +28,6 @@ class PredictedMegaflow:
     """One megaflow.
 
     Attributes:
-        in_port: ingress port.
         match: in the order of `Field`; value bits outside a mask are 0.
         actions: as the datapath prints them; empty if MAC learning decides (NORMAL). If ovs-vswitchd itself rewrites
             ARP: `userspace(slow_path(action))`, without the pid that a datapath prints.
@@ -72,7 +71,6 @@ def predict_megaflows(
 
     Args:
         flows: flows of all tables, in the order in which the switch got them.
-        packets: the packets.
         prefix_fields: fields with a prefix trie, see PREFIX_FIELDS_2_X.
 
     Raises:

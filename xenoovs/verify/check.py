@@ -67,7 +67,6 @@ class MegaflowState:
 
     Attributes:
         hw_packets: packets that the NIC forwarded, by the counters of the tc filter if it has any.
-        hw_bytes: likewise in bytes.
         anomalies: contradictions between the dump and traffic control.
     """
 
@@ -83,7 +82,6 @@ def state_of(megaflow: Megaflow, filters: Mapping[str, TcFilter] | None) -> Mega
     """Return the state of a megaflow by the dump and by its tc filter.
 
     Args:
-        megaflow: a megaflow of the dump.
         filters: tc filters by cookie; None: traffic control was not read.
 
     Returns:

@@ -33,9 +33,6 @@ class ExpectedBlock:
     """One block of one backend.
 
     Attributes:
-        service: name of the service.
-        backend: name of the backend.
-        flow: the flow of the block.
         eth_type: 0x0800 or 0x86dd.
         key: the bits that choose the block; mask 0: all clients.
         hops: next hops of its packets; several only if the block moves.
@@ -56,9 +53,7 @@ class ExpectedService:
     """One service of a program.
 
     Attributes:
-        name: name of the service.
         entries: the matches that classify its packets, each for one port of the bridge.
-        blocks: its blocks.
         priority: the lowest priority of its classify flows.
     """
 

@@ -143,9 +143,7 @@ class Unwildcarding:
     """Megaflows of one service that match bits which none of our flows matches.
 
     Attributes:
-        service: name of the service.
         fields: name of the field and those bits.
-        megaflows: number of megaflows.
         in_port: ingress port of the first of them.
         flows: the foreign flows that match these bits (`foreign.attribute` finds them).
     """
@@ -158,13 +156,11 @@ class Unwildcarding:
 
 
 @dataclass(frozen=True, slots=True)
-class Override:
+class OverriddenBlocks:
     """Megaflows outside all blocks that hold packets of blocks and deliver them elsewhere, or drop them.
 
     Attributes:
-        service: name of the service.
         blocks: its blocks that lose packets. Other packets of them may have megaflows of their own.
-        megaflows: number of megaflows.
         packets: packets of these megaflows, which may include packets for other destinations.
         match: the match of the first of them.
         actions: the actions of all of them.
@@ -190,13 +186,10 @@ class BlockOffload:
     """One block as the datapath shows it.
 
     Attributes:
-        block: the block.
         verdict: the worst of its megaflows; ABSENT: it has none.
         verdicts: number of megaflows by verdict.
         packets: packets of all its megaflows.
-        bytes: likewise in bytes.
         hw_packets: packets that the NIC forwarded.
-        hw_bytes: likewise in bytes.
         anomalies: number of megaflows by anomaly.
         entries_seen: indices of the service's entries that classified its packets.
     """
@@ -245,7 +238,6 @@ class OffloadFindings:
     """All findings about one program.
 
     Attributes:
-        services: the services of the program.
         blocks: all blocks in the order of the program.
         ignored: megaflows outside all blocks, by reason.
         unparsed: lines of the dump that could not be read, the first ones.
@@ -264,7 +256,7 @@ class OffloadFindings:
     unjudged: int
     unwildcardings: tuple[Unwildcarding, ...] = ()
     examples: tuple[AnomalousMegaflow, ...] = ()
-    overrides: tuple[Override, ...] = ()
+    overrides: tuple[OverriddenBlocks, ...] = ()
     is_filtered: bool = False
     unparsed_more: int = 0
 

@@ -22,7 +22,7 @@ from xenoovs.verify.expected import (
     is_undetermined,
     match_of_fields,
 )
-from xenoovs.verify.findings import IgnoreReason, OffloadFindings, Override, Unwildcarding
+from xenoovs.verify.findings import IgnoreReason, OffloadFindings, OverriddenBlocks, Unwildcarding
 
 _MAX_INDEXED = 500_000
 """Entries and blocks in all tables together, about 100 MB. Matches with further masks are compared one by one."""
@@ -200,10 +200,10 @@ class OverrideCounter:
             counters = self._counters[key] = _OverrideCounters(service, match)
         return counters
 
-    def result(self) -> tuple[Override, ...]:
+    def result(self) -> tuple[OverriddenBlocks, ...]:
         """Return all overrides in the order of the dump."""
         return tuple(
-            Override(
+            OverriddenBlocks(
                 service,
                 counters.blocks,
                 megaflows=counters.megaflows,

@@ -17,7 +17,7 @@ from xenoovs.verify.findings import (
     Conclusion,
     Ignored,
     OffloadFindings,
-    Override,
+    OverriddenBlocks,
     Unwildcarding,
 )
 
@@ -30,14 +30,11 @@ class OffloadRow:
         service: name of the service; None: all.
         backend: name of the backend; None: all.
         blocks: number of blocks by verdict.
-        megaflows: number of megaflows.
         predicted: number of megaflows after traffic to all blocks by the entries seen, from one client-side MAC.
             More are due to further MACs, or to foreign flows.
         predicted_all: likewise by all entries.
         packets: packets of all megaflows.
-        bytes: likewise in bytes.
         hw_packets: packets that the NIC forwarded.
-        hw_bytes: likewise in bytes.
         anomalies: number of megaflows by anomaly.
     """
 
@@ -146,7 +143,6 @@ def to_json(
     """Return all findings for JSON.
 
     Args:
-        findings: the findings.
         required: required share of packets in hardware (0-1); None: all blocks must be in hardware.
         origins: ufid -> the flows that ofproto/detrace names.
         remarks: what could not be read beside the dump, and what that leaves unproven.
@@ -248,7 +244,7 @@ def _unwildcarding(unwildcarding: Unwildcarding) -> dict[str, object]:
     }
 
 
-def _override(override: Override) -> dict[str, object]:
+def _override(override: OverriddenBlocks) -> dict[str, object]:
     return {
         "service": override.service,
         "blocks": [{"backend": block.backend, "flow": render_flow(block.flow)} for block in override.blocks],

@@ -85,7 +85,6 @@ def agrees(packet: Packet, expected: Iterable[tuple[str, str | None]], result: T
     """Return whether the switch sends the packet as expected; None if MAC learning decides.
 
     Args:
-        packet: the packet.
         expected: pairs of dl_dst and port; port None: the learning switch (NORMAL).
         result: the trace of the packet.
     """

@@ -1,4 +1,4 @@
-"""Lines of `dpctl/dump-flows`: what is kept, what is skipped, and where a bad line is said to be bad."""
+"""Lines of `dpctl/dump-flows`: what is read, what is skipped, and the position of errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_low_bit_mask_is_a_mask_and_no_host_mask() -> None:
 
 
 @pytest.mark.parametrize("mask", ["0.0.0.2", "0.0.0.5", "0.255.0.1", "248.0.0.3"])
-def test_masks_that_are_no_prefix_are_taken_bit_by_bit(mask: str) -> None:
+def test_masks_that_are_no_prefix_are_read_bit_by_bit(mask: str) -> None:
     megaflow = parse_megaflow(GOOD.replace("0.0.0.3", mask))
     expected = int.from_bytes(bytes(map(int, mask.split("."))), "big")
     assert megaflow.ipv4_src == MaskedValue(0x01020307 & expected, expected)
@@ -41,7 +41,7 @@ def test_statistics_may_come_in_any_order() -> None:
     assert megaflow.offloaded is Offloaded.PARTIAL
 
 
-def test_unknown_statistics_and_remarks_are_kept() -> None:
+def test_unknown_statistics_and_remarks_are_extra() -> None:
     line = GOOD.replace(", actions", ", color:blue, actions") + ", dp-extra-info:a(4,2), dp-offload-info:no: x, y"
     expected = (("color", "blue"), ("dp-extra-info", "a(4,2)"), ("dp-offload-info", "no: x, y"))
     assert parse_megaflow(line).extra == expected
@@ -59,9 +59,9 @@ def test_the_inner_headers_behind_a_vlan_tag_count() -> None:
     assert match_of(megaflow)["nw_src"] == MaskedValue(1, 3)
 
 
-@pytest.mark.parametrize("torn", ["", "set(eth(dst=02:00:00:00:00:0", "set(eth(dst=02:00:00:00:00:02)", "set(eth()),"])
-def test_a_line_torn_in_its_actions_is_not_one_that_sends_packets_elsewhere(torn: str) -> None:
-    line = GOOD.replace("actions:p1", f"actions:{torn}")
+@pytest.mark.parametrize("text", ["", "set(eth(dst=02:00:00:00:00:0", "set(eth(dst=02:00:00:00:00:02)", "set(eth()),"])
+def test_a_line_cut_off_in_its_actions_is_an_error(text: str) -> None:
+    line = GOOD.replace("actions:p1", f"actions:{text}")
     with pytest.raises(ParseError, match=rf"column {len(line) + 1}: expected the rest of the actions"):
         parse_megaflow(line)
 
@@ -80,11 +80,11 @@ def test_header_lines_and_empty_lines_are_skipped() -> None:
     assert len(list(parse_dump(text))) == 2
 
 
-def test_a_torn_line_is_reported_in_its_place_and_the_rest_is_read() -> None:
-    first, torn, last = scan_dump([GOOD, GOOD[:40], GOOD])
+def test_an_unreadable_line_is_reported_in_its_place_and_the_rest_is_read() -> None:
+    first, error, last = scan_dump([GOOD, GOOD[:40], GOOD])
     assert first == last == parse_megaflow(GOOD)
-    assert isinstance(torn, ParseError)
-    assert (torn.line, torn.offset) == (2, 40)
+    assert isinstance(error, ParseError)
+    assert (error.line, error.offset) == (2, 40)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Wrapped dumps: what is joined again, and what is left alone."""
+"""Wrapped dumps: which lines are joined again, and which are not."""
 
 from __future__ import annotations
 

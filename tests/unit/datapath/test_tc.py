@@ -65,7 +65,7 @@ def test_a_ufid_is_a_cookie_with_each_word_reversed(ufid: str, cookie: str | Non
     assert cookie_of_ufid(ufid) == cookie
 
 
-def test_text_tells_the_same_as_json_would() -> None:
+def test_text_gives_the_same_as_json() -> None:
     assert parse_tc_text(TEXT) == EXPECTED
 
 
@@ -106,7 +106,7 @@ def test_json_of_another_shape_is_a_parse_error(text: str) -> None:
         parse_tc_json(text)
 
 
-def test_text_of_somebody_else_is_a_parse_error() -> None:
+def test_other_text_is_a_parse_error() -> None:
     with pytest.raises(ParseError, match="line 1"):
         parse_tc_text("Cannot find device\n")
 

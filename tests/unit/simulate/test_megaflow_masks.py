@@ -1,4 +1,4 @@
-"""What widens a megaflow and what does not: one cause a test (lib/classifier.h, "Staged lookup", "Prefix tracking")."""
+"""What un-wildcards bits of a megaflow: one cause per test (lib/classifier.h, "Staged lookup", "Prefix tracking")."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_packet_with_the_right_mac_is_not_rewritten() -> None:
     assert megaflow.actions == ("p1",)
 
 
-def test_a_longer_mask_of_higher_priority_is_visited_first_and_widens() -> None:
+def test_a_longer_mask_of_higher_priority_is_visited_first_and_unwildcards_bits() -> None:
     assert _masks(BLOCK, "priority=200,ip,nw_src=0.0.0.0/0.0.0.15 actions=drop") == {"nw_src": 15}
 
 
@@ -63,7 +63,7 @@ def test_a_subtable_that_fails_at_the_addresses_adds_no_ports() -> None:
     assert masks == {"nw_src": 1, "nw_proto": 0xFF}
 
 
-def test_missed_ports_are_matched_as_far_as_they_tell_the_packet_apart() -> None:
+def test_missed_ports_unwildcard_only_distinguishing_bits() -> None:
     masks = _masks(BLOCK, "priority=200,udp,tp_dst=22 actions=drop")
     # 53 is 0b110101, 22 is 0b010110: they part at the bit of value 32.
     assert masks == {"nw_src": 1, "nw_proto": 0xFF, "tp_dst": 0xFFE0}

@@ -35,7 +35,7 @@ def test_a_service_sends_by_register_and_masked_source() -> None:
     assert copies == [("p1", "0a:00:00:00:00:01")]
 
 
-def test_the_flows_met_are_told_in_order() -> None:
+def test_the_flows_met_are_in_order() -> None:
     outcome = _tables("priority=5,ip actions=resubmit(,1)", "table=1, priority=7 actions=drop").run(PACKET)
     assert [(flow.table, flow.priority) for flow in outcome.flows] == [(0, 5), (1, 7)]
     assert outcome.copies == ()
@@ -51,7 +51,7 @@ def test_a_packet_returns_to_its_port_by_in_port_alone() -> None:
     assert _sent("priority=1 actions=IN_PORT")[0][0] == "p0"
 
 
-def test_copies_are_taken_when_they_leave_and_rewriting_goes_on() -> None:
+def test_copies_have_the_headers_at_their_output() -> None:
     flow = "priority=1 actions=output:p1,mod_dl_dst:0a:00:00:00:00:01,output:p2,NORMAL"
     before, after = str(PACKET.dl_dst), "0a:00:00:00:00:01"
     assert _sent(flow) == [("p1", before), ("p2", after), (None, after)]

@@ -22,7 +22,7 @@ def test_an_empty_trie_asks_for_nothing() -> None:
     assert PrefixTrie(32).bits_needed(0x0A000001) == 0
 
 
-def test_one_prefix_is_told_apart_by_the_first_bit_that_differs() -> None:
+def test_one_prefix_is_distinguished_by_the_first_different_bit() -> None:
     trie = PrefixTrie(32)
     trie.insert(0x0A030A2D, 32)
     assert trie.bits_needed(0x8A030A2D) == 1
@@ -37,7 +37,7 @@ def test_a_leaf_that_matches_asks_for_no_further_bit() -> None:
 
 
 @given(_PREFIXES)
-def test_values_equal_in_the_bits_looked_at_have_the_same_prefixes(prefixes: list[tuple[int, int]]) -> None:
+def test_values_equal_in_the_needed_bits_have_the_same_prefixes(prefixes: list[tuple[int, int]]) -> None:
     trie = _trie(prefixes)
     for value in range(1 << WIDTH):
         shift = WIDTH - trie.bits_needed(value)

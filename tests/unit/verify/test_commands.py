@@ -1,4 +1,4 @@
-"""Commands that are copied reach the Open vSwitch that was asked."""
+"""Copied commands reach the right Open vSwitch."""
 
 from __future__ import annotations
 

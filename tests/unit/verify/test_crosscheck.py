@@ -1,4 +1,4 @@
-"""The dump held against traffic control: whose word counts, and what is odd."""
+"""The dump compared with traffic control: which of them decides, and what is an anomaly."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_kernel_has_the_last_word(
     assert found.hw_packets == (10 if verdict is Verdict.HW else 0)
 
 
-def test_a_filter_that_counts_both_tells_what_the_nic_did() -> None:
+def test_a_filter_with_both_counters_shows_what_the_nic_forwarded() -> None:
     found = _seen(", offloaded:yes, dp:tc", _filter(in_hw=True, counters=TcCounters(20, 1900, 15, 1500)))
     assert (found.packets, found.bytes, found.hw_packets, found.hw_bytes) == (20, 1900, 15, 1500)
 
@@ -57,7 +57,7 @@ def test_a_filter_in_hw_without_hardware_counters_has_forwarded_nothing_there() 
     assert (found.verdict, found.packets, found.hw_packets, found.hw_bytes) == (Verdict.HW, 31, 0, 0)
 
 
-def test_a_megaflow_without_filter_is_odd_and_judged_by_the_dump() -> None:
+def test_a_megaflow_without_filter_is_an_anomaly_and_judged_by_the_dump() -> None:
     found = _seen(", offloaded:yes, dp:tc", {})
     assert (found.verdict, found.anomalies) == (Verdict.HW, (Anomaly.WITHOUT_FILTER,))
 

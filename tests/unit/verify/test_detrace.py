@@ -10,7 +10,7 @@ ANSWER = """ovsbr1
 """  # noqa: E501
 
 
-def test_flows_are_told_by_cookie_table_and_text() -> None:
+def test_flows_have_cookie_table_and_text() -> None:
     ours, theirs = parse_detrace(ANSWER)
     assert (ours.is_ours, ours.table) == (True, 0)
     assert ours.text.startswith("priority=936,ip,in_port=1")
@@ -18,7 +18,7 @@ def test_flows_are_told_by_cookie_table_and_text() -> None:
     assert str(theirs).startswith("cookie=0x5678, table=1, priority=10")
 
 
-def test_a_flow_without_cookie_and_with_the_default_priority_is_one_of_somebody_else() -> None:
+def test_a_flow_without_cookie_and_with_the_default_priority_is_foreign() -> None:
     """ovs-vswitchd leaves a cookie of 0 out: the commonest flows of others were not named."""
     counters = "duration=4s, n_packets=1, n_bytes=98, n_offload_packets=0, n_offload_bytes=0, "
     (first, second) = parse_detrace(f"{counters}ip,nw_tos=184,actions=output:2\n{counters},actions=NORMAL\n")
@@ -27,7 +27,7 @@ def test_a_flow_without_cookie_and_with_the_default_priority_is_one_of_somebody_
     assert not first.is_ours
 
 
-def test_complaints_and_groups_are_left_out() -> None:
+def test_errors_and_groups_are_skipped() -> None:
     text = "UFID was not found for system@ovs-system\ngroup_id=1,type=select,bucket=weight:1,actions=output:2\n"
     assert parse_detrace(text) == ()
 

@@ -1,4 +1,4 @@
-"""The whole of why: which megaflows are asked about, and the order of their reasons."""
+"""The whole diagnosis: which megaflows are selected, and the order of their reasons."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _lineup(*megaflows: Megaflow, question: MegaflowFilter | None = None) -> Sel
     return select_candidates(megaflows, find_block=INDEX.find, is_selected=asked)
 
 
-def test_what_is_in_hardware_is_counted_and_not_asked() -> None:
+def test_megaflows_in_hardware_are_counted_and_no_candidates() -> None:
     selection = _lineup(megaflow("offloaded:yes, dp:tc"), megaflow("dp:tc"), megaflow("dp:ovs"))
     assert [candidate.verdict for candidate in selection.candidates] == [Verdict.TC_SW, Verdict.SW]
     assert (selection.in_hardware, selection.unjudged) == (1, 0)
@@ -52,12 +52,14 @@ def test_a_dump_without_m_is_not_judged() -> None:
         (MegaflowFilter(service="web", ufid=UFID), False),
     ],
 )
-def test_questions_about_a_megaflow_of_a_block(question: MegaflowFilter, is_asked: bool) -> None:
+def test_a_filter_selects_a_megaflow_of_a_block(question: MegaflowFilter, is_asked: bool) -> None:
     assert bool(_lineup(megaflow(), question=question).candidates) is is_asked
 
 
 @pytest.mark.parametrize(("question", "is_asked"), [(MegaflowFilter(), False), (MegaflowFilter(ufid="0815"), True)])
-def test_megaflows_of_no_block_only_when_they_are_named(question: MegaflowFilter, is_asked: bool) -> None:
+def test_megaflows_outside_all_blocks_are_selected_only_by_address_or_ufid(
+    question: MegaflowFilter, is_asked: bool
+) -> None:
     stranger = parse_megaflow(
         "ufid:08150000-0000-0000-0000-000000000000, recirc_id(0),in_port(p0),eth_type(0x0806), packets:1, bytes:60, "
         "used:never, dp:ovs, actions:p1"
@@ -65,7 +67,7 @@ def test_megaflows_of_no_block_only_when_they_are_named(question: MegaflowFilter
     assert bool(_lineup(stranger, question=question).candidates) is is_asked
 
 
-def test_every_suspect_has_a_reason() -> None:
+def test_every_candidate_has_a_reason() -> None:
     unread = host(history=OffloadHistory(has_started=True, tc_policy=None, providers={}, is_complete=False))
     (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(unread, target=CommandTarget(config="my.yaml")))
     (reason,) = found.reasons
@@ -73,7 +75,7 @@ def test_every_suspect_has_a_reason() -> None:
     assert reason.fix == ("xenoovs why my.yaml --reinstall",)
 
 
-def test_what_nothing_keeps_out_now_was_installed_too_early() -> None:
+def test_without_a_current_reason_the_megaflow_was_installed_too_early() -> None:
     (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(host(), target=CommandTarget(config="my.yaml")))
     (reason,) = found.reasons
     assert (reason.cause, reason.likelihood) == (Cause.NOT_RETRIED, Likelihood.LIKELY)
@@ -95,12 +97,12 @@ def test_what_the_datapath_itself_says_comes_first() -> None:
     assert remark in found.reasons[0].text
 
 
-def test_siblings_in_hardware_are_seen_in_the_same_dump() -> None:
+def test_megaflows_of_the_same_shape_in_hardware_come_from_the_same_dump() -> None:
     (found,) = diagnose(_lineup(megaflow("offloaded:yes, dp:tc"), megaflow("dp:tc")), Evidence(host()))
     assert found.reasons[0].cause is Cause.TABLE_FULL
 
 
-def test_reasons_are_ranked_and_said_once() -> None:
+def test_reasons_are_ranked_and_merged() -> None:
     reasons = [
         Reason(Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE, "b", ("x",)),
         Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.CERTAIN, "a", ("y",), ("fix",)),
@@ -129,7 +131,7 @@ def test_megaflows_of_no_block_are_not_counted_as_those_of_a_service() -> None:
     assert [(alike.services, len(alike.diagnoses)) for alike in group(found)] == [(("dns",), 1), ((), 1)]
 
 
-def test_json_tells_all_of_it() -> None:
+def test_json_has_everything() -> None:
     found = diagnose(_lineup(megaflow("dp:ovs", "trunc(64),p1")), Evidence(host()))
     document = to_json(found, in_hardware=4, notes=("a note",))
     assert (document["in_hardware"], document["notes"]) == (4, ["a note"])

@@ -1,4 +1,4 @@
-"""What follows from findings: required shares, several looks, text that is no dump."""
+"""Conclusions from findings: required shares, repeated checks, text that is no dump."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def test_packets_that_go_astray_in_hardware_meet_no_requirement() -> None:
     assert _check(astray).conclusion_for(0.5) is Conclusion.NOT_ALL_IN_HARDWARE
 
 
-def test_text_that_is_no_dump_is_not_nothing_seen() -> None:
+def test_text_that_is_no_dump_is_a_failed_check() -> None:
     assert check_offload(SERVICES, scan_dump("ovs-appctl: no")).conclusion is Conclusion.CHECK_FAILED
     assert check_offload(SERVICES, scan_dump("")).conclusion is Conclusion.NOTHING_SEEN
 
 
-def test_of_several_looks_the_last_that_saw_a_block_counts() -> None:
+def test_an_absent_block_keeps_its_earlier_finding() -> None:
     earlier = _check(megaflow_of(BLOCKS[0], where=", dp:ovs"), megaflow_of(BLOCKS[1], where=", dp:ovs"))
     later = _check(megaflow_of(BLOCKS[1]))
     both = carry_over(earlier, later)
@@ -62,7 +62,7 @@ def test_what_is_about_to_idle_out_depends_on_max_idle(max_idle_s: float, count:
     assert findings.blocks[0].count(Anomaly.EXPIRING) == count
 
 
-def test_hardware_that_counts_nothing_is_odd_and_software_is_not() -> None:
+def test_without_packets_is_an_anomaly_in_hardware_only() -> None:
     findings = _check(megaflow_of(BLOCKS[0], packets=0), megaflow_of(BLOCKS[1], packets=0, where=", dp:tc"))
     assert [block.count(Anomaly.WITHOUT_PACKETS) for block in findings.blocks[:2]] == [1, 0]
 

@@ -1,4 +1,4 @@
-"""What a dump says beside its megaflows."""
+"""Remarks on a dump."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_one_that_is_not_offloaded_shows_that_there_was_no_filter() -> None:
     assert not watched().all_offloaded
 
 
-def test_the_dummy_provider_is_told() -> None:
+def test_the_dummy_provider_is_a_remark() -> None:
     (told,) = remarks(IN_HARDWARE.replace("dp:tc", "dp:dummy"))
     assert told.startswith("1 megaflow of the dummy offload provider")
 

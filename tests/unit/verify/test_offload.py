@@ -40,7 +40,7 @@ def test_an_absent_block_does_not_spoil_success() -> None:
     ("where", "verdict"),
     [(", dp:tc", Verdict.TC_SW), (", dp:ovs", Verdict.SW), (", offloaded:partial, dp:ovs", Verdict.PARTIAL)],
 )
-def test_the_worst_megaflow_decides_and_packets_are_kept_apart(where: str, verdict: Verdict) -> None:
+def test_the_worst_megaflow_decides_and_packets_are_counted_separately(where: str, verdict: Verdict) -> None:
     both = [megaflow_of(BLOCKS[0], packets=7), megaflow_of(BLOCKS[0], packets=3, where=where)]
     (found, *_), conclusion = (findings := check_offload(SERVICES, both)).blocks, findings.conclusion
     assert (found.verdict, found.packets, found.hw_packets, found.hw_bytes) == (verdict, 10, 7, 700)
@@ -110,7 +110,7 @@ def test_a_dump_without_m_cannot_be_judged() -> None:
     assert findings.conclusion is Conclusion.CHECK_FAILED
 
 
-def test_a_torn_line_is_reported_and_the_rest_is_judged() -> None:
+def test_an_unreadable_line_is_reported_and_the_rest_is_judged() -> None:
     findings = check_offload(SERVICES, [*scan_dump("ufid:1, in_po"), megaflow_of(BLOCKS[0])])
     assert [error.line for error in findings.unparsed] == [1]
     assert findings.conclusion is Conclusion.IN_HARDWARE

@@ -1,4 +1,4 @@
-"""Packets as ofproto/trace takes them."""
+"""Packets as input of ofproto/trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a megaflow matches and does as a reason, alone and with the log that says the same."""
+"""Keys and actions of a megaflow as a reason, alone and confirmed by the log."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_log_makes_a_reason_sure_and_is_its_evidence() -> None:
     assert TRUNCATED in reasons[0].evidence
 
 
-def test_a_line_that_the_table_does_not_know_is_told_as_it_is() -> None:
+def test_a_line_without_a_pattern_is_quoted() -> None:
     failed = FAILED.replace("Operation not supported", "Invalid argument")
     evidence = Evidence(host(), refusals=parse_refusals(failed))
     (reason,) = action_reasons(case(megaflow("dp:ovs"), evidence=evidence))

@@ -1,4 +1,4 @@
-"""What traffic control and the driver tell about a rule that stays in software."""
+"""Reasons of traffic control and of the driver for a rule that stays in software."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_without_a_trial_the_rule_itself_is_the_evidence() -> None:
     assert reason.fix == ("xenoovs why FILE --probe-driver",)
 
 
-def test_others_of_this_shape_in_hardware_mean_a_full_table() -> None:
+def test_megaflows_of_this_shape_in_hardware_mean_a_full_table() -> None:
     in_hardware = shape_of(megaflow("offloaded:yes, dp:tc"))
     (reason,) = kernel_reasons(case(evidence=Evidence(host(), in_hardware=frozenset((in_hardware,)))))
     assert (reason.cause, reason.likelihood) == (Cause.TABLE_FULL, Likelihood.LIKELY)
@@ -52,14 +52,14 @@ def test_the_drivers_own_words(error: int | None, words: str | None, cause: Caus
     assert words is None or reason.evidence == (f"the driver reports: {words}",)
 
 
-def test_a_device_that_cannot_take_rules_is_not_to_be_turned_on() -> None:
+def test_a_device_that_cannot_offload_gets_no_fix() -> None:
     answer = DriverAnswer(95, "Operation not supported", "TC offload is disabled on net device")
     veth = replace(device("p0", switch_id=None), hw_tc_offload=Feature(is_on=False, is_fixed=True))
     (reason,) = kernel_reasons(case(evidence=Evidence(host(devices=(veth,)), driver={UFID: answer})))
     assert (reason.cause, reason.fix) == (Cause.NOT_ON_ESWITCH, ())
 
 
-def test_what_no_driver_was_asked_for_is_not_explained_by_a_trial_that_it_accepts() -> None:
+def test_with_skip_hw_an_accepted_trial_explains_nothing() -> None:
     skip_hw = host(history=replace(WHOLE, tc_policy="skip_hw"))
     assert list(kernel_reasons(case(evidence=Evidence(skip_hw, driver={UFID: DriverAnswer(None)})))) == []
 

@@ -38,7 +38,7 @@ def test_the_port_comes_with_the_failure_that_follows_in_the_same_thread() -> No
     ]
 
 
-def test_a_refusal_is_told_once_with_its_last_line() -> None:
+def test_a_refusal_comes_once_with_its_last_line() -> None:
     first, second = (_line("unsupported put action type: 8") for _ in range(2))
     (refusal,) = parse_refusals(first + _failed() + second + _failed())
     assert refusal.line == second.strip()
@@ -77,7 +77,7 @@ def test_a_refusal_of_another_port_does_not_fit() -> None:
         ("Output to port 'p1' cannot be offloaded.", "p1"),
     ],
 )
-def test_a_text_about_an_action_fits_megaflows_that_have_it_and_no_others(message: str, actions: str) -> None:
+def test_a_text_about_an_action_fits_only_megaflows_with_it(message: str, actions: str) -> None:
     (refusal,) = parse_refusals(_line(message) + _failed())
     assert refusal.is_specific
     assert refusal.fits(megaflow("dp:ovs", actions))
@@ -85,7 +85,7 @@ def test_a_text_about_an_action_fits_megaflows_that_have_it_and_no_others(messag
 
 
 @pytest.mark.parametrize(("attribute", "key"), [("dp_hash", "dp_hash(0xb/0xf)"), ("pkt_mark", "skb_mark(0x1/0x1)")])
-def test_a_text_about_a_key_fits_megaflows_that_match_it_and_no_others(attribute: str, key: str) -> None:
+def test_a_text_about_a_key_fits_only_megaflows_that_match_it(attribute: str, key: str) -> None:
     (refusal,) = parse_refusals(_line(f"offloading attribute {attribute} isn't supported") + _failed())
     assert refusal.fits(megaflow("dp:ovs", keys=key))
     assert not refusal.fits(megaflow("dp:ovs", keys="dp_hash(0/0),skb_mark(0/0)"))
@@ -118,7 +118,7 @@ def test_each_kind_of_line_has_a_source_in_open_vswitch() -> None:
     assert bare.source == "lib/dpif-netlink.c, parse_flow_put() (3.7: lib/dpif-offload-tc.c, tc_parse_flow_put())"
 
 
-def test_a_reason_from_the_log_tells_where_the_line_comes_from() -> None:
+def test_a_reason_from_the_log_has_the_source_of_the_line() -> None:
     refusals = parse_refusals(
         _line("Flow API provider mismatch between ingress (p0) and egress (p1) ports") + _failed()
     )

@@ -1,4 +1,4 @@
-"""Settings and ports that keep megaflows out of the NIC, each with what was seen and the command that mends it."""
+"""Settings and ports that keep megaflows out of the NIC, each with evidence and fix."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_offload_is_set_but_the_daemon_was_not_restarted() -> None:
     assert reason.fix[0] == "systemctl restart openvswitch-switch"
 
 
-def test_a_daemon_that_still_offloads_is_not_blamed_for_what_the_database_says_now() -> None:
+def test_a_daemon_that_still_offloads_is_no_reason_whatever_the_database_says() -> None:
     assert list(setting_reasons(case(seen=host(config={"hw-offload": "false"})))) == []
 
 
@@ -71,7 +71,7 @@ def test_a_log_that_does_not_reach_back_proves_nothing_about_ports() -> None:
     assert list(setting_reasons(case(SOFTWARE, seen=host(history=history)))) == []
 
 
-def test_the_device_takes_no_rules() -> None:
+def test_the_device_accepts_no_rules() -> None:
     devices = (device("p0", hw_tc_offload=False), device("p1"))
     reason = _only(list(setting_reasons(case(seen=host(devices=devices)))))
     assert (reason.cause, reason.evidence) == (Cause.HW_TC_OFFLOAD_OFF, ("ethtool -k p0: hw-tc-offload: off",))
@@ -117,7 +117,7 @@ def test_ports_of_dpdk_and_doca_can_offload(port_type: str) -> None:
     assert list(setting_reasons(case(SOFTWARE, seen=host(datapath="netdev", port_type=port_type)))) == []
 
 
-def test_with_skip_sw_a_refusal_of_the_driver_looks_like_one_of_open_vswitch() -> None:
+def test_with_skip_sw_a_refusal_may_be_of_the_driver() -> None:
     strict = OffloadHistory(has_started=True, tc_policy="skip_sw", providers=WHOLE.providers, is_complete=True)
     reason = _only(list(setting_reasons(case(SOFTWARE, seen=host(history=strict)))))
     assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_DRIVER, Likelihood.LIKELY)

@@ -54,9 +54,6 @@ def check_flow(
     A flow that only goes on to another table is judged by its match: megaflows that pass it match that too.
 
     Args:
-        flow: the flow.
-        profile: how Open vSwitch reaches the NIC.
-        version: version of Open vSwitch.
         groups: groups of the bridge, by number.
     """
     return judge(flow_topics((flow,), groups=groups), profile, version)

@@ -63,7 +63,6 @@ def check_cost(
     """Return what makes the program expensive.
 
     Args:
-        program: the compiled program.
         client_macs: source MACs of clients' packets; None: unknown.
         table_size: entries that the NIC's table holds; None: unknown.
     """

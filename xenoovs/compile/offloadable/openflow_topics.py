@@ -53,8 +53,6 @@ def combinations(uses: Iterable[TopicUse], *, outputs: int, actions: int, match_
     """Yield the topics that arise from several parts of one flow together.
 
     Args:
-        uses: the topics of the parts.
-        outputs: number of outputs.
         actions: number of datapath actions, outputs included.
         match_bytes: bytes that the megaflow compares, which NVIDIA calls the match size.
     """

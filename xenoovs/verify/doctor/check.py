@@ -208,8 +208,6 @@ class CheckResult:
     """One row of the report.
 
     Attributes:
-        name: what was checked.
-        state: the result.
         seen: what was found.
         why: why it matters, one sentence.
         subject: the port, device, bridge or backend; None: the host.

@@ -47,7 +47,6 @@ class Evidence:
     """Evidence that all megaflows of one dump share.
 
     Attributes:
-        host: facts about the host.
         filters: filters of traffic control by cookie (`datapath.tc.cookie_of_ufid`).
         refusals: what ovs-vswitchd logged.
         driver: ufid -> answer of the driver, for megaflows that were tried.
@@ -100,7 +99,6 @@ class UnwildcardedBits:
     """What a megaflow matches beyond the flows of its service.
 
     Attributes:
-        bridge: the bridge of the flows.
         fields: name of the field and the bits that none of our flows matches.
         added: names of those fields of which our flows match no bit at all.
         flows: the foreign flows that match these bits; empty: none does now; None: no flows were read.

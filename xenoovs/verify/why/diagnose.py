@@ -186,9 +186,7 @@ class DiagnosisGroup:
     """Megaflows with the same verdict for the same reasons, all of services or none of any.
 
     Attributes:
-        verdict: where they run.
         reasons: the reasons with the evidence of the first megaflow.
-        diagnoses: the megaflows.
     """
 
     verdict: Verdict

@@ -83,8 +83,6 @@ class LogPattern:
     """A text of the log and its meaning.
 
     Attributes:
-        pattern: regular expression of the text.
-        cause: its cause.
         source: where Open vSwitch writes it, a name in SOURCES of the offload table.
         applies: returns whether a megaflow is of the kind that the text names; None: it names no kind.
         needs_failure: it is about a megaflow only if a failure follows at once, as other requests are refused too.

@@ -58,7 +58,6 @@ class Reason:
 
     Attributes:
         text: one sentence without a full stop.
-        evidence: settings, lines of the log, messages of the driver.
         fix: commands to type, in order; `#` begins a comment; empty: nothing fixes it on this host.
         source: where Open vSwitch decides it or writes the line of the log.
     """

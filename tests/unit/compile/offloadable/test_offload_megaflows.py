@@ -1,4 +1,4 @@
-"""Megaflows: what the datapath did with them agrees with what the table says of them."""
+"""Megaflows: the table's verdicts agree with what the datapath did with them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def _recorded(layer: str) -> list[tuple[str, Megaflow]]:
     return [(name, each) for name, each in found if each.layer == layer and "hw-offload-off" not in name]
 
 
-def test_what_reached_tc_was_never_called_impossible() -> None:
+def test_what_reached_tc_was_never_judged_software() -> None:
     recorded = _recorded("tc")
     assert len(recorded) > 5
     for name, megaflow in recorded:
         assert not overall(check_megaflow(megaflow, Profile.TC, (3, 1))).is_software, name
 
 
-def test_what_tc_did_not_take_was_never_called_certain() -> None:
+def test_what_tc_refused_was_never_judged_hw() -> None:
     recorded = _recorded("ovs")
     assert len(recorded) > 2
     for name, megaflow in recorded:
@@ -103,7 +103,7 @@ def test_masks_of_zero_match_nothing() -> None:
     assert [each.topic.name for each in found] == ["header", "ipv6", "output"]
 
 
-def test_wide_matches_are_told_to_doca_alone() -> None:
+def test_wide_matches_matter_only_for_doca() -> None:
     six = "ipv6(src=2001:db8::7,dst=2001:db8::10,proto=17,frag=no),udp(src=1,dst=53)"
     text = f"recirc_id(0),in_port(p0),eth_type(0x86dd),{six}, packets:1, bytes:98, used:0.1s, actions:p1"
     wide = [each.evidence for each in check_megaflow(parse_megaflow(text), Profile.DOCA, (3, 1))]

@@ -75,7 +75,7 @@ def test_counts_by_service() -> None:
     assert dict(counts[None].by_offload)[Offload.SW] == 1
 
 
-def test_flows_of_others_that_answer_arp_do_count() -> None:
+def test_foreign_flows_that_answer_arp_count() -> None:
     theirs = parse_flow("arp,arp_op=1 actions=load:0x2->NXM_OF_ARP_OP[],IN_PORT")
     result = check_flows([theirs], profile=Profile.TC, version=parse_version("3.1.0"))
     assert [each.role for each in result.in_software] == [FlowRole.OTHER]

@@ -1,4 +1,4 @@
-"""The table: no gaps, no contradictions, and every row is reached by the flow that it gives as an example."""
+"""The table: no gaps, no contradictions, and the example of every row leads to that row."""
 
 from __future__ import annotations
 

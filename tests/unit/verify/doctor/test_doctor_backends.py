@@ -94,7 +94,7 @@ def test_sysctls(key: str, value: int, state: CheckState) -> None:
     assert rows == dict.fromkeys(RIGHT, CheckState.OK) | {key: state}
 
 
-def test_sysctls_of_a_backend_that_is_not_reached_come_with_the_command_to_look() -> None:
+def test_sysctls_of_an_unreachable_backend_come_with_the_command_to_check() -> None:
     rows = list(examine.check_sysctls(_case(FAR)))
     assert {row.state for row in rows} == {CheckState.UNKNOWN}
     assert str(rows[0].fix) == "sysctl net.ipv4.conf.all.arp_ignore"
@@ -106,6 +106,6 @@ def test_an_ipv6_service_needs_no_arp_settings() -> None:
     assert list(states(examine.check_vip, _case(six))) == ["one 2001:db8::1"]
 
 
-def test_backends_are_looked_at_only_when_asked() -> None:
+def test_backends_are_checked_only_on_request() -> None:
     case = _case()
     assert [row for check in (examine.check_duplicates, examine.check_vip) for row in check(case)] == []

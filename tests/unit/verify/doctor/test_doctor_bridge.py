@@ -112,7 +112,7 @@ def test_the_cost_of_foreign_flows_has_entries_and_packets() -> None:
     assert not row.has_safe_fix
 
 
-def test_without_a_config_every_bridge_is_looked_at() -> None:
+def test_without_a_config_every_bridge_is_checked() -> None:
     other = replace(BRIDGE, name="ovsbr2", datapath_type="netdev")
     case = replace(with_database(bridges=(BRIDGE, other)), required=None)
     assert [row.subject for row in openvswitch.check_datapath_type(case)] == ["ovsbr1", "ovsbr2"]

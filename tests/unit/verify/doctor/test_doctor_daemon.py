@@ -68,7 +68,7 @@ def test_a_dead_daemon_gives_no_rows_that_need_it() -> None:
         ),
     ],
 )
-def test_flavour(case: DoctorCase, state: CheckState, seen: str) -> None:
+def test_build(case: DoctorCase, state: CheckState, seen: str) -> None:
     row = only(openvswitch.check_fork, case)
     assert (row.state, row.seen) == (state, seen)
 

@@ -1,4 +1,4 @@
-"""All checks together: what is right has no row that is wrong, and what may be mended without asking anybody else."""
+"""All checks together: a correct host has no wrong row, and which fixes are safe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_row_that_is_ok_carries_no_command() -> None:
     assert {row.fix for row in examine(GOOD)} == {None}
 
 
-def test_every_row_says_what_was_seen_and_why_it_matters() -> None:
+def test_every_row_has_a_finding_and_why_it_matters() -> None:
     assert all(row.seen and row.why for row in examine(GOOD))
 
 
@@ -36,7 +36,7 @@ def test_a_host_without_open_vswitch_has_one_row() -> None:
     assert [(row.name, row.state) for row in rows] == [("Open vSwitch runs", CheckState.WRONG)]
 
 
-def test_nothing_but_a_database_is_enough_to_look() -> None:
+def test_a_database_alone_is_enough() -> None:
     silent = replace(HOST, daemon=Unknown("no"), devices=Unknown("no"), eswitches=(), kernel=Unknown("no"))
     rows = examine(replace(GOOD, host=silent))
     assert {row.state for row in rows} == {CheckState.OK, CheckState.WRONG, CheckState.UNKNOWN}

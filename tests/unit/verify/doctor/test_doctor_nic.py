@@ -61,7 +61,7 @@ def test_an_eswitch_that_devlink_does_not_know() -> None:
 @pytest.mark.parametrize(
     ("steering", "state"), [("smfs", CheckState.OK), ("dmfs", CheckState.OK), (SILENT, CheckState.UNKNOWN)]
 )
-def test_steering_is_told_and_not_judged(steering: object, state: CheckState) -> None:
+def test_steering_is_reported_and_not_judged(steering: object, state: CheckState) -> None:
     eswitch = Eswitch(PCI, "switchdev", steering, multiport=True)  # type: ignore[arg-type]
     assert only(nic.check_steering, with_host(eswitches=(eswitch,))).state is state
 
@@ -129,7 +129,7 @@ def test_subfunction(state: str, opstate: str, expected: CheckState) -> None:
     assert str(row.fix) == "devlink port function set pci/0000:03:00.0/229408 state active"
 
 
-def test_mtu_of_dpdk_ports_is_told_by_open_vswitch() -> None:
+def test_mtu_of_dpdk_ports_comes_from_open_vswitch() -> None:
     interfaces = (interface("p0", 1, type="dpdk", mtu=9000), interface("p1", 2, type="dpdk"))
     case = with_bridge(datapath_type="netdev", ports=interfaces)
     row = only(nic.check_mtu, replace(case, host=replace(case.host, devices={})), "p1")

@@ -138,7 +138,7 @@ def test_hw_tc_offload(feature: object, state: CheckState, fix: str) -> None:
     assert (row.state, str(row.fix)) == (state, fix)
 
 
-def test_a_device_that_cannot_be_seen_is_unknown() -> None:
+def test_an_unreadable_device_is_unknown() -> None:
     case = with_host(devices=Unknown("the Open vSwitch is on another host"))
     for check in (nic.check_hw_tc_offload, nic.check_ingress_qdisc):
         assert set(states(check, case).values()) == {CheckState.UNKNOWN}
@@ -156,7 +156,7 @@ def test_ingress_qdisc(case: DoctorCase, state: CheckState) -> None:
     assert only(nic.check_ingress_qdisc, case, "p0").state is state
 
 
-def test_a_qdisc_that_is_missing_before_offload_begins_is_no_mistake() -> None:
+def test_a_qdisc_that_is_missing_before_offload_begins_is_unknown() -> None:
     case = with_device("p0", ingress=False)
     daemon = replace(DAEMON, offload=OffloadState(is_on=False, evidence="-"))
     row = only(nic.check_ingress_qdisc, replace(case, host=replace(case.host, daemon=daemon)), "p0")
@@ -179,7 +179,7 @@ def test_ports_of_the_kernel_datapath_have_ovs_system_as_master() -> None:
     assert row.has_safe_fix
 
 
-def test_userspace_ports_are_not_asked_for_tc() -> None:
+def test_userspace_ports_are_not_checked_for_tc() -> None:
     case = with_bridge(datapath_type="netdev")
     assert [*nic.check_hw_tc_offload(case), *nic.check_ingress_qdisc(case)] == []
 

@@ -1,4 +1,4 @@
-"""Which flows of others are named for bits that none of ours looks at."""
+"""Which foreign flows are named for bits that none of our flows matches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _named(*texts: str, extra: tuple[tuple[str, int], ...] = PREFIX) -> list[str
         "table=1, priority=3000,ip,nw_src=203.0.113.0/24",
     ],
 )
-def test_a_flow_above_ours_that_looks_at_these_bits_is_named(text: str) -> None:
+def test_a_flow_above_ours_that_matches_these_bits_is_named(text: str) -> None:
     below, elsewhere = "priority=1,ip,nw_src=10.0.0.0/8", "priority=3000,ip,in_port=p1,nw_src=10.0.0.0/9"
     assert _named(below, text, "priority=4000,ip,nw_dst=10.0.0.1", elsewhere) == [text]
 
@@ -47,7 +47,7 @@ def test_a_flow_below_ours_counts_in_a_subtable_with_one_above() -> None:
     assert _named(*flows) == list(flows)
 
 
-def test_where_no_flow_surely_passes_all_that_look_are_named() -> None:
+def test_without_a_certain_flow_all_candidates_are_named() -> None:
     flows = ("table=9, priority=1,ip,nw_src=10.0.0.0/24", "priority=5,ip,nw_src=0.0.0.1/0.0.0.1")
     assert _named(*flows) == [flows[0]]
 
@@ -57,7 +57,7 @@ def test_fields_that_xenoovs_does_not_know_are_known_by_name() -> None:
     assert _named(flow, "priority=3000,tcp", extra=(("nw_ttl", 0xFF),)) == [flow]
 
 
-def test_bits_of_the_service_type_are_a_mask_that_a_flow_of_others_widens() -> None:
+def test_a_foreign_flow_unwildcards_bits_of_the_tos() -> None:
     fields = parse_megaflow(
         "eth_type(0x0800),ipv4(dst=1.2.3.4,tos=0/0xfc), packets:0, bytes:0, used:never, actions:drop"
     )
@@ -89,7 +89,7 @@ def test_megaflows_that_are_narrower_are_counted_by_service_and_fields() -> None
     assert sum(found.count(Anomaly.UNWILDCARDED) for found in findings.blocks) == 2
 
 
-def test_what_our_own_flows_look_at_is_not_blamed_on_others() -> None:
+def test_bits_that_our_own_flows_match_are_not_unwildcarded() -> None:
     line = (
         "in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4(src=0.0.0.0/0.0.0.1,dst=10.3.10.46,proto=6), "
         "packets:1, bytes:1, used:0.1s, dp:tc, actions:set(eth(dst=02:00:00:00:00:01)),p1"

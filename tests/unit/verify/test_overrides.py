@@ -1,4 +1,4 @@
-"""Megaflows that hold packets of blocks and lie in none: what the flow of somebody else above ours makes."""
+"""Overrides: megaflows outside all blocks that hold packets of blocks, because of a foreign flow above ours."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _names(findings: OffloadFindings) -> list[tuple[str, list[int]]]:
 
 
 @pytest.mark.parametrize("actions", ["set(eth(dst=02:00:00:00:00:77)),p1", "p9", "br0"])
-def test_other_bits_than_ours_that_go_elsewhere_are_told(actions: str) -> None:
+def test_megaflows_that_overlap_blocks_and_go_elsewhere_are_overrides(actions: str) -> None:
     findings = _check(_megaflow(OTHER_BITS, actions))
     odd = [(block.service, [1]) for block in BLOCKS if block.key.value == 1]
     assert _names(findings) == odd
@@ -41,19 +41,19 @@ def test_other_bits_than_ours_that_go_elsewhere_are_told(actions: str) -> None:
     assert {findings.conclusion, findings.conclusion_for(0.5)} == {Conclusion.NOT_ALL_IN_HARDWARE}
 
 
-def test_what_others_drop_is_told_and_is_no_failure() -> None:
+def test_an_override_that_drops_is_reported_and_no_failure() -> None:
     for seen, conclusion in ((BLOCKS, Conclusion.IN_HARDWARE), ((), Conclusion.NOTHING_SEEN)):
         findings = _check(*map(megaflow_of, seen), _megaflow(OTHER_BITS, "drop"))
         assert _names(findings) == [(block.service, [1]) for block in BLOCKS if block.key.value == 1]
         assert {findings.conclusion, findings.conclusion_for(0.5)} == {conclusion}
 
 
-def test_blocks_in_hardware_do_not_outweigh_what_is_taken() -> None:
+def test_blocks_in_hardware_do_not_outweigh_overrides() -> None:
     findings = _check(*map(megaflow_of, BLOCKS), _megaflow(OTHER_BITS, "p9"))
     assert findings.conclusion is findings.conclusion_for(0.5) is Conclusion.NOT_ALL_IN_HARDWARE
 
 
-def test_what_goes_to_one_backend_is_taken_from_the_blocks_of_the_other_alone() -> None:
+def test_delivery_to_one_backend_overrides_only_blocks_of_the_other() -> None:
     findings = _check(
         _megaflow("in_port(p0),eth_type(0x0800),ipv4(dst=10.3.10.46)", "set(eth(dst=02:00:00:00:00:01)),p1")
     )
@@ -76,7 +76,7 @@ def test_what_goes_to_one_backend_is_taken_from_the_blocks_of_the_other_alone() 
         (OTHER_BITS, "ct(zone=1),recirc(0x3)"),
     ],
 )
-def test_no_packet_of_a_block_or_no_telling(keys: str, actions: str) -> None:
+def test_megaflows_without_packets_of_a_block_or_undetermined_ones_are_no_overrides(keys: str, actions: str) -> None:
     findings = _check(_megaflow(keys, actions))
     assert (findings.overrides, findings.conclusion) == ((), Conclusion.NOTHING_SEEN)
     assert sum(ignored.megaflows for ignored in findings.ignored) == 1
@@ -94,7 +94,7 @@ def test_what_is_gone_soon_may_be_from_before_a_change() -> None:
     assert _check(_megaflow(OTHER_BITS, "drop", used="9.9s")).overrides == ()
 
 
-def test_more_ways_than_anybody_reads_are_told_together() -> None:
+def test_overrides_beyond_the_limit_are_merged() -> None:
     findings = _check(*(_megaflow(OTHER_BITS, f"p{number}") for number in range(600)), _megaflow(OTHER_BITS, "drop"))
     by_actions = {(taking.service, taking.actions): taking.megaflows for taking in findings.overrides}
     assert len(by_actions) == 500 + 2 * 2
@@ -113,7 +113,7 @@ def test_of_lines_that_are_all_different_none_is_missed() -> None:
     assert sum(taking.megaflows for taking in fast.overrides) == 10_003 * 2
 
 
-def test_alike_lines_are_looked_at_one_by_one() -> None:
+def test_similar_lines_are_judged_by_their_own_address() -> None:
     line = "in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.{}/0.0.0.3), packets:1, bytes:60, used:0.1s, dp:ovs, actions:{}"
     dump = [line.format(value, "set(eth(dst=02:00:00:00:00:01)),p1") for value in (0, 1, 2, 3, 0)]
     fast, each = check_dump(SERVICES, dump), check_offload(SERVICES, scan_dump(dump))

@@ -1,4 +1,4 @@
-"""The flows of others are read once, where they matter, and put beside each candidate that they widened."""
+"""Foreign flows are read once, if they matter, and attributed to the candidates whose bits they un-wildcard."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _told(selection: Selection, reader: _Reader) -> Selection:
     return Attribution(INDEX, "ovsbr1", lambda _: None, reader).attribute(selection)
 
 
-def test_the_flow_that_looks_there_is_put_beside_each_suspect() -> None:
+def test_each_candidate_gets_the_flow_that_unwildcards_bits() -> None:
     reader = _Reader(TOS, parse_flow("priority=3000,udp,nw_dst=10.0.0.1 actions=drop"))
     candidates = _told(_lineup(_line(), _line(ufid="b")), reader).candidates
     assert [one.unwildcarded.flows for one in candidates if one.unwildcarded] == [(TOS,), (TOS,)]
@@ -53,7 +53,7 @@ def test_the_flow_that_looks_there_is_put_beside_each_suspect() -> None:
     assert reader.calls == 1
 
 
-def test_further_bits_of_a_field_that_ours_look_at_are_no_new_key() -> None:
+def test_further_bits_of_a_field_that_our_flows_match_are_no_new_key() -> None:
     (candidate,) = _told(_lineup(_line(mask="128.0.0.1", tos="")), _Reader()).candidates
     assert candidate.unwildcarded is not None
     assert (candidate.unwildcarded.fields, candidate.unwildcarded.added) == ((("nw_src", 0x80000000),), frozenset())
@@ -66,7 +66,7 @@ def test_no_flows_are_read_where_every_mask_is_ours(layer: str) -> None:
     assert (candidate.unwildcarded, reader.calls) == (None, 0)
 
 
-def test_a_megaflow_of_no_block_is_not_blamed_on_anybody() -> None:
+def test_a_megaflow_outside_all_blocks_is_not_attributed() -> None:
     asked = MegaflowFilter(source=ip_address("10.0.0.1")).selects
     selection = select_candidates([megaflow(keys="skb_mark(0x5)")], find_block=lambda _: None, is_selected=asked)
     (candidate,) = Attribution(index_blocks(()), "ovsbr1", lambda _: None, _Reader(TOS)).attribute(selection).candidates

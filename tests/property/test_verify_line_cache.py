@@ -1,4 +1,4 @@
-"""Judging alike lines once gives what judging each line gives, whatever the dump."""
+"""The cache of lines gives the same findings as judging each line, for any dump."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_lines_whose_ports_agree_in_the_bits_that_choose_are_judged_once(monkeyp
     assert len(numbers) < 20
 
 
-def test_a_bare_number_and_an_address_are_not_alike() -> None:
+def test_a_bare_number_and_an_address_differ() -> None:
     keys = "in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4(src={}/99,dst=10.3.10.46)"
     lines = [
         f"{keys.format(source)}, packets:1, bytes:9, used:0.100s, dp:tc, actions:drop" for source in ("5", "0.0.0.1")
@@ -139,7 +139,7 @@ def test_a_bare_number_and_an_address_are_not_alike() -> None:
 
 
 @given(KINDS, st.lists(_LINES, max_size=12).map(lambda lines: lines * 3))
-def test_alike_lines_count_as_if_each_was_judged(services: tuple[ExpectedService, ...], lines: list[str]) -> None:
+def test_cached_lines_count_as_if_each_was_judged(services: tuple[ExpectedService, ...], lines: list[str]) -> None:
     fast = check_dump(services, lines, context=CONTEXT)
     each = check_offload(services, scan_dump(lines), context=CONTEXT)
     assert list(map(str, fast.unparsed)) == list(map(str, each.unparsed))

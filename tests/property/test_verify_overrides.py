@@ -1,4 +1,4 @@
-"""Packets of a block are told to go elsewhere exactly where the tables, with flows of others, send them there."""
+"""Blocks are reported as overridden exactly if the tables with foreign flows send their packets elsewhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FLOWS = st.builds(
 
 @given(st.lists(_FLOWS, min_size=1, max_size=3, unique_by=lambda text: text.split(",")[0]), st.integers(0, 2**32))
 @settings(max_examples=80, deadline=None)
-def test_taken_or_misdelivered_is_what_the_tables_send_elsewhere(foreign: list[str], seed: int) -> None:
+def test_overridden_or_misdelivered_is_what_the_tables_send_elsewhere(foreign: list[str], seed: int) -> None:
     flows = (*PROGRAM.flows, *map(parse_flow, foreign))
     tables, pipeline = tables_of(flows), pipeline_of(flows)
     for packet in _packets(Random(seed)):

@@ -1,4 +1,4 @@
-"""A flow of others that widens the masks of our megaflows is named as a reason, with what ends that."""
+"""A foreign flow that un-wildcards bits of our megaflows is a reason, with the fix."""
 
 from __future__ import annotations
 
