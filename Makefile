@@ -19,6 +19,8 @@ demo: setup ## Build a lab, apply templates/quickstart.yaml, send packets, show 
 
 test: check ## Run everything: checks, all tests on a real Open vSwitch, on the emulated NIC, under systemd, and of the packages
 	@scripts/setup-browser
+	@scripts/setup-dist
+	@$(AS_ROOT) $(BIN)/python -m tests.machines
 	@status=0; \
 	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not nic and not systemd and not dist" || status=$$?; \
 	$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync test-nic test-systemd test-dist || status=$$?; \

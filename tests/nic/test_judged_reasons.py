@@ -38,7 +38,7 @@ def test_what_the_nic_refused_is_explained_in_its_own_words(story: Story) -> Non
             first = judged.explained[ufid][0]
             if first["cause"] != "not-retried":
                 assert first["likelihood"] == "confirmed", first
-                assert f"the driver says: {story.refused[ufid]}" in first["evidence"], first
+                assert f"the driver reports: {story.refused[ufid]}" in first["evidence"], first
 
 
 @pytest.mark.parametrize("story", ["widened_by_tos"], indirect=True)
