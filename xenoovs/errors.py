@@ -12,12 +12,12 @@ from xenoovs.display import percent_rounded_up
 
 
 def worded(number: int, one: str, many: str) -> str:
-    """The word that a number asks for: `is` or `are`, `entry` or `entries`."""
+    """Return the form that fits a number: `is` or `are`, `entry` or `entries`."""
     return one if number == 1 else many
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """`1 block`, `0 blocks`, `2 entries`. `many`: where an s behind `one` is not it."""
+    """Return `1 block`, `0 blocks`, `2 entries`. `many`: the plural, if it is not `one` with an s."""
     return f"{number} {worded(number, one, many or f'{one}s')}"
 
 
@@ -31,8 +31,8 @@ class XenoovsError(Exception):
 
     retryable: the same call may succeed later.
     hint:      what else can be done, a sentence that the command line adds.
-    commands:  those that the message tells in backquotes, as they are typed for the Open vSwitch of the host itself;
-               the command line leads them to the one that was asked.
+    commands:  those of the message in backquotes, for the Open vSwitch of the host itself; the command line adapts
+               them to the Open vSwitch that was addressed.
     """
 
     retryable: bool = False
@@ -59,11 +59,11 @@ class FileUnusable(XenoovsError):
 
 
 class UnknownTableName(ParseError):
-    """A dump calls a table by a name (Flow_Table of ovs-vswitchd.conf.db(5)) whose number the reader was not told."""
+    """A dump names a table (Flow_Table of ovs-vswitchd.conf.db(5)) whose number the reader does not know."""
 
 
 class WireError(ParseError):
-    """Bytes of a peer that are no OpenFlow message as it should be; `offset` counts bytes into `data`."""
+    """Bytes of a peer are not a valid OpenFlow message; `offset` counts bytes into `data`."""
 
     def __init__(self, *, data: bytes, offset: int, expected: str) -> None:
         self.data = data
@@ -74,7 +74,7 @@ class WireError(ParseError):
 
 
 class NotEncodable(XenoovsError):
-    """A value that has no bytes in OpenFlow 1.4. `part`: what cannot be written; `reason`: why."""
+    """A value has no encoding in OpenFlow 1.4. `part`: what cannot be encoded; `reason`: why."""
 
     def __init__(self, *, part: str, reason: str) -> None:
         self.part, self.reason = part, reason
@@ -149,13 +149,13 @@ class CompileError(XenoovsError):
         super().__init__(f"service {service}: {reason}")
 
 
-class FlowTaken(XenoovsError):
-    """A flow of somebody else has the table, priority and match of one that is wanted. `flow`: theirs, as text."""
+class FlowConflict(XenoovsError):
+    """A foreign flow has the table, priority and match of a flow of xenoovs. `flow`: the foreign one, as text."""
 
     def __init__(self, *, flow: str) -> None:
         self.flow = flow
         super().__init__(
-            f"a flow that is not of xenoovs stands where one of xenoovs has to be: {flow}; "
+            f"a foreign flow has the table, priority and match of a flow of xenoovs: {flow}; "
             "remove it or give it another priority; nothing was changed"
         )
 
@@ -181,11 +181,11 @@ def _quoted(command: str) -> str:
 
 
 class SwitchError(XenoovsError):
-    """Open vSwitch could not do or tell what it was asked."""
+    """A request to Open vSwitch failed."""
 
 
 class SwitchUnreachable(SwitchError):
-    """Nobody answers at the socket of Open vSwitch. `commands`: those in the reason."""
+    """No process answers at the socket of Open vSwitch. `commands`: those in the reason."""
 
     retryable = True
 
@@ -194,18 +194,20 @@ class SwitchUnreachable(SwitchError):
         super().__init__(f"cannot reach Open vSwitch at {target}: {reason}")
 
 
-class SwitchSilent(SwitchUnreachable):
-    """A process of Open vSwitch takes questions and answers none."""
+class SwitchUnresponsive(SwitchUnreachable):
+    """A process of Open vSwitch accepts requests and answers none."""
 
     def __init__(self, *, target: str, reason: str, commands: tuple[str, ...]) -> None:
-        told = f"{reason}; to mend it, {' and '.join(map(_quoted, commands))}"
-        super().__init__(target=target, reason=told, commands=commands)
+        advice = f"{reason}; to fix it, {' and '.join(map(_quoted, commands))}"
+        super().__init__(target=target, reason=advice, commands=commands)
 
 
 class MacUnknown(SwitchError):
-    """Backends given by their address alone, for which no machine answers. `unknown`: address -> service/backend.
+    """Backends with an address only, for which no machine answers.
 
-    is_recorded: nobody was asked, as what is judged was recorded, and maybe on another network.
+    Attributes:
+        unknown: Each address with its `service/backend`.
+        is_recorded: Whether no machine was asked, because the input was recorded, maybe on another network.
     """
 
     retryable = True
@@ -215,29 +217,27 @@ class MacUnknown(SwitchError):
         listed = ", ".join(f"{address} ({', '.join(names)})" for address, names in list(self.unknown.items())[:5])
         more = f" and {len(self.unknown) - 5} more" if len(self.unknown) > 5 else ""
         if is_recorded:
-            why = (
-                "no network is asked about a recorded dump; add the `mac:` that `xenoovs plan` shows where it was made"
-            )
+            why = "a recorded dump gives no MACs; add the `mac:` that `xenoovs plan` shows on the recorded host"
         else:
             why = (
-                "nobody on the networks of this host answers for that address; add `mac:`, or name by "
-                "health.interface or health.netns from where it can be reached"
+                "no machine on the networks of this host answers for that address; add `mac:`, or set health.interface "
+                "or health.netns to where it can be reached"
             )
         super().__init__(f"no MAC is known for {listed}{more}: {why}")
 
 
-class NotTold(SwitchError):
-    """By this way to the switch something cannot be had. `wanted`: what."""
+class NotInOpenFlow(SwitchError):
+    """A controller cannot read this by OpenFlow. `wanted`: what."""
 
     def __init__(self, *, wanted: str) -> None:
         self.wanted = wanted
         super().__init__(
-            f"OpenFlow cannot tell {wanted}: ask on the host of the switch, where xenoovs finds ovs-vswitchd"
+            f"OpenFlow has no request for {wanted}: run this on the host of the switch, beside ovs-vswitchd"
         )
 
 
 class BridgeMissing(SwitchError):
-    """The bridge of the config is not there."""
+    """The bridge of the config does not exist."""
 
     def __init__(self, *, bridge: str, present: Iterable[str]) -> None:
         self.bridge, self.present = bridge, tuple(sorted(present))
@@ -297,7 +297,7 @@ class CommandFailed(SwitchError):
 
     def __init__(self, *, argv: Iterable[str], exit_code: int, stdout: str, stderr: str) -> None:
         self.argv, self.exit_code, self.stdout, self.stderr = tuple(argv), exit_code, stdout, stderr
-        said = stderr.strip() or stdout.strip() or "it said nothing"
+        said = stderr.strip() or stdout.strip() or "without output"
         super().__init__(f"`{' '.join(self.argv)}` failed with status {exit_code}: {said}")
 
 
@@ -322,15 +322,12 @@ class CommandTimeout(SwitchError):
 
 
 class UnusablePorts(SwitchError):
-    """Ports that are on the bridge but that no flow can name; `reasons` maps a port to what is wrong with it.
-
-    commands: those in the reasons.
-    """
+    """Ports of the bridge that flows cannot use. `reasons`: each port with what is wrong."""
 
     def __init__(self, *, bridge: str, reasons: dict[str, str], commands: tuple[str, ...] = ()) -> None:
         self.bridge, self.reasons, self.commands = bridge, dict(sorted(reasons.items())), commands
-        told = "; ".join(f"port {port} of bridge {bridge} {reason}" for port, reason in self.reasons.items())
-        super().__init__(f"{told}; nothing was changed")
+        listed = "; ".join(f"port {port} of bridge {bridge} {reason}" for port, reason in self.reasons.items())
+        super().__init__(f"{listed}; nothing was changed")
 
 
 class OpenFlowVersionDisabled(SwitchError):
@@ -350,7 +347,7 @@ class BundleRejected(SwitchError):
 
     error:   OpenFlow error name, e.g. OFPFMFC_TABLE_FULL; None where the change could not be sent.
     message: the flow-mod that it is about, with the reason where there is one.
-    advice:  what to do; `commands` that it tells.
+    advice:  what to do. commands: those in the advice.
     """
 
     def __init__(
@@ -365,7 +362,7 @@ class BundleRejected(SwitchError):
 
 
 class ReadBackDiffers(SwitchError):
-    """After a change the switch does not hold what was sent: somebody else changed our flows at the same time."""
+    """After a change the switch has other flows than were sent: another program changed them at the same time."""
 
     retryable = True
     commands = ("xenoovs plan FILE",)
@@ -373,24 +370,24 @@ class ReadBackDiffers(SwitchError):
     def __init__(self, *, bridge: str, flows: int) -> None:
         self.bridge, self.flows = bridge, flows
         super().__init__(
-            f"bridge {bridge} took the change, but {flows} of our flows read back differently: does another controller "
-            f"or a second xenoovs change this bridge? Look at {_quoted(*self.commands)}, then apply again"
+            f"bridge {bridge} accepted the change, but {flows} flows of xenoovs read back differently: does another "
+            f"controller or a second xenoovs change this bridge? Run {_quoted(*self.commands)}, then apply again"
         )
 
 
-class FlowsNotBack(SwitchError):
-    """After a restart of Open vSwitch flows could not be put back. By bridge: `reasons`; `files`, as bundles."""
+class FlowsNotRestored(SwitchError):
+    """After a restart of Open vSwitch flows could not be restored. By bridge: `reasons`; `files`, as bundles."""
 
     def __init__(self, *, reasons: dict[str, str], files: dict[str, str]) -> None:
         self.reasons, self.files = dict(sorted(reasons.items())), dict(sorted(files.items()))
         back = {bridge: f"ovs-ofctl -O OpenFlow14 bundle {bridge} {self.files[bridge]}" for bridge in self.reasons}
         self.commands = (*back.values(), "xenoovs apply FILE")
-        told = "; ".join(
-            f"bridge {bridge} is without its flows ({reason}): mend that, then run {_quoted(back[bridge])}; "
-            f"{_quoted(self.commands[-1])} brings ours alone"
+        listed = "; ".join(
+            f"bridge {bridge} has lost its flows ({reason}): fix that, then run {_quoted(back[bridge])}; "
+            f"{_quoted(self.commands[-1])} restores only the flows of xenoovs"
             for bridge, reason in self.reasons.items()
         )
-        super().__init__(f"Open vSwitch was restarted, but {told}")
+        super().__init__(f"Open vSwitch was restarted, but {listed}")
 
 
 class FrameworkMissing(XenoovsError):
@@ -404,7 +401,7 @@ class FrameworkMissing(XenoovsError):
 
 
 class MalformedOpenFlow(SwitchError):
-    """A peer sent what is no OpenFlow; its connection is closed. `reason`: what it sent."""
+    """A peer sent bytes that are not OpenFlow; its connection is closed. `reason`: what it sent."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -426,12 +423,12 @@ class StandingBy(SwitchError):
 
 
 class OtherBridge(SwitchError):
-    """A config names another bridge than it did when the controller started. `mine`: the one that is kept."""
+    """A config names another bridge than it did when the controller started. `mine`: the bridge at the start."""
 
     def __init__(self, *, mine: str, wanted: str) -> None:
         self.mine, self.wanted = mine, wanted
         super().__init__(
-            f"this controller keeps bridge {mine} and lets in no {wanted}; start it anew with the config of that bridge"
+            f"this controller manages bridge {mine} and refuses {wanted}; restart it with the config of that bridge"
         )
 
 
@@ -441,13 +438,13 @@ class SameBridge(XenoovsError):
     def __init__(self, *, files: tuple[str, str], bridge: str) -> None:
         self.files, self.bridge = files, bridge
         super().__init__(
-            f"{files[0]} and {files[1]} are both of bridge {bridge}: a bridge has one config. If two hosts have a "
-            "bridge of that name, say in both which one: `datapath_id:` under `switch:`"
+            f"{files[0]} and {files[1]} are both for bridge {bridge}: a bridge has one config. If two hosts have a "
+            "bridge of that name, add `datapath_id:` under `switch:` in both"
         )
 
 
-class ControllerTaken(SwitchError):
-    """A bridge has controllers that are not ours; `present`: their targets."""
+class ControllerPresent(SwitchError):
+    """A bridge has other controllers; `present`: their targets."""
 
     def __init__(self, *, bridge: str, present: Iterable[str]) -> None:
         self.bridge, self.present = bridge, tuple(present)
@@ -459,7 +456,7 @@ class ControllerTaken(SwitchError):
 
 
 class CertificateUnusable(XenoovsError):
-    """A file for TLS that cannot be used. `file`: which; `reason`: as the system or OpenSSL says it."""
+    """A file for TLS cannot be used. `reason`: as the system or OpenSSL says it."""
 
     def __init__(self, *, file: str, reason: str) -> None:
         self.file, self.reason = file, reason
@@ -518,7 +515,7 @@ class NotConfirmed(XenoovsError):
         )
 
 
-class TakenBack(XenoovsError):
+class RolledBack(XenoovsError):
     """A change that was rolled back before it was confirmed."""
 
     def __init__(self, *, reason: str) -> None:

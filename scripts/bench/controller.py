@@ -31,7 +31,7 @@ from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, sto
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import render_bundle
 from xenoovs.switch.endpoint import find_endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vsctl import attach
 
 _ROUNDS = 5
@@ -96,7 +96,7 @@ def _port_down(ovs: PrivateOvs, server: Server, directory: Path) -> Iterator[Row
     )
     head, backends_of_it, _ = SMALL_CONFIG.partition("backends:\n")
     config.write_text(head + backends_of_it + "".join(backends))
-    local = LiveSwitch(find_endpoint(db=ovs.db, env={}))
+    local = ManagementSwitch(find_endpoint(db=ovs.db, env={}))
     place = server.expect("ovsbr1").expected
     engine = _Timed(ControllerSwitch(server.registry, local), lambda: place.ports_down)
     loop = asyncio.new_event_loop()

@@ -19,7 +19,7 @@ from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 
 _ROUNDS = 20
 _INTERVAL_S = 10.0
@@ -34,7 +34,7 @@ def rows() -> Iterator[Row]:
         try:
             fresh_bridge(ovs)
             balancer = load_config(large_config(directory))
-            engine = Engine(LiveSwitch(Endpoint(ovs.db, ovs.directory)))
+            engine = Engine(ManagementSwitch(Endpoint(ovs.db, ovs.directory)))
             own, daemon = _percent(ovs, lambda: engine.round(DesiredState(balancer), now_s=time.monotonic()))
             yield Row("agent and ovs-ofctl, nothing to do", own, "%", 1.0)
             yield Row("ovs-vswitchd meanwhile", daemon, "%")

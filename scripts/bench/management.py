@@ -29,7 +29,7 @@ from xenoovs.openflow.flow import (
     service_of,
 )
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import LiveSwitch, Ofctl
+from xenoovs.switch.management import ManagementSwitch, Ofctl
 
 _ROUNDS = 20
 _BRIDGE, _FLOWS, _LEARNED = "ovsbr1", 50, 16_100
@@ -49,7 +49,7 @@ def rows() -> Iterator[Row]:
 
 def _measure(ovs: PrivateOvs, flows: tuple[Flow, ...]) -> Iterator[Row]:
     endpoint = Endpoint(ovs.db, ovs.directory)
-    switch, ofctl = LiveSwitch(endpoint), Ofctl(endpoint)
+    switch, ofctl = ManagementSwitch(endpoint), Ofctl(endpoint)
     few, service = _add(flows), service_of(flows[-1].cookie)
     (own,) = OURS
     all_of_service = CookieMask(own.value | service, own.mask | 0xFFFFFFFF)

@@ -21,7 +21,7 @@ from xenoovs.engine.engine import Engine
 from xenoovs.lab.lab import Lab
 from xenoovs.model.balancer import Service
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 
 
 async def all_answer(target: Target, *, timeout_s: float) -> ProbeResult:
@@ -48,7 +48,7 @@ def running_agent(
     config: Path, directory: Path, *, probe: Probe = all_answer, resync_s: float = 10.0
 ) -> Iterator[Agent]:
     """An agent at work for the time of a `with`; `directory`: the run directory of the Open vSwitch."""
-    switch = LiveSwitch(Endpoint(f"unix:{directory / 'db.sock'}", directory))
+    switch = ManagementSwitch(Endpoint(f"unix:{directory / 'db.sock'}", directory))
     agent = Agent(
         ConfigFile(config),
         Engine(switch),

@@ -20,7 +20,7 @@ from xenoovs.lab.host import kill_and_wait, processes_in
 from xenoovs.lab.lab import Lab
 from xenoovs.openflow.text import parse_dump
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.process import run
 
 VIP, PORT = "10.3.10.45", "80"
@@ -61,7 +61,7 @@ class World:
         eventually(lambda: self.agent.rounds == rounds + 1, "a round")
 
     def flows(self) -> str:
-        return LiveSwitch(Endpoint(self.lab.ovs.db, self.lab.ovs.directory)).dump_flow_text("ovsbr1")
+        return ManagementSwitch(Endpoint(self.lab.ovs.db, self.lab.ovs.directory)).dump_flow_text("ovsbr1")
 
     def begin_drain(self) -> None:
         """Take backend one out, and wait until new connections go to the other."""

@@ -11,10 +11,10 @@ _PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.vlog import Listener
+from xenoovs.switch.vlog import OffloadLog
 
 rundir = Path(sys.argv[1])
-with Listener(Endpoint(f"unix:{rundir}/db.sock", rundir)).raised():
+with OffloadLog(Endpoint(f"unix:{rundir}/db.sock", rundir)).raised():
     os.kill(os.getpid(), getattr(signal, sys.argv[2]))
 """
 

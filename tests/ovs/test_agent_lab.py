@@ -17,7 +17,7 @@ from xenoovs.lab.lifecycle import start_responder
 from xenoovs.lab.traffic import Load, send
 from xenoovs.model.balancer import Balancer, Protocol
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs
@@ -57,7 +57,7 @@ def servers(lab: Lab, balancer: Balancer) -> dict[str, str]:
 
 
 def our_flows(lab: Lab) -> set[str]:
-    text = LiveSwitch(Endpoint(lab.ovs.db, lab.ovs.directory)).dump_flow_text("ovsbr1")
+    text = ManagementSwitch(Endpoint(lab.ovs.db, lab.ovs.directory)).dump_flow_text("ovsbr1")
     return {line.strip() for line in text.splitlines() if line.strip()}
 
 

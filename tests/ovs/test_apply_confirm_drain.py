@@ -15,7 +15,7 @@ from tests.ovs.dummy import DummyBridge
 from tests.patience import eventually
 from xenoovs.decision.decision import BlockMove, Phase
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 
 pytestmark = pytest.mark.ovs
 
@@ -54,7 +54,7 @@ def before(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> list[str]
 
 
 def moving(bridge: DummyBridge) -> tuple[tuple[int, BlockMove], ...]:
-    return moves_of(LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory)).dump_flows(bridge.name))
+    return moves_of(ManagementSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory)).dump_flows(bridge.name))
 
 
 def has_settled(bridge: DummyBridge) -> bool:

@@ -209,7 +209,7 @@ def test_two_configs_of_one_bridge_do_not_start(tmp_path: Path, mine: str, other
     said = finish(start("controller", *files, "--db", f"unix:{tmp_path}/nosuch"))
     assert said.status == 1
     assert "a.yaml and " in said.err
-    assert "b.yaml are both of bridge ovsbr" in said.err
+    assert "b.yaml are both for bridge ovsbr" in said.err
 
 
 def test_several_configs_need_the_controller(tmp_path: Path) -> None:

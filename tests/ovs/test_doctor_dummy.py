@@ -16,7 +16,7 @@ from tests.ovs.killed import kill_listener
 from xenoovs.datapath.host import Unknown
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.host import gather
+from xenoovs.switch.host_facts import gather
 
 pytestmark = pytest.mark.ovs
 

@@ -11,7 +11,7 @@ import pytest
 from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
 from xenoovs.cli.doctor_case import Question
 from xenoovs.cli.restart_ovs import restart, restart_order
-from xenoovs.engine.change import Options
+from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.host import Netns
 from xenoovs.lab.lab import Lab
@@ -20,7 +20,7 @@ from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, PortRange, Protocol
 from xenoovs.openflow.flow import FOREIGN
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.process import run
 from xenoovs.verify.commands import THIS_HOST
 from xenoovs.verify.doctor.check import CheckResult, CheckState
@@ -40,8 +40,8 @@ CONFIG = balancer(DNS)
 def question(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Question]:
     """A lab with the flows of the config."""
     with running_lab("doctor", CONFIG, tmp_path_factory.mktemp("lab")) as lab:
-        switch = LiveSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
-        switch.apply("ovsbr1", Engine(switch).plan(CONFIG, Options()).bundle)
+        switch = ManagementSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
+        switch.apply("ovsbr1", Engine(switch).plan(CONFIG, PlanOptions()).bundle)
         yield Question(CONFIG, switch, lab, target=THIS_HOST, backends=True)
 
 

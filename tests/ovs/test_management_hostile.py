@@ -37,7 +37,7 @@ from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow
 from xenoovs.switch import openflow
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 
 pytestmark = pytest.mark.ovs
 
@@ -56,8 +56,8 @@ def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def switch(tmp_path: Path) -> LiveSwitch:
-    return LiveSwitch(Endpoint(f"unix:{tmp_path}/db.sock", tmp_path))
+def switch(tmp_path: Path) -> ManagementSwitch:
+    return ManagementSwitch(Endpoint(f"unix:{tmp_path}/db.sock", tmp_path))
 
 
 def _step(request: bytes) -> int | None:
@@ -80,14 +80,14 @@ def _is_dump(request: bytes) -> bool:
     return request[1] == MULTIPART_REQUEST and part_of(request) == _FLOW
 
 
-def test_a_good_one_takes_a_bundle(switch: LiveSwitch, tmp_path: Path) -> None:
+def test_a_good_one_takes_a_bundle(switch: ManagementSwitch, tmp_path: Path) -> None:
     """So that the others fail for what they do wrong."""
     with scripted_management(tmp_path) as made:
         switch.apply("ovsbr1", _ADD)
     assert [each.heard.count(BUNDLE_CONTROL) for each in made] == [2]
 
 
-def test_echo_requests_are_answered_meanwhile(switch: LiveSwitch, tmp_path: Path) -> None:
+def test_echo_requests_are_answered_meanwhile(switch: ManagementSwitch, tmp_path: Path) -> None:
     def answer(request: bytes) -> bytes | None:
         return message(_ECHO_REQUEST, b"still there?", xid=9) + good_answer(request)
 
@@ -96,7 +96,7 @@ def test_echo_requests_are_answered_meanwhile(switch: LiveSwitch, tmp_path: Path
     assert _ECHO_REPLY in made[0].heard
 
 
-def test_answers_to_no_request_are_ignored(switch: LiveSwitch, tmp_path: Path) -> None:
+def test_answers_to_no_request_are_ignored(switch: ManagementSwitch, tmp_path: Path) -> None:
     def answer(request: bytes) -> bytes | None:
         good = good_answer(request)
         return good[:4] + bytes(4) + good[8:] + good + good[:4] + b"\xff\xff\xff\xff" + good[8:] if good else None
@@ -116,7 +116,7 @@ def test_answers_to_no_request_are_ignored(switch: LiveSwitch, tmp_path: Path) -
     ],
 )
 def test_a_step_of_a_bundle_is_refused(
-    switch: LiveSwitch, tmp_path: Path, *, is_refused: Callable[[bytes], bool], told: str, steps: list[int]
+    switch: ManagementSwitch, tmp_path: Path, *, is_refused: Callable[[bytes], bool], told: str, steps: list[int]
 ) -> None:
     seen: list[int | None] = []
 
@@ -134,7 +134,7 @@ def test_a_step_of_a_bundle_is_refused(
 @pytest.mark.parametrize("sent", [0, 5, -1], ids=["nothing", "half a header", "all but a byte"])
 @pytest.mark.parametrize("is_late", [_is_barrier, _is_commit, _is_dump])
 def test_an_answer_that_does_not_come_to_its_end(
-    switch: LiveSwitch, tmp_path: Path, *, is_late: Callable[[bytes], bool], sent: int
+    switch: ManagementSwitch, tmp_path: Path, *, is_late: Callable[[bytes], bool], sent: int
 ) -> None:
     def answer(request: bytes) -> bytes | None:
         return good_answer(request)[:sent] if is_late(request) else None
@@ -145,7 +145,7 @@ def test_an_answer_that_does_not_come_to_its_end(
 
 @pytest.mark.parametrize("is_last", [_is_barrier, _is_commit, _is_dump])
 def test_a_connection_that_ends_within_an_answer(
-    switch: LiveSwitch, tmp_path: Path, is_last: Callable[[bytes], bool]
+    switch: ManagementSwitch, tmp_path: Path, is_last: Callable[[bytes], bool]
 ) -> None:
     def answer(request: bytes) -> bytes | None:
         if is_last(request):
@@ -157,7 +157,7 @@ def test_a_connection_that_ends_within_an_answer(
         _use(switch, is_last)
 
 
-def _use(switch: LiveSwitch, request: Callable[[bytes], bool]) -> None:
+def _use(switch: ManagementSwitch, request: Callable[[bytes], bool]) -> None:
     if request is _is_dump:
         switch.dump_flows("ovsbr1")
     else:
@@ -174,7 +174,7 @@ def _use(switch: LiveSwitch, request: Callable[[bytes], bool]) -> None:
     ],
     ids=["a flow of 7 bytes", "half a flow", "an answer to something else", "no kind"],
 )
-def test_a_dump_that_cannot_be_read(switch: LiveSwitch, tmp_path: Path, body: bytes) -> None:
+def test_a_dump_that_cannot_be_read(switch: ManagementSwitch, tmp_path: Path, body: bytes) -> None:
     def answer(request: bytes) -> bytes | None:
         return message(_MULTIPART_REPLY, body, xid=xid_of(request)) if _is_dump(request) else None
 
@@ -182,7 +182,7 @@ def test_a_dump_that_cannot_be_read(switch: LiveSwitch, tmp_path: Path, body: by
         switch.dump_flows("ovsbr1")
 
 
-def test_a_dump_that_is_refused(switch: LiveSwitch, tmp_path: Path) -> None:
+def test_a_dump_that_is_refused(switch: ManagementSwitch, tmp_path: Path) -> None:
     with (
         scripted_management(tmp_path, answer=lambda request: error(request) if _is_dump(request) else None),
         pytest.raises(SwitchError, match="bridge ovsbr1 refused a request: OFPBRC_EPERM"),
@@ -199,12 +199,14 @@ def test_a_dump_that_is_refused(switch: LiveSwitch, tmp_path: Path) -> None:
     ],
     ids=["HTTP", "an echo request", "a length of 7"],
 )
-def test_a_program_that_speaks_something_else(switch: LiveSwitch, tmp_path: Path, hello: bytes, told: str) -> None:
+def test_a_program_that_speaks_something_else(
+    switch: ManagementSwitch, tmp_path: Path, hello: bytes, told: str
+) -> None:
     with scripted_management(tmp_path, hello=hello), pytest.raises(MalformedOpenFlow, match=told):
         switch.apply("ovsbr1", _ADD)
 
 
-def test_a_switch_without_openflow_14(switch: LiveSwitch, tmp_path: Path) -> None:
+def test_a_switch_without_openflow_14(switch: ManagementSwitch, tmp_path: Path) -> None:
     hello = bytes.fromhex("06000010000000010001000800000052")
     with scripted_management(tmp_path, hello=hello), pytest.raises(OpenFlowVersionDisabled) as caught:
         switch.dump_flows("ovsbr1")
@@ -213,13 +215,13 @@ def test_a_switch_without_openflow_14(switch: LiveSwitch, tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("little_patience")
 @pytest.mark.parametrize("hello", [b"", HELLO[:5]], ids=["nothing", "half a HELLO"])
-def test_a_program_that_says_no_hello(switch: LiveSwitch, tmp_path: Path, hello: bytes) -> None:
+def test_a_program_that_says_no_hello(switch: ManagementSwitch, tmp_path: Path, hello: bytes) -> None:
     with scripted_management(tmp_path, hello=hello), pytest.raises(SwitchUnreachable, match="does not answer"):
         switch.dump_flows("ovsbr1")
 
 
 @pytest.mark.usefixtures("little_patience")
-def test_endless_events_do_not_hide_that_no_answer_comes(switch: LiveSwitch, tmp_path: Path) -> None:
+def test_endless_events_do_not_hide_that_no_answer_comes(switch: ManagementSwitch, tmp_path: Path) -> None:
     event = port_status(1, "p0", is_up=False)
 
     def flood(made: list[ScriptedSwitch]) -> None:
@@ -237,7 +239,7 @@ def test_endless_events_do_not_hide_that_no_answer_comes(switch: LiveSwitch, tmp
         switch.dump_flows("ovsbr1")
 
 
-def test_more_refusals_than_fit_a_socket(switch: LiveSwitch, tmp_path: Path) -> None:
+def test_more_refusals_than_fit_a_socket(switch: ManagementSwitch, tmp_path: Path) -> None:
     """A peer that waits until its answers are read takes nothing meanwhile."""
     many = Bundle(_ADD.mods * 20_000)
 
@@ -253,7 +255,7 @@ def test_a_run_directory_of_a_long_name(tmp_path: Path) -> None:
     directory = tmp_path / ("x" * 100)
     directory.mkdir()
     with _inside(directory), scripted_management(Path()):
-        LiveSwitch(Endpoint(f"unix:{directory}/db.sock", directory)).apply("ovsbr1", _ADD)
+        ManagementSwitch(Endpoint(f"unix:{directory}/db.sock", directory)).apply("ovsbr1", _ADD)
 
 
 @contextmanager
@@ -267,7 +269,7 @@ def _inside(directory: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("little_patience")
-def test_whatever_comes_is_an_error_of_ours_and_leaves_nothing(switch: LiveSwitch, tmp_path: Path) -> None:
+def test_whatever_comes_is_an_error_of_ours_and_leaves_nothing(switch: ManagementSwitch, tmp_path: Path) -> None:
     chance, drop = random.Random(1), parse_flow("cookie=0x786f000000000001, priority=7 actions=drop")
     calls: tuple[Callable[[], object], ...] = (
         lambda: switch.dump_flows("ovsbr1"),

@@ -20,7 +20,7 @@ from xenoovs.model.address import parse_mac
 from xenoovs.model.balancer import Balancer, sought
 from xenoovs.model.next_hop import mac_of
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 
 pytestmark = pytest.mark.ovs
 
@@ -63,7 +63,7 @@ def test_nobody_there(namespaces: tuple[str, str]) -> None:
 def test_a_new_mac_takes_the_blocks_of_the_old_one(namespaces: tuple[str, str], bridge: DummyBridge) -> None:
     near, far = namespaces
     config, neighbours = balancer(near), Neighbours()
-    switch = LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
+    switch = ManagementSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
     engine = Engine(switch, resolve=neighbours.resolve)
     neighbours.settle(config)
     engine.round(DesiredState(config), now_s=0.0)
@@ -82,7 +82,7 @@ def test_a_new_mac_takes_the_blocks_of_the_old_one(namespaces: tuple[str, str], 
 
 def test_one_that_was_never_found_gets_no_clients(namespaces: tuple[str, str], bridge: DummyBridge) -> None:
     config, neighbours = balancer(namespaces[0], "192.0.2.50"), Neighbours()
-    switch = LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
+    switch = ManagementSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
     neighbours.poll(config)
     Engine(switch, resolve=neighbours.resolve).round(DesiredState(config), now_s=0.0)
     text = switch.dump_flow_text("ovsbr1")
@@ -109,7 +109,7 @@ def test_a_mac_that_changes_while_its_backend_is_out(
     config, neighbours = balancer(namespaces[0]), Neighbours()
     (wanted,) = sought(config)
     neighbours.macs = {wanted: parse_mac(FAR_MAC)}
-    switch = LiveSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
+    switch = ManagementSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
     engine = Engine(switch, resolve=neighbours.resolve)
 
     def flows() -> list[str]:

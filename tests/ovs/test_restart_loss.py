@@ -20,7 +20,7 @@ from xenoovs.config.load import parse_config
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.openflow.text import render_flow
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 
 pytestmark = pytest.mark.ovs
 
@@ -94,7 +94,7 @@ def test_killed_while_open_vswitch_ends_the_restart_is_completed(tmp_path: Path)
 
 
 def lab_flows(lab: Lab) -> list[str]:
-    switch = LiveSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
+    switch = ManagementSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
     return sorted(render_flow(observed.flow) for observed in switch.dump_flows("ovsbr1"))
 
 

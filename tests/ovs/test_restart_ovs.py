@@ -14,10 +14,10 @@ import pytest
 from tests.command_line import finish, start
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.patience import eventually
-from xenoovs.errors import CommandFailed, FlowsNotBack
+from xenoovs.errors import CommandFailed, FlowsNotRestored
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.planned_restart import PlannedRestart, planned_restart
 
 pytestmark = pytest.mark.ovs
@@ -54,7 +54,7 @@ def waits(ovs: DummyOvs) -> bool:
 
 def planned(ovs: DummyOvs, directory: Path) -> PlannedRestart:
     endpoint = Endpoint(ovs.ovs.db, ovs.ovs.directory)
-    return planned_restart(LiveSwitch(endpoint), endpoint, lambda: restart(ovs), directory=directory)
+    return planned_restart(ManagementSwitch(endpoint), endpoint, lambda: restart(ovs), directory=directory)
 
 
 def test_everything_is_there_again(own_ovs: DummyOvs, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_port_with_another_number_gets_its_flows(own_ovs: DummyOvs, tmp_path: 
     with own_ovs.bridge() as bridge:
         before = filled(bridge)
         endpoint = Endpoint(own_ovs.ovs.db, own_ovs.ovs.directory)
-        planned_restart(LiveSwitch(endpoint), endpoint, renumber, directory=tmp_path)
+        planned_restart(ManagementSwitch(endpoint), endpoint, renumber, directory=tmp_path)
         assert everything(bridge) == before
         assert "output:77" in bridge.ofctl("dump-flows", "--no-names")
 
@@ -101,7 +101,7 @@ def test_a_restart_that_fails_leaves_nothing_behind(own_ovs: DummyOvs, tmp_path:
         before = filled(bridge)
         endpoint = Endpoint(own_ovs.ovs.db, own_ovs.ovs.directory)
         with pytest.raises(CommandFailed):
-            planned_restart(LiveSwitch(endpoint), endpoint, refuse, directory=tmp_path)
+            planned_restart(ManagementSwitch(endpoint), endpoint, refuse, directory=tmp_path)
         assert everything(bridge) == before
         assert not waits(own_ovs)
 
@@ -114,8 +114,8 @@ def test_flows_that_cannot_be_put_back_are_kept_in_a_file(own_ovs: DummyOvs, tmp
     with own_ovs.bridge() as bridge:
         filled(bridge)
         endpoint = Endpoint(own_ovs.ovs.db, own_ovs.ovs.directory)
-        with pytest.raises(FlowsNotBack) as told:
-            planned_restart(LiveSwitch(endpoint), endpoint, without_a_port, directory=tmp_path, timeout_s=3)
+        with pytest.raises(FlowsNotRestored) as told:
+            planned_restart(ManagementSwitch(endpoint), endpoint, without_a_port, directory=tmp_path, timeout_s=3)
         (file,) = tmp_path.glob("*.bundle")
         assert f"`ovs-ofctl -O OpenFlow14 bundle ovsbr1 {file}`" in str(told.value)
         assert file.stat().st_mode & 0o777 == 0o600
@@ -127,11 +127,11 @@ HANGS = """
 import sys, time
 from pathlib import Path
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.planned_restart import planned_restart
 directory = Path(sys.argv[1])
 endpoint = Endpoint(f"unix:{directory}/db.sock", directory)
-planned_restart(LiveSwitch(endpoint), endpoint, lambda: time.sleep(60), directory=directory)
+planned_restart(ManagementSwitch(endpoint), endpoint, lambda: time.sleep(60), directory=directory)
 """
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.command_line import CommandLine
 from tests.ovs.dummy import DummyBridge, DummyOvs
-from xenoovs.switch import endpoint, host
+from xenoovs.switch import endpoint, host_facts
 from xenoovs.switch.endpoint import Endpoint, ask_database, ask_vswitchd
 
 pytestmark = pytest.mark.ovs
@@ -24,8 +24,8 @@ PATIENCE_S = 1.5
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "WORK_S", PATIENCE_S)
-    monkeypatch.setattr(host, "ask_vswitchd", partial(ask_vswitchd, patience_s=PATIENCE_S))
-    monkeypatch.setattr(host, "ask_database", partial(ask_database, patience_s=PATIENCE_S))
+    monkeypatch.setattr(host_facts, "ask_vswitchd", partial(ask_vswitchd, patience_s=PATIENCE_S))
+    monkeypatch.setattr(host_facts, "ask_database", partial(ask_database, patience_s=PATIENCE_S))
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_commands_say_who_does_not_answer(
     said = xenoovs(*command.split(), config, "--db", own_bridge.ovs.db)
     assert (said.status, said.out) == (1, "")
     assert f"{name} (process {pid}) has not answered for 1.5 s: it is stopped, as by SIGSTOP" in said.err
-    assert f"to mend it, `kill -CONT {pid}`" in said.err
+    assert f"to fix it, `kill -CONT {pid}`" in said.err
 
 
 def test_doctor_says_so_in_one_row_and_marks_the_rest_unknown(

@@ -33,7 +33,7 @@ from xenoovs.openflow.flow import (
 )
 from xenoovs.switch import openflow
 from xenoovs.switch.endpoint import Endpoint, find_endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.ovsdb import read_bridges
 
 pytestmark = pytest.mark.ovs
@@ -73,7 +73,7 @@ def _after(seconds: float, kill: Callable[[], None]) -> Iterator[None]:
 
 @pytest.mark.parametrize("moment", _MOMENTS)
 def test_killed_while_we_change_all_flows(bridge: DummyBridge, moment: float) -> None:
-    switch = LiveSwitch(find_endpoint(db=bridge.ovs.db, env={}))
+    switch = ManagementSwitch(find_endpoint(db=bridge.ovs.db, env={}))
     switch.apply(bridge.name, _bundle(Command.ADD, _OLD))
     pid = os.fork()
     if pid == 0:
@@ -91,7 +91,7 @@ def test_killed_while_we_change_all_flows(bridge: DummyBridge, moment: float) ->
 @pytest.mark.parametrize("moment", _MOMENTS)
 def test_ovs_vswitchd_killed_while_it_takes_flows(own_ovs: DummyOvs, moment: float) -> None:
     with own_ovs.bridge() as bridge:
-        switch = LiveSwitch(_endpoint(own_ovs))
+        switch = ManagementSwitch(_endpoint(own_ovs))
         error = None
         vswitchd = own_ovs.ovs.pids()[0]
         with _after(moment, lambda: _kill(vswitchd)):
@@ -106,7 +106,7 @@ def test_ovs_vswitchd_killed_while_it_takes_flows(own_ovs: DummyOvs, moment: flo
 
 def test_a_hung_ovs_vswitchd_is_sent_nothing(own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch) -> None:
     switch, hung = (
-        LiveSwitch(_endpoint(own_ovs)),
+        ManagementSwitch(_endpoint(own_ovs)),
         pytest.raises(SwitchUnreachable, match="ovs-vswitchd does not answer"),
     )
     with own_ovs.bridge() as bridge:
@@ -127,13 +127,13 @@ def test_an_ovs_vswitchd_that_hangs_after_its_hello_changes_nothing(
             numbers = connection.numbers
             with _stopped(own_ovs.ovs.pids()[0]):
                 openflow.send_bundle(connection, flows, ofports=numbers)
-        assert LiveSwitch(endpoint).dump_flows(made.name) == ()
+        assert ManagementSwitch(endpoint).dump_flows(made.name) == ()
 
 
 def test_more_callers_than_a_hung_ovs_vswitchd_lets_wait(own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel refuses further ones at once (unix(7), EAGAIN), which is told like silence."""
     monkeypatch.setattr(openflow, "GREETING_TIMEOUT_S", 0.01)
-    switch = LiveSwitch(_endpoint(own_ovs))
+    switch = ManagementSwitch(_endpoint(own_ovs))
     with own_ovs.bridge() as bridge, _stopped(own_ovs.ovs.pids()[0]):
         for _ in range(70):
             with pytest.raises(SwitchUnreachable, match="ovs-vswitchd does not answer"):
@@ -155,7 +155,7 @@ def test_a_hung_database_times_out(own_ovs: DummyOvs) -> None:
 
 
 def test_ovs_that_never_ran(tmp_path: Path) -> None:
-    _check_unreachable(LiveSwitch(find_endpoint(db=None, env={"OVS_RUNDIR": str(tmp_path)})), "systemctl start")
+    _check_unreachable(ManagementSwitch(find_endpoint(db=None, env={"OVS_RUNDIR": str(tmp_path)})), "systemctl start")
 
 
 def test_ovs_that_has_died_and_left_its_sockets(own_ovs: DummyOvs) -> None:
@@ -164,11 +164,11 @@ def test_ovs_that_has_died_and_left_its_sockets(own_ovs: DummyOvs) -> None:
     assert own_ovs.ovs.directory.joinpath("ovsbr1.mgmt").is_socket()
     # The last of its threads closes the socket.
     eventually(lambda: _endpoint(own_ovs).incarnation("ovsbr1") is None, "the end of all threads")
-    _check_unreachable(LiveSwitch(_endpoint(own_ovs)), "systemctl start")
+    _check_unreachable(ManagementSwitch(_endpoint(own_ovs)), "systemctl start")
 
 
 def test_a_user_without_permission(dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
-    switch = LiveSwitch(_endpoint(dummy_ovs))
+    switch = ManagementSwitch(_endpoint(dummy_ovs))
     assert switch.describe(bridge.name).name == bridge.name
     os.seteuid(_NOBODY)
     try:
@@ -178,7 +178,7 @@ def test_a_user_without_permission(dummy_ovs: DummyOvs, bridge: DummyBridge) -> 
 
 
 def test_a_remote_database_has_no_flows() -> None:
-    switch = LiveSwitch(find_endpoint(db="tcp:127.0.0.1:1", env={}))
+    switch = ManagementSwitch(find_endpoint(db="tcp:127.0.0.1:1", env={}))
     with pytest.raises(SwitchUnreachable, match="set OVS_RUNDIR"):
         switch.dump_flows("ovsbr1")
     with pytest.raises(SwitchUnreachable, match="nobody listens there"):
@@ -187,19 +187,19 @@ def test_a_remote_database_has_no_flows() -> None:
 
 def test_two_instances_are_not_mixed_up(own_ovs: DummyOvs, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
     with own_ovs.bridge(bridge.name):
-        LiveSwitch(_endpoint(dummy_ovs)).apply(bridge.name, _bundle(Command.ADD, _OLD[:5]))
-        assert LiveSwitch(_endpoint(own_ovs)).dump_flows(bridge.name) == ()
-        assert len(LiveSwitch(_endpoint(dummy_ovs)).dump_flows(bridge.name)) == 5
+        ManagementSwitch(_endpoint(dummy_ovs)).apply(bridge.name, _bundle(Command.ADD, _OLD[:5]))
+        assert ManagementSwitch(_endpoint(own_ovs)).dump_flows(bridge.name) == ()
+        assert len(ManagementSwitch(_endpoint(dummy_ovs)).dump_flows(bridge.name)) == 5
         mixed = find_endpoint(db=own_ovs.ovs.db, env={"OVS_RUNDIR": str(dummy_ovs.ovs.directory)})
         with pytest.raises(SwitchError, match="two different Open vSwitches"):
-            LiveSwitch(mixed).describe(bridge.name)
+            ManagementSwitch(mixed).describe(bridge.name)
 
 
 def _kill(pid: int) -> None:
     assert kill_and_wait([pid])
 
 
-def _check_unreachable(switch: LiveSwitch, advice: str) -> None:
+def _check_unreachable(switch: ManagementSwitch, advice: str) -> None:
     calls: tuple[Callable[[], object], ...] = (
         switch.bridges,
         lambda: switch.dump_flows("ovsbr1"),

@@ -12,13 +12,13 @@ from tests.ovs.killed import kill_listener
 from xenoovs.errors import SwitchError
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_vswitchd, stop_process
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.vlog import Listener
+from xenoovs.switch.vlog import OffloadLog
 
 pytestmark = pytest.mark.ovs
 
 
-def _listener(ovs: PrivateOvs) -> Listener:
-    return Listener(Endpoint(ovs.db, ovs.directory))
+def _listener(ovs: PrivateOvs) -> OffloadLog:
+    return OffloadLog(Endpoint(ovs.db, ovs.directory))
 
 
 def _unusual(ovs: PrivateOvs) -> str:

@@ -18,7 +18,7 @@ from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.switch.api import Switch
 from xenoovs.switch.endpoint import find_endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 
 _PACE = ("inactivity_probe=5000", "max_backoff=1000", "connection_mode=out-of-band")
 
@@ -68,8 +68,8 @@ def free_port() -> int:
     raise LookupError("no port is free")
 
 
-def live_switch(ovs: PrivateOvs) -> LiveSwitch:
-    return LiveSwitch(find_endpoint(db=ovs.db, env={}))
+def live_switch(ovs: PrivateOvs) -> ManagementSwitch:
+    return ManagementSwitch(find_endpoint(db=ovs.db, env={}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ class AgentWorld:
         return done
 
     def has_applied(self, before: set[Flow]) -> bool:
-        """Whether the flows are those of before and the last bundle, whole."""
+        """Whether the bridge has its previous flows and the last bundle, whole."""
         _, bundle = self.switch.applied[-1]
         left = {flow.key: flow for flow in before}
         for mod in bundle.mods:

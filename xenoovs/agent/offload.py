@@ -15,7 +15,7 @@ from xenoovs.agent.snapshot import Counted, Rate, Traffic
 from xenoovs.agent.store import Clock
 from xenoovs.compile.program import Program
 from xenoovs.decision.decision import BackendName
-from xenoovs.errors import NotTold, SwitchError
+from xenoovs.errors import NotInOpenFlow, SwitchError
 from xenoovs.openflow.flow import FlowKey, ObservedFlow
 from xenoovs.switch.api import Switch
 from xenoovs.verify.check import check_dump
@@ -268,7 +268,7 @@ class OffloadSampler:
         services = self._services(program)
         try:
             dump = self._switch.dump_megaflows()
-        except NotTold:
+        except NotInOpenFlow:
             return self._count_flows(program)
         lines = list(_entering(dump, services))
         now_s = self._clock.now_s()

@@ -40,7 +40,7 @@ def roll_back(switch: Switch, checkpoint: Checkpoint, *, services: Collection[in
         services: Their ids.
 
     Raises:
-        SwitchError, FlowTaken.
+        SwitchError, FlowConflict.
     """
     bridge = checkpoint.bridge
     learned, foreign = (

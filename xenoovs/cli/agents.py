@@ -38,7 +38,7 @@ from xenoovs.cli.via import Reach, Way, reaching, wake
 from xenoovs.datapath.host import PortState
 from xenoovs.errors import ListenError, SameBridge, SwitchError
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ConfiguredBridge:
 
 
 def configured_bridges(
-    files: tuple[Path, ...], switch: LiveSwitch, *, datapath_id: int | None = None, is_controller: bool
+    files: tuple[Path, ...], switch: ManagementSwitch, *, datapath_id: int | None = None, is_controller: bool
 ) -> tuple[ConfiguredBridge, ...]:
     """Read the configs of one process, each of another bridge.
 
@@ -94,7 +94,7 @@ def _may_be_one(one: Uplinks, other: Uplinks) -> bool:
     return len(ids - {None}) < 2 and (one.bridge == other.bridge or None not in ids)
 
 
-def _name(uplinks: Uplinks, switch: LiveSwitch) -> str:
+def _name(uplinks: Uplinks, switch: ManagementSwitch) -> str:
     """A bridge of this host has its own name, whoever keeps it: so nobody else does, and commands find who does."""
     if uplinks.datapath_id is None:
         return uplinks.bridge
@@ -148,7 +148,7 @@ def _check_exec_probes(balancer: Balancer, options: Options) -> None:
             )
 
 
-async def _run_agents(opened: AllOpened, switch: LiveSwitch, options: Options, control: Control | None) -> None:
+async def _run_agents(opened: AllOpened, switch: ManagementSwitch, options: Options, control: Control | None) -> None:
     bridges = tuple(agent.bridge.uplinks for agent in opened.agents)
     with reaching(bridges, Way(options.db, options.lab, options.once), control) as reach:
         agents = await make_agents(opened, reach, switch, options)
@@ -157,7 +157,7 @@ async def _run_agents(opened: AllOpened, switch: LiveSwitch, options: Options, c
         await run_together(agents, once=options.once, beside=beside)
 
 
-async def make_agents(opened: AllOpened, reach: Reach, switch: LiveSwitch, options: Options) -> dict[str, Agent]:
+async def make_agents(opened: AllOpened, reach: Reach, switch: ManagementSwitch, options: Options) -> dict[str, Agent]:
     """Make the agents, not running yet, by the labels of their bridges."""
     made = await asyncio.gather(*(_agent(one, reach, switch, options) for one in opened.agents))
     return {one.bridge.uplinks.label: agent for one, agent in zip(opened.agents, made, strict=True)}
@@ -173,7 +173,7 @@ def serve_together(opened: AllOpened, agents: Mapping[str, Agent], options: Opti
     return None if is_one or not opened.ports else lambda: serve_several(shown, opened.ports)
 
 
-async def _agent(one: OpenedAgent, reach: Reach, switch: LiveSwitch, options: Options) -> Agent:
+async def _agent(one: OpenedAgent, reach: Reach, switch: ManagementSwitch, options: Options) -> Agent:
     config, loop, neighbours = one.bridge.config, asyncio.get_running_loop(), Neighbours()
     await asyncio.to_thread(neighbours.settle, config.balancer)
     reached = reach(one.bridge.uplinks, neighbours.resolve)
@@ -206,7 +206,7 @@ def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:
     return Telemetry(agent, pace=SamplePace(options.offload_interval_s), detail=detail, is_always=is_read).mounts()
 
 
-def local_places(switch: LiveSwitch, options: Options) -> Places | None:
+def local_places(switch: ManagementSwitch, options: Options) -> Places | None:
     """Return where sockets and locks are; None if there is no place and --once needs none. Raises ListenError."""
     try:
         return places_of(switch.endpoint, env=os.environ, is_root=os.geteuid() == 0)

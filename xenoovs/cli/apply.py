@@ -23,7 +23,7 @@ from xenoovs.cli.options import (
 )
 from xenoovs.cli.output import confirm, echo, print_json
 from xenoovs.cli.plan import all_flows_option, plan_document, show_plan
-from xenoovs.engine.change import Options
+from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import counted
 
@@ -91,7 +91,7 @@ def apply_command(
     interrupted, run it again to continue; a running `xenoovs agent` continues too.
     """
     balancer, switch = load_resolved(config), reach(db, lab)
-    engine, options = Engine(switch), Options(drain=not no_drain, partial=partial)
+    engine, options = Engine(switch), PlanOptions(drain=not no_drain, partial=partial)
     with hinting_partial():
         change = engine.plan(balancer, replace(options, rebalance=rebalance), now_s=time.monotonic())
     if output is Output.TEXT:

@@ -22,10 +22,10 @@ from xenoovs.cli.offload import looker_of
 from xenoovs.cli.output import echo
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import NotConfirmed, NotOffloaded, SwitchError, TakenBack, counted
+from xenoovs.errors import NotConfirmed, NotOffloaded, RolledBack, SwitchError, counted
 from xenoovs.model.balancer import Balancer
-from xenoovs.switch.guard import Guard
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.watchdog import RollbackWatchdog
 from xenoovs.verify.findings import Conclusion, carry_over
 
 _SAMPLE_INTERVAL_S = 1.0
@@ -37,7 +37,7 @@ _SLACK_S = 5.0
 
 def apply_with_rollback(
     engine: Engine,
-    switch: LiveSwitch,
+    switch: ManagementSwitch,
     balancer: Balancer,
     rounds: DrainRounds,
     change: Change,
@@ -57,13 +57,13 @@ def apply_with_rollback(
         offloaded_s: Time until all blocks with traffic have to be in hardware; None: they need not.
 
     Raises:
-        NotConfirmed, NotOffloaded, TakenBack, SwitchError.
+        NotConfirmed, NotOffloaded, RolledBack, SwitchError.
     """
     # Checked again, as an agent may have started while the user was asked.
     refuse_beside_agent(places, change.bridge)
     before = take_checkpoint(switch, change.bridge)
     with bound_socket(places.waiting(change.bridge)) as sock:
-        guard = Guard(lambda: roll_back(switch, before, services=change.touched))
+        guard = RollbackWatchdog(lambda: roll_back(switch, before, services=change.touched))
         with rolled_back_on_error(guard):
             engine.apply(change)
             if offloaded_s is not None:
@@ -79,8 +79,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
-def rolled_back_on_error(guard: Guard) -> Iterator[None]:
-    """Roll back at any end but a normal one, also by a signal. Raises TakenBack after a signal."""
+def rolled_back_on_error(guard: RollbackWatchdog) -> Iterator[None]:
+    """Roll back at any end but a normal one, also by a signal. Raises RolledBack after a signal."""
 
     def interrupted(number: int, _frame: FrameType | None) -> None:
         raise Interrupted(signal.Signals(number).name)
@@ -94,14 +94,14 @@ def rolled_back_on_error(guard: Guard) -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN)
         guard.undo()
         if isinstance(error, Interrupted):
-            raise TakenBack(reason=f"interrupted by {error}") from None
+            raise RolledBack(reason=f"interrupted by {error}") from None
         raise
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
 
 
-def require_offload(balancer: Balancer, switch: LiveSwitch, guard: Guard, *, within_s: float) -> str:
+def require_offload(balancer: Balancer, switch: ManagementSwitch, guard: RollbackWatchdog, *, within_s: float) -> str:
     """Sample the datapath until all blocks are in hardware, or time is up; return the result as a sentence.
 
     Raises:
@@ -133,14 +133,14 @@ def require_offload(balancer: Balancer, switch: LiveSwitch, guard: Guard, *, wit
     return f"{counted(seen, 'block')} with traffic, all in hardware"
 
 
-def wait_for_confirmation(guard: Guard, sock: socket, rounds: DrainRounds, *, within_s: float) -> None:
+def wait_for_confirmation(guard: RollbackWatchdog, sock: socket, rounds: DrainRounds, *, within_s: float) -> None:
     """Wait for ENTER, or `xenoovs confirm` on this machine; drains continue meanwhile.
 
     The guard keeps the time, also while this process is stopped (Ctrl-Z).
 
     Raises:
         NotConfirmed: Time is up.
-        TakenBack: The terminal was closed.
+        RolledBack: The terminal was closed.
     """
     guard.limit(within_s)
     has_terminal = sys.stdin.isatty()
@@ -157,13 +157,13 @@ def wait_for_confirmation(guard: Guard, sock: socket, rounds: DrainRounds, *, wi
         if sock.fileno() in ready and not _answer(sock, guard):
             continue
         if has_terminal and sys.stdin.fileno() in ready and not os.read(sys.stdin.fileno(), 1024):
-            raise TakenBack(reason="the terminal was closed")
+            raise RolledBack(reason="the terminal was closed")
         if not guard.keep():
             raise NotConfirmed(after_s=within_s)
         return
 
 
-def _answer(sock: socket, guard: Guard) -> bool:
+def _answer(sock: socket, guard: RollbackWatchdog) -> bool:
     """Answer one request as an agent does (`POST /v1/confirm`); return whether it was for that route."""
     paths: list[str] = []
 

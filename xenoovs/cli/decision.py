@@ -15,7 +15,7 @@ from xenoovs.cli.recorded import read_text
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import Decision, ServiceDifference, Transition, compare
 from xenoovs.display import percent
-from xenoovs.engine.change import Options
+from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import DecisionMalformed, counted
 from xenoovs.model.balancer import Balancer, service_ids
@@ -66,7 +66,7 @@ def decision_command(
     elif installed:
         decision, transition = engine.decision(balancer)
     else:
-        target = engine.plan(balancer, Options(partial=True)).target
+        target = engine.plan(balancer, PlanOptions(partial=True)).target
         decision, transition = target.decision, target.transition
     if other is None:
         if output is Output.JSON:

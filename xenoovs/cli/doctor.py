@@ -26,8 +26,8 @@ from xenoovs.cli.why_evidence import finish_leftovers
 from xenoovs.datapath.host import Unknown
 from xenoovs.errors import SwitchError
 from xenoovs.lab.lab import open_lab
-from xenoovs.switch.host import check_reachable, place_of
-from xenoovs.switch.probe import Place, mend
+from xenoovs.switch.host_facts import check_reachable, netns_of
+from xenoovs.switch.netns import Netns, run_changes
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.doctor.check import UNDO_LEFTOVERS, CheckResult, CheckState, Fix
 from xenoovs.verify.doctor.examine import (
@@ -145,7 +145,7 @@ def _fix(
 
 def _run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str | None]]:
     """Run each fix, also after one that fails. Returns `fix` and `error` of each."""
-    place = place_of(question.endpoint)
+    place = netns_of(question.endpoint)
     done: list[dict[str, str | None]] = []
     for fix in fixes:
         error = None
@@ -153,8 +153,8 @@ def _run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str |
             if fix.commands == (UNDO_LEFTOVERS,):
                 finish_leftovers(question.endpoint)
             else:
-                where = Place() if isinstance(place, Unknown) else place
-                mend(fix.commands, endpoint=question.endpoint, place=where)
+                where = Netns() if isinstance(place, Unknown) else place
+                run_changes(fix.commands, endpoint=question.endpoint, place=where)
         except SwitchError as failed:
             error = str(failed)
         done.append({"fix": fix.command(question.target), "error": error})

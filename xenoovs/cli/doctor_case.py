@@ -21,9 +21,9 @@ from xenoovs.openflow.text import render_flow
 from xenoovs.simulate.megaflows import pipeline_of
 from xenoovs.switch.devices import read_backend
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.host import gather
-from xenoovs.switch.live import LiveSwitch
-from xenoovs.switch.probe import Place
+from xenoovs.switch.host_facts import gather
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.netns import Netns
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.doctor.check import DoctorCase, ForeignCost, ForeignFlows, RequiredBackend, Requirements
 from xenoovs.verify.doctor.nic import TC_MODULES
@@ -51,7 +51,7 @@ class Question:
     """
 
     balancer: Balancer | None
-    switch: LiveSwitch
+    switch: ManagementSwitch
     lab: Lab | None
     target: CommandTarget
     backends: bool
@@ -107,7 +107,7 @@ def _facts(lab: Lab | None, *, mac: str, egress: str) -> Fact[BackendFacts]:
     namespace = next((m.namespace for m in lab.topology.machines if (m.mac, m.egress) == (mac, egress)), None)
     if namespace is None:
         return Unknown(f"lab {lab.name} has no machine with this MAC")
-    return read_backend(Place(Path("/run/netns") / namespace), "eth0")
+    return read_backend(Netns(Path("/run/netns") / namespace), "eth0")
 
 
 def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow]) -> ForeignFlows:

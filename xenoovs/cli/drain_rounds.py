@@ -7,7 +7,7 @@ import time
 from xenoovs.cli.output import echo, echo_over
 from xenoovs.compile.drains import Draining
 from xenoovs.display import duration
-from xenoovs.engine.change import Change, Options
+from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer
 
@@ -15,7 +15,7 @@ from xenoovs.model.balancer import Balancer
 class DrainRounds:
     """A change and the rounds that its drains need after it."""
 
-    def __init__(self, engine: Engine, balancer: Balancer, options: Options, change: Change) -> None:
+    def __init__(self, engine: Engine, balancer: Balancer, options: PlanOptions, change: Change) -> None:
         self._engine, self._balancer, self._options, self._change = engine, balancer, options, change
 
     @property

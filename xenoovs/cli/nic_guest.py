@@ -20,7 +20,7 @@ PRELOADED = (
         "xenoovs.lab.traffic",
         "xenoovs.lab.lifecycle",
     ),
-    *("xenoovs.config.load", "xenoovs.config.emit", "xenoovs.switch.live"),
+    *("xenoovs.config.load", "xenoovs.config.emit", "xenoovs.switch.management"),
 )
 """What commands import when they run."""
 

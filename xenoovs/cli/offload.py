@@ -22,7 +22,7 @@ from xenoovs.openflow.text import parse_dump
 from xenoovs.simulate.headers import Headers, slot_of
 from xenoovs.simulate.megaflows import Pipeline, pipeline_of
 from xenoovs.switch.appctl import detrace
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.tc import dump_filters
 from xenoovs.verify.bridge import BridgeFindings, BridgePorts, check_bridge
 from xenoovs.verify.check import CheckContext, check_dump
@@ -62,7 +62,7 @@ class Look:
 class Looker:
     """Looks at one switch again and again, for one program. `remarks`: on its flows there."""
 
-    switch: LiveSwitch
+    switch: ManagementSwitch
     bridge: str
     program: Program
     states: tuple[BridgeState, ...]
@@ -115,7 +115,7 @@ def lines_of_bridge(dump: str, bridge: str, states: Iterable[BridgeState]) -> It
             yield line
 
 
-def looker_of(balancer: Balancer, switch: LiveSwitch) -> Looker:
+def looker_of(balancer: Balancer, switch: ManagementSwitch) -> Looker:
     """Reads the flows and compiles. Raises SwitchError, CompileError."""
     bridge = balancer.uplinks.bridge
     observed = switch.dump_flows(bridge)
@@ -151,7 +151,7 @@ def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
     return Look(findings, (*(missing_remarks(program, observed) if flows is not None else ()), *told))
 
 
-def look_at_bridge(bridge: str, switch: LiveSwitch) -> BridgeFindings:
+def look_at_bridge(bridge: str, switch: ManagementSwitch) -> BridgeFindings:
     """Any bridge. Raises SwitchError."""
     state, states = switch.describe(bridge), switch.bridges()
     kinds = {port.type for port in state.ports}

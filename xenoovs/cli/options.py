@@ -18,7 +18,7 @@ import click
 from xenoovs.cli.lab_vm import forward_to_vm
 from xenoovs.datapath.host import Unknown
 from xenoovs.errors import (
-    FlowTaken,
+    FlowConflict,
     LabError,
     MacUnknown,
     PortsMissing,
@@ -30,8 +30,8 @@ from xenoovs.lab.lab import open_lab
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Balancer, sought
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint, find_endpoint, require_answers
-from xenoovs.switch.host import place_of
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.host_facts import netns_of
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.verify.commands import CommandTarget
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -115,7 +115,7 @@ def hinting_partial() -> Iterator[None]:
     """Add a hint to the errors that `--partial` avoids."""
     try:
         yield
-    except (FlowTaken, PortsMissing, UnusablePorts) as error:
+    except (FlowConflict, PortsMissing, UnusablePorts) as error:
         error.hint = "To go on without it: add --partial."
         raise
 
@@ -147,18 +147,18 @@ def load_recorded(config: Path) -> Balancer:
     return balancer
 
 
-def connect(db: str | None, lab: str | None) -> LiveSwitch:
+def connect(db: str | None, lab: str | None) -> ManagementSwitch:
     """Return the Open vSwitch that the options name. Raises click.UsageError, LabError, SwitchError."""
     if db and lab:
         raise click.UsageError("--db and --lab exclude each other.")
     if lab:
         ovs = open_lab(lab).ovs
-        return LiveSwitch(Endpoint(ovs.db, ovs.directory))
-    return LiveSwitch(find_endpoint(db=db, env=os.environ))
+        return ManagementSwitch(Endpoint(ovs.db, ovs.directory))
+    return ManagementSwitch(find_endpoint(db=db, env=os.environ))
 
 
-def reach(db: str | None, lab: str | None) -> LiveSwitch:
-    """Connect to an Open vSwitch that answers. Raises as `connect`, and SwitchSilent after some seconds."""
+def reach(db: str | None, lab: str | None) -> ManagementSwitch:
+    """Connect to an Open vSwitch that answers. Raises as `connect`, and SwitchUnresponsive after some seconds."""
     switch = connect(db, lab)
     require_answers(switch.endpoint)
     return switch
@@ -167,7 +167,7 @@ def reach(db: str | None, lab: str | None) -> LiveSwitch:
 def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> CommandTarget:
     """Return how a suggested command has to name this Open vSwitch and the config, so that it can be copied."""
     file = None if config is None or str(config) == "-" else str(config)
-    rundir, place = endpoint.rundir, place_of(endpoint)
+    rundir, place = endpoint.rundir, netns_of(endpoint)
     enter = () if isinstance(place, Unknown) else tuple(place.argv())
     if rundir is not None and rundir.resolve() == DEFAULT_RUNDIR.resolve() and not endpoint.is_split:
         return CommandTarget(config=file, enter=enter)

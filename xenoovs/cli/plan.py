@@ -24,7 +24,7 @@ from xenoovs.cli.output import echo, print_json, print_table
 from xenoovs.compile.drains import Draining
 from xenoovs.compile.plan import ChangeKind, Plan, ServiceChange
 from xenoovs.display import duration, percent
-from xenoovs.engine.change import Change, Options
+from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import counted, worded
 from xenoovs.model.next_hop import mac_and_port
@@ -65,7 +65,7 @@ def plan_command(
     """
     balancer, switch = load_resolved(config), reach(db, lab)
     with hinting_partial():
-        change = Engine(switch).plan(balancer, Options(rebalance=rebalance, partial=partial))
+        change = Engine(switch).plan(balancer, PlanOptions(rebalance=rebalance, partial=partial))
     if output is Output.JSON:
         print_json(plan_document(change))
     else:

@@ -13,11 +13,11 @@ from xenoovs.errors import counted, worded
 from xenoovs.lab.lab import Lab, open_lab
 from xenoovs.lab.private_ovs import start_vswitchd_again, stop_process
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.guard import run_detached
-from xenoovs.switch.host import check_reachable
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.host_facts import check_reachable
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.planned_restart import PlannedRestart, check_is_service, planned_restart, restart_service
 from xenoovs.switch.vswitchd import find_process
+from xenoovs.switch.watchdog import run_detached
 
 _STATE_DIRECTORY = Path("/run/xenoovs")
 
@@ -56,7 +56,7 @@ def restart_order(endpoint: Endpoint, lab: Lab | None) -> Callable[[], None]:
     return restart_service
 
 
-def restart(switch: LiveSwitch, lab: Lab | None, order: Callable[[], None]) -> PlannedRestart:
+def restart(switch: ManagementSwitch, lab: Lab | None, order: Callable[[], None]) -> PlannedRestart:
     """Restart Open vSwitch by `order`, with all flows and groups before and after. Raises SwitchError.
 
     When this process is killed, the restart goes on to its end: without it no ovs-vswitchd would run, or no flow.

@@ -21,7 +21,7 @@ from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.text import render_flow
 from xenoovs.simulate.walk import Outcome, tables_of
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.verify.trace import TraceResult, agrees, parse_trace, render_packet
 
 _SOME_ADDRESSES = {4: ("192.0.2.1", "192.0.2.2"), 6: ("2001:db8::1", "2001:db8::2")}
@@ -82,7 +82,7 @@ def trace_command(
     bridge = balancer.uplinks.bridge
     kind = Protocol(protocol) if protocol else None
     packet = _packet(balancer, src, dst, protocol=kind, sport=sport, dport=dport, in_port=in_port)
-    switch: LiveSwitch | None = None
+    switch: ManagementSwitch | None = None
     observed: tuple[ObservedFlow, ...] = ()
     check: SwitchCheck | None = None
     if not offline:

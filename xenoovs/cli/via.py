@@ -23,9 +23,9 @@ from xenoovs.controller.server import ControllerSettings, ServedBridge, Server
 from xenoovs.controller.switch import ControllerSwitch, port_states
 from xenoovs.datapath.host import BridgeState, PortState
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import ControllerTaken, OtherDatapath, SwitchError
+from xenoovs.errors import ControllerPresent, OtherDatapath, SwitchError
 from xenoovs.model.balancer import Balancer, Uplinks
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vsctl import attach, quicken
 from xenoovs.switch.vswitchd import find_process, same_namespace
 
@@ -37,7 +37,9 @@ _FORMER_TARGET = "tcp:127.0.0.1:6653"
 
 
 @contextmanager
-def serving(control: Control, wanted: Mapping[Uplinks, LiveSwitch | None], *, local: LiveSwitch) -> Iterator[Server]:
+def serving(
+    control: Control, wanted: Mapping[Uplinks, ManagementSwitch | None], *, local: ManagementSwitch
+) -> Iterator[Server]:
     """Run a controller for these bridges, until the end of the `with`.
 
     Args:
@@ -66,14 +68,14 @@ def serving(control: Control, wanted: Mapping[Uplinks, LiveSwitch | None], *, lo
         yield server
 
 
-def _set_hint(expected: ExpectedBridge, server: Server, *, here: LiveSwitch | None) -> None:
+def _set_hint(expected: ExpectedBridge, server: Server, *, here: ManagementSwitch | None) -> None:
     """Let the hint for a missing bridge name its own Open vSwitch."""
     if here is not None:
         db = where_of(here.endpoint, config=None, lab=None).db
         expected.hint = replace(expected.hint, target=server.local_target, db=db)
 
 
-def _settings(control: Control, *, local: LiveSwitch) -> ControllerSettings:
+def _settings(control: Control, *, local: ManagementSwitch) -> ControllerSettings:
     address = _address(control.listen, local)
     certificates = None if isinstance(address, UnixAddress) else _certificates(control)
     if isinstance(address, UnixAddress) and control.tls_ca is not None:
@@ -86,7 +88,7 @@ def _settings(control: Control, *, local: LiveSwitch) -> ControllerSettings:
     return ControllerSettings(address, certificates, is_redundant=control.redundant)
 
 
-def _address(text: str | None, local: LiveSwitch) -> Address:
+def _address(text: str | None, local: ManagementSwitch) -> Address:
     rundir = local.endpoint.rundir
     if text is None and rundir is None:
         raise click.UsageError(
@@ -113,7 +115,7 @@ def _certificates(control: Control) -> Certificates | None:
     return Certificates(key, certificate, authority)
 
 
-def _attach_all(control: Control, server: Server, wanted: Mapping[Uplinks, LiveSwitch | None]) -> None:
+def _attach_all(control: Control, server: Server, wanted: Mapping[Uplinks, ManagementSwitch | None]) -> None:
     """Attach the bridges of this host; one that fails is logged.
 
     Raises:
@@ -134,7 +136,7 @@ def _attach_all(control: Control, server: Server, wanted: Mapping[Uplinks, LiveS
 
 def _remedy(problem: SwitchError, control: Control, server: Server, uplinks: Uplinks) -> str:
     """Return what to do, which never replaces another controller."""
-    if isinstance(problem, ControllerTaken):
+    if isinstance(problem, ControllerPresent):
         return f"start this with --redundant, to stand beside {', '.join(problem.present)}"
     if isinstance(problem, OtherDatapath) and not server.needs_same_namespace:
         return "start this with --listen ADDRESS:PORT and certificates, so that a bridge of another host can connect"
@@ -142,7 +144,7 @@ def _remedy(problem: SwitchError, control: Control, server: Server, uplinks: Upl
     return f"{hint.command(uplinks.bridge)}, on its host"
 
 
-def _attach(control: Control, server: Server, uplinks: Uplinks, *, local: LiveSwitch | None) -> None:
+def _attach(control: Control, server: Server, uplinks: Uplinks, *, local: ManagementSwitch | None) -> None:
     bridge, wanted = uplinks.bridge, uplinks.datapath_id
     found = None
     if local is not None and wanted is not None:
@@ -158,7 +160,7 @@ def _attach(control: Control, server: Server, uplinks: Uplinks, *, local: LiveSw
     attach(local.endpoint, bridge, target=server.local_target, beside=beside, former=former)
 
 
-def _quicken(server: Server, wanted: Mapping[Uplinks, LiveSwitch | None]) -> None:
+def _quicken(server: Server, wanted: Mapping[Uplinks, ManagementSwitch | None]) -> None:
     """Shorten the reconnect interval; a bridge that connects later has the longer one of Open vSwitch."""
     here = {local.endpoint for local in wanted.values() if local is not None}
     for endpoint in here:
@@ -168,7 +170,7 @@ def _quicken(server: Server, wanted: Mapping[Uplinks, LiveSwitch | None]) -> Non
             warn("a bridge may take 8 s to reconnect to this controller", reason=str(problem))
 
 
-def _require_same_namespace(local: LiveSwitch, target: str) -> None:
+def _require_same_namespace(local: ManagementSwitch, target: str) -> None:
     """Check that the bridge can connect: else it would drop its flows and get no others. Raises click.UsageError."""
     process = find_process(local.endpoint)
     if process is None or process.namespace is None or same_namespace(process):
@@ -253,7 +255,7 @@ def reach_by(served: ServedBridge, switch: ControllerSwitch, resolve: Resolve) -
     return Reached(engine, expected.on_change, lambda: port_states(expected.connections), served.mastership)
 
 
-def is_here(local: LiveSwitch, uplinks: Uplinks, *, is_named: bool) -> bool:
+def is_here(local: ManagementSwitch, uplinks: Uplinks, *, is_named: bool) -> bool:
     """Return whether a bridge is assumed to be of this host. `is_named`: the user has named its Open vSwitch.
 
     The name decides; another datapath id is found out when it connects.
@@ -270,7 +272,7 @@ def wake(events: asyncio.AbstractEventLoop, want_round: Callable[[], None]) -> N
         return
 
 
-def _check_fail_mode(here: LiveSwitch | None, uplinks: Uplinks) -> None:
+def _check_fail_mode(here: ManagementSwitch | None, uplinks: Uplinks) -> None:
     """Warn of flows that would vanish with the controller."""
     try:
         state = None if here is None else here.describe(uplinks.bridge)

@@ -30,7 +30,7 @@ from xenoovs.errors import ParseError, counted
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.verify.expected import expected_services, index_blocks
 from xenoovs.verify.why.diagnose import (
     Attribution,
@@ -169,7 +169,7 @@ def why_command(
     context.exit(_status(findings.selection))
 
 
-def _examine(balancer: Balancer, switch: LiveSwitch, selected: MegaflowFilter, inquiry: Inquiry) -> WhyFindings:
+def _examine(balancer: Balancer, switch: ManagementSwitch, selected: MegaflowFilter, inquiry: Inquiry) -> WhyFindings:
     bridge = balancer.uplinks.bridge
     observed = switch.dump_flows(bridge)
     program = compile_onto(balancer, observed)

@@ -18,11 +18,11 @@ from xenoovs.errors import ParseError, SwitchError
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, is_foreign, is_ours
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.host import gather
+from xenoovs.switch.host_facts import gather
 from xenoovs.switch.netlink import RouteSocket
+from xenoovs.switch.skip_sw_probe import SkipSwProber, TrialResult
 from xenoovs.switch.tc import dump_filters
-from xenoovs.switch.trial import Answer, Prober
-from xenoovs.switch.vlog import Listener
+from xenoovs.switch.vlog import OffloadLog
 from xenoovs.switch.vswitchd import find_process, judge_offload, parse_history, read_log, same_namespace
 from xenoovs.verify.check import UnparsedLines
 from xenoovs.verify.commands import CommandTarget
@@ -80,14 +80,14 @@ class WhyFindings:
 def finish_leftovers(endpoint: Endpoint) -> tuple[str, ...]:
     """Undo what a killed run left behind, and return a message for each such thing. Raises SwitchError."""
     told = []
-    if Listener(endpoint).finish():
+    if OffloadLog(endpoint).finish():
         told.append("restored the log levels that an earlier, killed run had raised")
     process = find_process(endpoint)
     if process is not None and not same_namespace(process):
         # The rule is in another namespace, so its record must stay.
         return tuple(told)
     with RouteSocket() as netlink:
-        if Prober(netlink, endpoint.local_rundir).finish():
+        if SkipSwProber(netlink, endpoint.local_rundir).finish():
             told.append("deleted the trial rule that an earlier, killed run had left behind")
     return tuple(told)
 
@@ -101,7 +101,7 @@ def read_switch(inquiry: Inquiry, selection: Selection) -> tuple[Evidence, tuple
         evidence = replace(evidence, refusals=parse_refusals(read_log(process)))
     if _should_listen(inquiry, selection, evidence):
         try:
-            said = Listener(inquiry.endpoint).listen(seconds=inquiry.listen_s, reinstall=inquiry.reinstall)
+            said = OffloadLog(inquiry.endpoint).listen(seconds=inquiry.listen_s, reinstall=inquiry.reinstall)
             evidence = replace(evidence, refusals=(*parse_refusals(said), *evidence.refusals))
         except SwitchError as error:
             notes = (*notes, str(error))
@@ -128,7 +128,7 @@ def read_kernel_evidence(
         evidence = replace(evidence, filters=dump_filters(cookies).by_cookie)
         if inquiry.probe_driver:
             with RouteSocket() as netlink:
-                answers = Prober(netlink, inquiry.endpoint.local_rundir).ask(cookies)
+                answers = SkipSwProber(netlink, inquiry.endpoint.local_rundir).ask(cookies)
             evidence = replace(evidence, driver=_by_ufid(refused, answers))
     except SwitchError as error:
         return evidence, (str(error),)
@@ -144,7 +144,7 @@ def _should_listen(inquiry: Inquiry, selection: Selection, evidence: Evidence) -
     return bool(inquiry.listen_s and untranslated and (running is None or running.is_on))
 
 
-def _by_ufid(refused: tuple[Candidate, ...], answers: dict[str, Answer]) -> dict[str, DriverAnswer]:
+def _by_ufid(refused: tuple[Candidate, ...], answers: dict[str, TrialResult]) -> dict[str, DriverAnswer]:
     found = {}
     for candidate in refused:
         ufid = candidate.megaflow.ufid or ""

@@ -14,7 +14,7 @@ from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.compile.read import is_block, stage_number
 from xenoovs.decision.decide import tolerance_of
 from xenoovs.decision.decision import Decision, ServiceDecision, moved, next_hop_of
-from xenoovs.errors import FlowTaken
+from xenoovs.errors import FlowConflict
 from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.flow import Bundle, Command, Field, Flow, FlowMod, decode_cookie, is_ours, service_of
 from xenoovs.openflow.text import render_flow
@@ -53,9 +53,9 @@ class Plan:
         return len(self.added) + len(self.changed) + len(self.removed)
 
     def require_free(self) -> Plan:
-        """Return the plan. Raises FlowTaken where a foreign flow has the key of a desired one."""
+        """Return the plan. Raises FlowConflict where a foreign flow has the key of a desired one."""
         if self.blocked:
-            raise FlowTaken(flow=render_flow(self.blocked[0]))
+            raise FlowConflict(flow=render_flow(self.blocked[0]))
         return self
 
     def flow_mods_by_service(self) -> Counter[int]:

@@ -13,12 +13,12 @@ import yaml
 from xenoovs.config.values import (
     KeyPath,
     Mark,
-    Place,
-    Places,
+    Position,
+    Positions,
     Remark,
     Value,
     parse_plain_scalar,
-    place_of,
+    position_of,
     render_path,
     show,
 )
@@ -115,7 +115,7 @@ class Document:
     """One YAML document. `findings`: mistakes that did not keep it from being read (duplicate keys)."""
 
     root: Value
-    places: Places
+    places: Positions
     findings: tuple[Finding, ...]
 
 
@@ -149,7 +149,7 @@ class _Composer:
         after = self.next_event()
         if not isinstance(after, yaml.StreamEndEvent):
             self._stop(after, (), "a second YAML document starts here; keep one document in the file")
-        return Document(root, Places(self.values, self.keys), tuple(self.findings))
+        return Document(root, Positions(self.values, self.keys), tuple(self.findings))
 
     def _value(self, event: Any, path: KeyPath) -> Value:
         self._refuse_excess(event, path, depth=len(path))
@@ -231,7 +231,7 @@ class _Composer:
         raise ConfigError([*self.findings, self._finding(event, path, message)])
 
     def _finding(self, event: Any, path: KeyPath, message: str) -> Finding:
-        place = place_of(event.start_mark)
+        place = position_of(event.start_mark)
         return Finding(self.file, place.line, place.column, render_path(path), message)
 
 
@@ -248,7 +248,7 @@ class Located:
 
     balancer: Balancer
     file: str
-    services: tuple[Place, ...]
+    services: tuple[Position, ...]
 
 
 def load_config(path: Path) -> Balancer:
@@ -292,7 +292,7 @@ def _balancer(document: Document, file: str) -> Balancer:
     return build_balancer(checked.switch, checked.services, health=checked.health, drain=checked.drain)
 
 
-def _findings(remarks: Iterable[Remark], places: Places, file: str) -> Iterable[Finding]:
+def _findings(remarks: Iterable[Remark], places: Positions, file: str) -> Iterable[Finding]:
     for remark in remarks:
         path = places.nearest(remark.path)
         place = places.of_key(path) if remark.at_key else places.of_value(path)

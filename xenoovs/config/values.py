@@ -82,7 +82,7 @@ def _shorten(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """A place in a file; line and column count from 1."""
 
     line: int
@@ -97,7 +97,7 @@ class Mark(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Positions:
     """Where the value, and the key before it, of each path stand."""
 
     values: Mapping[KeyPath, Mark]
@@ -107,18 +107,18 @@ class Places:
         """`path`, or without an index that only our own reading added (`vip: x` is read as `vip: [x]`)."""
         return path[:-1] if path and isinstance(path[-1], int) and path not in self.values else path
 
-    def of_value(self, path: KeyPath) -> Place:
+    def of_value(self, path: KeyPath) -> Position:
         """Of the value; of the nearest thing around it that is there, when it is missing."""
         while path and path not in self.values:
             path = path[:-1]
-        return place_of(self.values[path]) if path in self.values else Place(1, 1)
+        return position_of(self.values[path]) if path in self.values else Position(1, 1)
 
-    def of_key(self, path: KeyPath) -> Place:
-        return place_of(self.keys[path]) if path in self.keys else self.of_value(path)
+    def of_key(self, path: KeyPath) -> Position:
+        return position_of(self.keys[path]) if path in self.keys else self.of_value(path)
 
 
-def place_of(mark: Mark) -> Place:
-    return Place(mark.line + 1, mark.column + 1)
+def position_of(mark: Mark) -> Position:
+    return Position(mark.line + 1, mark.column + 1)
 
 
 # Plain YAML scalars by the core schema of YAML 1.2.2, section 10.3.2.

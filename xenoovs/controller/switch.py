@@ -9,11 +9,11 @@ from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection, HostView, count, dump, send_bundle
 from xenoovs.controller.registry import Registry
 from xenoovs.datapath.host import BridgeState, Controller, PortState
-from xenoovs.errors import BridgeMissing, NotTold, OtherBridge, StandingBy, SwitchError
+from xenoovs.errors import BridgeMissing, NotInOpenFlow, OtherBridge, StandingBy, SwitchError
 from xenoovs.openflow.flow import OURS, Bundle, Cookies, ObservedFlow
 from xenoovs.openflow.text import render_mac
 from xenoovs.openflow.wire.message import Port
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.openflow import render_dump
 
 
@@ -28,7 +28,7 @@ class ControllerSwitch:
     """
 
     registry: Registry
-    local: LiveSwitch | None = None
+    local: ManagementSwitch | None = None
     timeout_s: float = 0.0
     only: ExpectedBridge | None = None
 
@@ -112,10 +112,10 @@ class ControllerSwitch:
                 return False
         return bool(connection.is_here)
 
-    def _host(self, wanted: str) -> LiveSwitch:
+    def _host(self, wanted: str) -> ManagementSwitch:
         connections = () if self.only is None else self.only.connections
         if self.local is None or not all(map(self._is_here, connections)):
-            raise NotTold(wanted=wanted)
+            raise NotInOpenFlow(wanted=wanted)
         return self.local
 
 

@@ -151,7 +151,7 @@ def _names(flow: Flow) -> set[str | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class PlanOptions:
     """How a change is planned.
 
     Attributes:
@@ -168,7 +168,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Comparison:
     """What a bridge has, compared with flows that were expected there.
 
     Attributes:
@@ -221,17 +221,17 @@ def fresh(desired: DesiredState) -> Target:
     return Target(everybody, decision, Transition(), program, texts_of(program, without=frozenset()))
 
 
-def compare(dump: str, guess: Target) -> Found:
+def compare(dump: str, guess: Target) -> Comparison:
     """Compare a dump without counters with the flows that were expected. Raises ParseError."""
     known = flattened(guess.texts)
     seen = recognise(dump, known)
     touched = by_service((*seen.missing.values(), *seen.others))
     there = (flow for i in sorted(touched) for text, flow in guess.texts.get(i, {}).items() if text not in seen.missing)
     foreign = plan(seen.missing.values(), seen.others).flow_mods
-    return Found(guess, frozenset(seen.missing), touched, (*there, *seen.others), foreign)
+    return Comparison(guess, frozenset(seen.missing), touched, (*there, *seen.others), foreign)
 
 
-def step(desired: DesiredState, found: Found, options: Options, at: Circumstances) -> Change:
+def step(desired: DesiredState, found: Comparison, options: PlanOptions, at: Circumstances) -> Change:
     """Return the change that leads from what a bridge has to the desired state.
 
     Raises ToleranceUnreachable, BudgetUnreachable, CompileError.
@@ -268,21 +268,21 @@ def beside(change: Change, foreign: Iterable[Flow]) -> Change:
     return replace(change, difference=plan(wanted, (*change.observed, *foreign), untouched=untouched))
 
 
-def _remembered(balancer: Balancer, found: Found, at: Circumstances) -> tuple[Decision, Transition]:
+def _remembered(balancer: Balancer, found: Comparison, at: Circumstances) -> tuple[Decision, Transition]:
     """Return what was decided last, under the names that owners have in this config, and the moves that go on."""
     guess = found.guess
     transition = Transition() if at.lost else guess.transition
     return follow(guess.decision, transition, before=guess.desired.balancer, after=balancer)
 
 
-def _read(on_bridge: tuple[Decision, Transition], found: Found) -> tuple[Decision, Transition]:
+def _read(on_bridge: tuple[Decision, Transition], found: Comparison) -> tuple[Decision, Transition]:
     """Return what the flows say; services that were not touched, or have no flows, are as they were guessed."""
     read_back = dict(on_bridge[0].services)
     guessed = {i: service for i, service in found.guess.decision.services if i not in found.touched & read_back.keys()}
     return Decision.of(read_back | guessed), on_bridge[1]
 
 
-def _met(before: Decision, found: Found, at: Circumstances) -> DesiredState:
+def _met(before: Decision, found: Comparison, at: Circumstances) -> DesiredState:
     """Return what the decision of before meets: without memory, nothing is known of services that differ."""
     desired, guessed = found.guess.desired, dict(found.guess.decision.services)
     if at.remembers:
@@ -293,7 +293,11 @@ def _met(before: Decision, found: Found, at: Circumstances) -> DesiredState:
 
 
 def _target(
-    desired: DesiredState, before: tuple[Decision, Transition], found: Found, options: Options, at: Circumstances
+    desired: DesiredState,
+    before: tuple[Decision, Transition],
+    found: Comparison,
+    options: PlanOptions,
+    at: Circumstances,
 ) -> Target:
     decision = decide(Decision() if options.rebalance else before[0], desired, met=_met(before[0], found, at))
     state, transition = at.ports.state, Transition()

@@ -27,8 +27,8 @@ from xenoovs.decision.decision import BackendName, Decision, DesiredState, Trans
 from xenoovs.engine.change import (
     Change,
     Circumstances,
-    Found,
-    Options,
+    Comparison,
+    PlanOptions,
     Problem,
     Target,
     beside,
@@ -184,12 +184,12 @@ class Engine:
             if owner in next_hops(service)
         }
 
-    def plan(self, balancer: Balancer, options: Options, *, now_s: float = 0.0) -> Change:
+    def plan(self, balancer: Balancer, options: PlanOptions, *, now_s: float = 0.0) -> Change:
         """Compare a bridge with a config; backends that the bridge shows as ejected stay so.
 
         Raises:
             SwitchError: PortsMissing and UnusablePorts before all else, unless the change may be partial.
-            FlowTaken: A flow of others is in the place of one of ours, and the change may not be partial.
+            FlowConflict: A flow of others is in the place of one of ours, and the change may not be partial.
             CompileError, ToleranceUnreachable: No flows can do that.
         """
         with self._lock:
@@ -216,9 +216,9 @@ class Engine:
         with self._lock:
             desired = replace(desired, balancer=self._resolve(desired.balancer))
             self._follow(desired.balancer)
-            change = self._planned(desired, Options(partial=True), now_s, urgent=urgent)
+            change = self._planned(desired, PlanOptions(partial=True), now_s, urgent=urgent)
             if strict and not set(change.problems) <= set(self._known_problems(change.bridge)):
-                self._planned(desired, Options(), now_s)
+                self._planned(desired, PlanOptions(), now_s)
             if self.is_held and not change.difference.is_empty:
                 raise ChangesHeld(flow_mods=change.difference.flow_mods)
             try:
@@ -226,7 +226,7 @@ class Engine:
             except BundleRejected:
                 # The database knows by now of a port that has gone meanwhile.
                 self._ports.forget()
-                change = self._planned(desired, Options(partial=True), now_s)
+                change = self._planned(desired, PlanOptions(partial=True), now_s)
                 self._apply(change)
             return change
 
@@ -254,7 +254,7 @@ class Engine:
                 self.switch.apply(bridge, bundle_of(Plan((), (), left, 0)))
 
     def _planned(
-        self, desired: DesiredState, options: Options, now_s: float, *, urgent: bool = False, counted: bool = False
+        self, desired: DesiredState, options: PlanOptions, now_s: float, *, urgent: bool = False, counted: bool = False
     ) -> Change:
         """Return the change to make. `counted`: read the counters that estimate what drains cost."""
         with self._timing("plan"):
@@ -264,7 +264,7 @@ class Engine:
             can_believe = urgent and memory is not None and not lost and self._is_sure
             believed = self._ports.remembered(desired.balancer) if can_believe else None
             if believed is not None and memory is not None:
-                dump, found, ports = "", Found(memory.target), believed
+                dump, found, ports = "", Comparison(memory.target), believed
             else:
                 dump, guess, ports = self._observe(desired, memory, options)
                 if memory is not None and not lost and memory.is_met(desired, dump):
@@ -275,7 +275,9 @@ class Engine:
             change = replace(step(desired, found, options, at), dump=dump, incarnation=incarnation)
             return self._with_drains(self._beside_others(change, options), at, urgent=urgent, counted=counted)
 
-    def _observe(self, desired: DesiredState, memory: Memory | None, options: Options) -> tuple[str, Target, PortCheck]:
+    def _observe(
+        self, desired: DesiredState, memory: Memory | None, options: PlanOptions
+    ) -> tuple[str, Target, PortCheck]:
         """Return the flows of the bridge as text, those that are expected, and its ports."""
         balancer = desired.balancer
         if memory is not None and options.partial:
@@ -298,15 +300,15 @@ class Engine:
                 dump, ports = reading.result()
         return dump, guess, ports
 
-    def _aged(self, found: Found, bridge: str) -> Found:
+    def _aged(self, found: Comparison, bridge: str) -> Comparison:
         """Return what was found with the ages of its flows, if drains are under way."""
         if not any(map(is_of_drain, found.flows)):
             return found
         aged = self.switch.dump_flows(bridge, only=PROGRAM)
         return replace(found, aged=tuple(seen for seen in aged if service_of(seen.flow.cookie) in found.touched))
 
-    def _beside_others(self, change: Change, options: Options) -> Change:
-        """Return the change with what flows of others keep from being made. Raises FlowTaken."""
+    def _beside_others(self, change: Change, options: PlanOptions) -> Change:
+        """Return the change with what flows of others keep from being made. Raises FlowConflict."""
         if change.difference.added and self.switch.count_flows(change.bridge, only=FOREIGN):
             change = beside(change, (seen.flow for seen in self.switch.dump_flows(change.bridge, only=FOREIGN)))
         found = change.difference.blocked

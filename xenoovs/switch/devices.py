@@ -22,7 +22,7 @@ from xenoovs.datapath.host import (
     Unknown,
 )
 from xenoovs.errors import ParseError
-from xenoovs.switch.probe import Place
+from xenoovs.switch.netns import Netns
 from xenoovs.switch.process import run
 
 # JSON as the tools of iproute2 and Open vSwitch print it, read strictly: other shapes are a ParseError.
@@ -247,7 +247,7 @@ MULTIPORT = "esw_multiport"
 """Parameters of mlx5 (kernel documentation, networking/devlink/mlx5.rst)."""
 
 
-def read_eswitch(place: Place, pci: str) -> Eswitch:
+def read_eswitch(place: Netns, pci: str) -> Eswitch:
     """Ask about one PCI device, `0000:03:00.0`."""
     show = ("devlink", "-j", "dev", "eswitch", "show", f"pci/{pci}")
     return Eswitch(
@@ -286,7 +286,7 @@ def parse_subfunctions(text: str) -> dict[str, Subfunction]:
     }
 
 
-def _parameter(place: Place, pci: str, name: str) -> Fact[object]:
+def _parameter(place: Netns, pci: str, name: str) -> Fact[object]:
     show = ("devlink", "-j", "dev", "param", "show", f"pci/{pci}", "name", name)
     return place.read(show, lambda text: parse_parameter(text, pci, name))
 
@@ -316,7 +316,7 @@ def _as_bool(value: Fact[object]) -> Fact[bool]:
 _KEYS = ("arp_ignore", "arp_announce", "rp_filter")
 
 
-def read_backend(place: Place, device: str) -> Fact[BackendFacts]:
+def read_backend(place: Netns, device: str) -> Fact[BackendFacts]:
     """MACs, addresses on the loopback, and the settings of `device` in the namespace `place`."""
     macs = place.read(LINKS, parse_macs)
     loopback = place.read(LOOPBACK, parse_addresses)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xenoovs.datapath.host import Unresponsive
-from xenoovs.errors import BridgeMissing, SwitchError, SwitchSilent, SwitchUnreachable
+from xenoovs.errors import BridgeMissing, SwitchError, SwitchUnreachable, SwitchUnresponsive
 
 DEFAULT_RUNDIR = Path("/var/run/openvswitch")
 """Of Debian, Ubuntu, RHEL and BlueField packages (ovs-vswitchd(8), FILES)."""
@@ -161,12 +161,12 @@ def ask_database(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Unrespons
 
 
 def require_answers(endpoint: Endpoint) -> None:
-    """Raises SwitchSilent where ovs-vswitchd or its database takes questions and answers none."""
+    """Raises SwitchUnresponsive where ovs-vswitchd or its database takes questions and answers none."""
     for silent in (ask(endpoint, patience_s=WORK_S) for ask in (ask_vswitchd, ask_database)):
         if silent is not None:
             target = str(endpoint.rundir or endpoint.db)
             commands = tuple(" ".join(words) for words in silent.fix)
-            raise SwitchSilent(target=target, reason=silent.reason, commands=commands)
+            raise SwitchUnresponsive(target=target, reason=silent.reason, commands=commands)
 
 
 def _is_answered(address: str | tuple[str, int], question: bytes, *, patience_s: float) -> bool | None:

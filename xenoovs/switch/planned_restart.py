@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from xenoovs.errors import CommandFailed, FlowsNotBack, ReadBackDiffers, SwitchError
+from xenoovs.errors import CommandFailed, FlowsNotRestored, ReadBackDiffers, SwitchError
 from xenoovs.switch.api import Switch, require_ports
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint
 from xenoovs.switch.process import run, try_run
@@ -60,7 +60,7 @@ _TABLE_NAMED = re.compile(r"\btable=[^0-9]|resubmit\(,[^0-9]")
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class SavedTables:
     """What `ovs-ofctl dump-flows --no-stats` and `dump-groups` print for one bridge, a line each."""
 
     flows: tuple[str, ...]
@@ -73,7 +73,7 @@ class Tables:
         return "".join((*groups, *(f"flow add {flow}\n" for flow in self.flows)))
 
 
-def dump_tables(endpoint: Endpoint, bridge: str) -> Tables:
+def dump_tables(endpoint: Endpoint, bridge: str) -> SavedTables:
     """Read everything. Raises SwitchError.
 
     Ports stand by name, so that flows hold when numbers are given anew; where tables have names everything stands by
@@ -82,17 +82,17 @@ def dump_tables(endpoint: Endpoint, bridge: str) -> Tables:
     flows = _lines(_ofctl(endpoint, bridge, "--names", "--no-stats", "dump-flows"))
     if any(_TABLE_NAMED.search(line) for line in flows):
         flows = _lines(_ofctl(endpoint, bridge, "--no-names", "--no-stats", "dump-flows"))
-    return Tables(flows, _lines(_ofctl(endpoint, bridge, "--names", "dump-groups")))
+    return SavedTables(flows, _lines(_ofctl(endpoint, bridge, "--names", "dump-groups")))
 
 
-def restore_tables(endpoint: Endpoint, bridge: str, tables: Tables) -> None:
+def restore_tables(endpoint: Endpoint, bridge: str, tables: SavedTables) -> None:
     """Put everything back in one atomic bundle and read it back. What is there besides stays.
 
     Raises SwitchError; ReadBackDiffers with the number of lines that are not there then.
     """
     there = dump_tables(endpoint, bridge)
     # A second `group add` of one number is refused.
-    missing = Tables(tables.flows, tuple(group for group in tables.groups if group not in there.groups))
+    missing = SavedTables(tables.flows, tuple(group for group in tables.groups if group not in there.groups))
     if missing.flows or missing.groups:
         _ofctl(endpoint, bridge, "--bundle", "bundle", "-", stdin=missing.bundle)
     now = dump_tables(endpoint, bridge)
@@ -133,7 +133,7 @@ class PlannedRestart:
 class _Saved:
     """`ports`: those that worked; flows are put back when they do again. `file`: the same tables."""
 
-    tables: Tables
+    tables: SavedTables
     ports: tuple[str, ...]
     file: Path
 
@@ -149,7 +149,7 @@ def planned_restart(
     """Restart by `restart`, with all flows and groups of all bridges before and after. Meters are not kept.
 
     A file for each bridge lies in `directory` for as long as its flows are not back. They are put back, and Open
-    vSwitch waits no more, also when `restart` fails or is interrupted. Raises SwitchError, FlowsNotBack.
+    vSwitch waits no more, also when `restart` fails or is interrupted. Raises SwitchError, FlowsNotRestored.
     """
     saved = _save(switch, endpoint, directory)
     began = time.monotonic()
@@ -189,7 +189,7 @@ def _put_back(switch: Switch, endpoint: Endpoint, saved: Mapping[str, _Saved], *
         except SwitchError as error:
             failed[bridge] = str(error)
     if failed:
-        raise FlowsNotBack(reasons=failed, files={bridge: str(saved[bridge].file) for bridge in failed})
+        raise FlowsNotRestored(reasons=failed, files={bridge: str(saved[bridge].file) for bridge in failed})
 
 
 def _restore(switch: Switch, endpoint: Endpoint, bridge: str, kept: _Saved) -> None:

@@ -12,7 +12,7 @@ from xenoovs.datapath.tc import TcFilter, cookie_of_ufid, parse_tc_json, parse_t
 from xenoovs.errors import CommandFailed, ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.probe import Place
+from xenoovs.switch.netns import Netns
 from xenoovs.switch.process import run
 
 
@@ -76,7 +76,7 @@ def _blocks() -> dict[str, str]:
 _UFID = re.compile(r"^ufid:([0-9a-f-]{36}),", re.MULTILINE)
 
 
-def read_rules(place: Place, endpoint: Endpoint, ports: Iterable[str]) -> dict[str, Fact[TcRules]]:
+def read_rules(place: Netns, endpoint: Endpoint, ports: Iterable[str]) -> dict[str, Fact[TcRules]]:
     """The rules of each port, before and after one dump of all megaflows: what comes or goes meanwhile is no fault."""
     names = tuple(ports)
     before = {port: _filters(place, port) for port in names}
@@ -99,7 +99,7 @@ def count_rules(before: Iterable[TcFilter], after: Iterable[TcFilter], alive: It
     )
 
 
-def _filters(place: Place, port: str) -> Fact[tuple[TcFilter, ...]]:
+def _filters(place: Netns, port: str) -> Fact[tuple[TcFilter, ...]]:
     return place.read(("tc", "-j", "-s", "filter", "show", "dev", port, "ingress"), parse_tc_json)
 
 

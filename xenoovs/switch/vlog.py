@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.leftover import VLOG, Leftover
+from xenoovs.switch.undo_journal import VLOG, UndoJournal
 from xenoovs.switch.vswitchd import LogPosition, Process, find_process, log_position, read_log
 
 _LEVEL = "(?:OFF|EMER|ERR|WARN|INFO|DBG)"
@@ -57,7 +57,7 @@ def offload_modules(levels: Iterable[ModuleLevel]) -> tuple[ModuleLevel, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class OffloadLog:
     """Listens to the ovs-vswitchd of `endpoint`. Every method may raise SwitchError."""
 
     endpoint: Endpoint
@@ -103,8 +103,8 @@ class Listener:
                 self._put_back(find_process(self.endpoint))
 
     @property
-    def _leftover(self) -> Leftover:
-        return Leftover(self.endpoint.local_rundir, VLOG)
+    def _leftover(self) -> UndoJournal:
+        return UndoJournal(self.endpoint.local_rundir, VLOG)
 
     def _raise(self, modules: tuple[ModuleLevel, ...]) -> None:
         if modules:
@@ -131,7 +131,7 @@ class Listener:
             appctl.run("vlog/enable-rate-limit", *limited)
 
 
-def _noted_modules(facts: dict[str, object], leftover: Leftover) -> tuple[ModuleLevel, ...]:
+def _noted_modules(facts: dict[str, object], leftover: UndoJournal) -> tuple[ModuleLevel, ...]:
     try:
         modules = facts["modules"]
         if not isinstance(modules, list):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xenoovs.errors import BridgeMissing, ControllerTaken
+from xenoovs.errors import BridgeMissing, ControllerPresent
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ovsdb import read_bridges
 from xenoovs.switch.process import run
@@ -37,7 +37,7 @@ def attach(
 
     Raises:
         BridgeMissing, CommandFailed.
-        ControllerTaken: Nothing was changed.
+        ControllerPresent: Nothing was changed.
     """
     states = {state.name: state for state in read_bridges(endpoint)}
     if bridge not in states:
@@ -47,7 +47,7 @@ def attach(
     present = [each for each in controllers if not (replaced and each == former)]
     strangers = [] if beside is None else sorted(set(present) - {target} - beside)
     if strangers:
-        raise ControllerTaken(bridge=bridge, present=strangers)
+        raise ControllerPresent(bridge=bridge, present=strangers)
     words = ["set-fail-mode", bridge, "secure"]
     if target not in present:
         pace = [f"inactivity_probe={_PROBE_MS}", f"max_backoff={_BACKOFF_MS}", "connection_mode=out-of-band"]

@@ -15,7 +15,7 @@ from xenoovs.datapath.host import Daemon, Database, Fact, OffloadHistory, Offloa
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.probe import understood
+from xenoovs.switch.netns import understood
 
 _PROC = Path("/proc")
 _LOG_NAME = "ovs-vswitchd.log"

@@ -22,7 +22,7 @@ from tests.nic.guest.wire import Wire, arrived
 from xenoovs.cli.main import run as run_xenoovs
 from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.live import LiveSwitch
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.planned_restart import planned_restart
 from xenoovs.switch.process import run, try_run
 
@@ -230,7 +230,7 @@ class Bench:
         """What `xenoovs restart-ovs` does, but restarted by `order`: nothing here is a service of systemd."""
         self._forgotten, self._changed = self._forgotten + 1, False
         endpoint = Endpoint(self.ovs.db, self.ovs.directory)
-        planned_restart(LiveSwitch(endpoint), endpoint, order, directory=self._directory)
+        planned_restart(ManagementSwitch(endpoint), endpoint, order, directory=self._directory)
 
     def purge(self) -> None:
         """Delete all megaflows (`revalidator/purge`), so that OVS offloads them again."""

@@ -9,17 +9,17 @@ from contextlib import suppress
 import pytest
 
 from xenoovs.cli.apply_rollback import rolled_back_on_error
-from xenoovs.errors import TakenBack
-from xenoovs.switch.guard import Guard
+from xenoovs.errors import RolledBack
+from xenoovs.switch.watchdog import RollbackWatchdog
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_nobody_on_the_way_swallows_an_interruption(number: signal.Signals) -> None:
     """click.echo did, which takes any Exception for a stream that it cannot remember: the change stayed."""
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
-    guard = Guard(lambda: None)
+    guard = RollbackWatchdog(lambda: None)
     with (
-        pytest.raises(TakenBack, match=f"interrupted by {number.name}"),
+        pytest.raises(RolledBack, match=f"interrupted by {number.name}"),
         rolled_back_on_error(guard),
         suppress(Exception),
     ):

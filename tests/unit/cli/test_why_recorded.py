@@ -93,7 +93,7 @@ def test_no_network_is_asked_about_a_recorded_dump(command: str, tmp_path: Path,
     config.write_text(ADDRESS_ALONE)
     said = xenoovs(command, config, "--from-dump", GOLDEN / "in_hardware.dump")
     assert (said.status, said.out) == (1, "")
-    assert "no MAC is known for 192.0.2.1 (web/a): no network is asked about a recorded dump" in said.err
+    assert "no MAC is known for 192.0.2.1 (web/a): a recorded dump gives no MACs" in said.err
     assert "`xenoovs plan`" in said.err
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xenoovs.compile.plan import FlowChange, bundle_of, plan
-from xenoovs.errors import FlowTaken
+from xenoovs.errors import FlowConflict
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow, render_flow_mod
 
@@ -83,7 +83,7 @@ def test_a_flow_of_others_is_not_replaced() -> None:
 
 
 def test_a_flow_of_others_in_the_place_of_ours_is_named() -> None:
-    with pytest.raises(FlowTaken) as caught:
+    with pytest.raises(FlowConflict) as caught:
         plan([A], [THEIRS]).require_free()
     assert caught.value.flow == "cookie=0x2a, table=1, priority=999,ip,reg0=0x1,nw_src=0.0.0.0/0.0.0.1 actions=drop"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from xenoovs.config.load import load_config, load_located, parse_config
-from xenoovs.config.values import Place
+from xenoovs.config.values import Position
 from xenoovs.errors import ConfigUnreadable
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.balancer import (
@@ -143,7 +143,7 @@ def test_the_places_of_services(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(FULL, encoding="utf-8")
     located = load_located(path)
-    assert located.services == (Place(9, 5),)
+    assert located.services == (Position(9, 5),)
     assert located.file == str(path)
     assert located.balancer == load_config(path)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.unit.switch.netlink_samples import INGRESS_QDISC
 from xenoovs.switch.netlink import Refused
-from xenoovs.switch.trial import RTM_DELTFILTER, RTM_GETQDISC, RTM_GETTFILTER, RTM_NEWTFILTER, TCMSG
+from xenoovs.switch.skip_sw_probe import RTM_DELTFILTER, RTM_GETQDISC, RTM_GETTFILTER, RTM_NEWTFILTER, TCMSG
 
 
 @dataclass(frozen=True, slots=True)

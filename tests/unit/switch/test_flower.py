@@ -7,7 +7,7 @@ import struct
 from tests.unit.switch.netlink_samples import ACCEPTED, HEADER, INGRESS_QDISC, UNSUPPORTED_ACTION, UNSUPPORTED_KEY
 from xenoovs.datapath.tc import cookie_of_ufid
 from xenoovs.switch.netlink import Attribute, decode_attributes, find_attribute, kind_of
-from xenoovs.switch.trial import FlowerRule, Place, parse_rule, preference_of, trial_options
+from xenoovs.switch.skip_sw_probe import FilterParent, FlowerRule, parse_rule, preference_of, trial_options
 
 
 def _rule(body: bytes) -> FlowerRule:
@@ -29,7 +29,7 @@ def _trial(body: bytes) -> tuple[Attribute, ...]:
 
 def test_a_rule_in_hardware() -> None:
     rule = _rule(ACCEPTED)
-    assert (rule.place, rule.preference, rule.protocol, rule.handle) == (Place(2), 2, 0x0800, 1)
+    assert (rule.place, rule.preference, rule.protocol, rule.handle) == (FilterParent(2), 2, 0x0800, 1)
     assert (rule.in_hw, rule.skip_hw, rule.in_hw_count, rule.chain) == (True, False, 1, 0)
 
 

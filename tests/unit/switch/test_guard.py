@@ -11,12 +11,12 @@ from subprocess import PIPE, Popen
 import pytest
 
 from xenoovs.errors import SwitchError
-from xenoovs.switch.guard import run_detached
+from xenoovs.switch.watchdog import run_detached
 
 KILLED = """
 import os, time
 from pathlib import Path
-from xenoovs.switch.guard import run_detached
+from xenoovs.switch.watchdog import run_detached
 
 def work():
     print("begun", flush=True)

@@ -9,31 +9,31 @@ import pytest
 from xenoovs.datapath.host import Unknown
 from xenoovs.errors import ParseError
 from xenoovs.switch.devices import parse_sysctls
-from xenoovs.switch.probe import Place
+from xenoovs.switch.netns import Netns
 
 
 def test_an_answer() -> None:
-    assert Place().ask("echo", "hello") == "hello\n"
+    assert Netns().ask("echo", "hello") == "hello\n"
 
 
 def test_a_program_that_is_not_installed() -> None:
-    assert Place().ask("no-such-program") == Unknown("no-such-program is not installed")
+    assert Netns().ask("no-such-program") == Unknown("no-such-program is not installed")
 
 
 def test_a_program_that_fails_is_quoted() -> None:
-    assert Place().ask("cat", "/no/such/file") == Unknown(
+    assert Netns().ask("cat", "/no/such/file") == Unknown(
         "`cat /no/such/file`: cat: /no/such/file: No such file or directory"
     )
 
 
 def test_text_that_is_not_understood() -> None:
-    answer = Place().read(("echo", "hello"), parse_sysctls)
+    answer = Netns().read(("echo", "hello"), parse_sysctls)
     assert isinstance(answer, Unknown)
     assert answer.reason.startswith("not understood: ")
 
 
 def test_inside_a_namespace() -> None:
-    argv = Place(Path("/run/netns/x")).argv("tc", "qdisc")
+    argv = Netns(Path("/run/netns/x")).argv("tc", "qdisc")
     assert argv == ["nsenter", "--net=/run/netns/x", "tc", "qdisc"]
 
 

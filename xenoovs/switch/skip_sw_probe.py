@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from xenoovs.errors import SwitchError
-from xenoovs.switch.leftover import TRIAL, Leftover
 from xenoovs.switch.netlink import (
     NLM_F_CREATE,
     NLM_F_EXCL,
@@ -27,6 +26,7 @@ from xenoovs.switch.netlink import (
     find_attribute,
     kind_of,
 )
+from xenoovs.switch.undo_journal import TRIAL, UndoJournal
 
 # Rules of the flower classifier (tc-flower(8)) as the kernel holds them, and the same rule once more as a trial.
 #
@@ -65,7 +65,7 @@ _SHARED = "police"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilterParent:
     """Where rules are: on the ingress qdisc of a device, or on a block that devices share (`ifindex` BLOCK_IFINDEX).
 
     parent: whatever a new rule names becomes that of all rules of the qdisc (block->classid of net/sched/cls_api.c), so
@@ -84,7 +84,7 @@ class Place:
 class FlowerRule:
     """One rule. `protocol`: EtherType, host order. `cookie`: of its first action that has one. `options`: its rest."""
 
-    place: Place
+    place: FilterParent
     preference: int
     protocol: int
     handle: int
@@ -116,7 +116,7 @@ def parse_rule(body: bytes) -> FlowerRule | None:
         return None
     options = decode_attributes(nested)
     return FlowerRule(
-        place=Place(ifindex, parent),
+        place=FilterParent(ifindex, parent),
         preference=info >> 16,
         protocol=_swap16(info & 0xFFFF),
         handle=handle,
@@ -205,7 +205,7 @@ _HANDLE = 0x786F7072
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TrialResult:
     """What came of a trial. error: errno(3), None: accepted. text: strerror(3). words: the driver's, if it gave any."""
 
     error: int | None
@@ -217,7 +217,7 @@ class Answer:
 class _Trial:
     """Where the trial rule is: enough to delete it in another process.
 
-    device, device_index: of the port. ifindex, parent: as in `flower.Place`.
+    device, device_index: of the port. ifindex, parent: as of `FilterParent`.
     """
 
     device: str
@@ -229,8 +229,8 @@ class _Trial:
     chain: int | None
 
     @property
-    def place(self) -> Place:
-        return Place(self.ifindex, self.parent)
+    def place(self) -> FilterParent:
+        return FilterParent(self.ifindex, self.parent)
 
     def body(self, *attributes: tuple[int, bytes]) -> bytes:
         """The message that adds it, with its options among `attributes`, or deletes it."""
@@ -244,7 +244,7 @@ class _Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Prober:
+class SkipSwProber:
     """Asks the kernel behind `netlink`; the note is in `directory`. Every method may raise SwitchError."""
 
     netlink: Netlink
@@ -257,12 +257,12 @@ class Prober:
         with self._leftover.held():
             return self._clean_up()
 
-    def ask(self, rules: Mapping[str, Iterable[str]]) -> dict[str, Answer]:
+    def ask(self, rules: Mapping[str, Iterable[str]]) -> dict[str, TrialResult]:
         """cookie -> answer. `rules`: device -> cookies, of 32 hexadecimal digits, of rules that are not in hardware.
 
         Rules that are gone or in hardware by now are left out, and so are those of devices that are.
         """
-        answers: dict[str, Answer] = {}
+        answers: dict[str, TrialResult] = {}
         with self._leftover.held():
             self._clean_up()
             for device, cookies in rules.items():
@@ -270,10 +270,10 @@ class Prober:
         return answers
 
     @property
-    def _leftover(self) -> Leftover:
-        return Leftover(self.directory, TRIAL)
+    def _leftover(self) -> UndoJournal:
+        return UndoJournal(self.directory, TRIAL)
 
-    def _ask_device(self, device: str, cookies: frozenset[str]) -> dict[str, Answer]:
+    def _ask_device(self, device: str, cookies: frozenset[str]) -> dict[str, TrialResult]:
         ifindex = _ifindex(device)
         if ifindex is None:
             return {}
@@ -286,16 +286,16 @@ class Prober:
             if cookie in cookies and not rule.in_hw and not rule.skip_hw
         }
 
-    def _try(self, trial: _Trial, rule: FlowerRule) -> Answer:
+    def _try(self, trial: _Trial, rule: FlowerRule) -> TrialResult:
         body = trial.body((TCA_OPTIONS, trial_options(rule)))
         self._leftover.write(asdict(trial))
         try:
             self.netlink.request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body)
         except Refused as refused:
-            return Answer(refused.error, os.strerror(refused.error), refused.text or None)
+            return TrialResult(refused.error, os.strerror(refused.error), refused.text or None)
         finally:
             self._clean_up()
-        return Answer(None)
+        return TrialResult(None)
 
     def _clean_up(self) -> bool:
         facts = self._leftover.read()
@@ -322,15 +322,15 @@ class Prober:
                     f"cannot delete the trial rule at preference {trial.preference} of {trial.device}: {refused}"
                 ) from None
 
-    def _place(self, ifindex: int) -> Place:
+    def _place(self, ifindex: int) -> FilterParent:
         """Where the ingress rules of a device are."""
         for body in self._dump(RTM_GETQDISC, TCMSG.pack(0, ifindex, 0, 0, 0)):
             _, index, _, parent, _ = TCMSG.unpack_from(body)
             if index == ifindex and parent == _INGRESS:
                 block = find_attribute(decode_attributes(body[TCMSG.size :]), TCA_INGRESS_BLOCK)
                 if block is not None:
-                    return Place(BLOCK_IFINDEX, struct.unpack("=I", block)[0])
-        return Place(ifindex)
+                    return FilterParent(BLOCK_IFINDEX, struct.unpack("=I", block)[0])
+        return FilterParent(ifindex)
 
     def _dump(self, kind: int, body: bytes) -> list[bytes]:
         try:

@@ -27,10 +27,10 @@ from xenoovs.switch.devices import (
     read_kernel,
 )
 from xenoovs.switch.endpoint import Endpoint, ask_database, ask_vswitchd
-from xenoovs.switch.leftover import TRIAL, VLOG, Leftover
+from xenoovs.switch.netns import Netns
 from xenoovs.switch.ovsdb import read_database
-from xenoovs.switch.probe import Place
 from xenoovs.switch.tc import read_rules
+from xenoovs.switch.undo_journal import TRIAL, VLOG, UndoJournal
 from xenoovs.switch.vswitchd import find_process, read_daemon, read_learned, same_namespace
 
 _ELSEWHERE = Unknown("the Open vSwitch is on another host, whose devices are not seen from here")
@@ -45,7 +45,7 @@ def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
     """Everything that can be seen now. `modules`: those of the kernel to look for. Changes nothing, raises nothing."""
     # Asked first, with little patience: every further question to a process that hangs would wait for a minute.
     silent = ask_vswitchd(endpoint)
-    database, place = ask_database(endpoint) or _read_database(endpoint), place_of(endpoint)
+    database, place = ask_database(endpoint) or _read_database(endpoint), netns_of(endpoint)
     daemon = silent or read_daemon(endpoint)
     facts = HostFacts(
         is_local=not isinstance(place, Unknown),
@@ -72,7 +72,7 @@ def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
 
 
 def _leftovers(endpoint: Endpoint) -> tuple[str, ...]:
-    return tuple(told for kind, told in _LEFTOVERS.items() if Leftover(endpoint.local_rundir, kind).is_abandoned)
+    return tuple(told for kind, told in _LEFTOVERS.items() if UndoJournal(endpoint.local_rundir, kind).is_abandoned)
 
 
 def check_reachable(endpoint: Endpoint) -> None:
@@ -89,14 +89,14 @@ def check_reachable(endpoint: Endpoint) -> None:
         raise SwitchUnreachable(target=str(socket), reason="permission denied; run as root, e.g. with sudo")
 
 
-def place_of(endpoint: Endpoint) -> Fact[Place]:
+def netns_of(endpoint: Endpoint) -> Fact[Netns]:
     """The network namespace of ovs-vswitchd, where its devices are."""
     if endpoint.rundir is None:
         return _ELSEWHERE
     process = find_process(endpoint)
     if process is None or same_namespace(process):
-        return Place()
-    return Place(Path(f"/proc/{process.pid}/ns/net"))
+        return Netns()
+    return Netns(Path(f"/proc/{process.pid}/ns/net"))
 
 
 def _read_database(endpoint: Endpoint) -> Fact[Database]:
@@ -106,7 +106,7 @@ def _read_database(endpoint: Endpoint) -> Fact[Database]:
         return Unknown(str(error))
 
 
-def read_devices(place: Place, ports: Iterable[str]) -> Fact[Mapping[str, Device]]:
+def read_devices(place: Netns, ports: Iterable[str]) -> Fact[Mapping[str, Device]]:
     """All devices by name; of `ports` also what ethtool(8) and tc(8) tell."""
     found = place.read(LINKS, parse_links)
     if isinstance(found, Unknown):
@@ -120,14 +120,14 @@ def read_devices(place: Place, ports: Iterable[str]) -> Fact[Mapping[str, Device
     return found | {device.name: device for device in more}
 
 
-def _with_rules(endpoint: Endpoint, place: Place, devices: Fact[Mapping[str, Device]]) -> Fact[Mapping[str, Device]]:
+def _with_rules(endpoint: Endpoint, place: Netns, devices: Fact[Mapping[str, Device]]) -> Fact[Mapping[str, Device]]:
     if isinstance(devices, Unknown):
         return devices
     rules = read_rules(place, endpoint, [device.name for device in devices.values() if device.ingress is True])
     return {name: replace(device, rules=rules.get(name, device.rules)) for name, device in devices.items()}
 
 
-def _more(place: Place, device: Device, ingress: Fact[frozenset[str]]) -> Device:
+def _more(place: Netns, device: Device, ingress: Fact[frozenset[str]]) -> Device:
     asked = place.read(("ethtool", "-k", device.name), _feature)
     more = replace(
         device,
@@ -149,7 +149,7 @@ def _feature(text: str) -> Fact[Feature]:
     return parse_feature(text, HW_TC_OFFLOAD) or Unknown(f"this kernel knows no {HW_TC_OFFLOAD}")
 
 
-def _eswitches(place: Place, devices: Iterable[Device], ports: Iterable[str]) -> tuple[Eswitch, ...]:
+def _eswitches(place: Netns, devices: Iterable[Device], ports: Iterable[str]) -> tuple[Eswitch, ...]:
     names = frozenset(ports)
     functions = {device.pci for device in devices if device.name in names and device.pci is not None}
     return tuple(read_eswitch(place, pci) for pci in sorted(functions))

@@ -97,7 +97,7 @@ _FEW_FLOWS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class LiveSwitch:
+class ManagementSwitch:
     """The Open vSwitch at `endpoint`; nothing is kept between calls. Implements `Switch`.
 
     db_timeout_s: how long the database may take to answer.

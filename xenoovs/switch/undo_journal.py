@@ -19,7 +19,7 @@ VLOG, TRIAL = "vlog", "trial"
 
 
 @dataclass(frozen=True, slots=True)
-class Leftover:
+class UndoJournal:
     """The note `xenoovs-KIND.json` in `directory`: what is changed at this moment, in terms of how to undo it."""
 
     directory: Path

@@ -78,7 +78,7 @@ def _detach() -> None:
         signal.signal(number, lambda *_: None)
 
 
-class Guard:
+class RollbackWatchdog:
     """Of one change. Start it before the change is made, in a process without other threads."""
 
     def __init__(self, undo: Callable[[], object]) -> None:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Netns:
     """Where devices are. `netns`: file of a network namespace (namespaces(7)); None: that of this process."""
 
     netns: Path | None = None
@@ -59,7 +59,7 @@ def understood(text: str, parse: Callable[[str], Fact[T]]) -> Fact[T]:
 _CHANGE_TIMEOUT_S = 30
 
 
-def mend(commands: Iterable[Sequence[str]], *, endpoint: Endpoint, place: Place) -> None:
+def run_changes(commands: Iterable[Sequence[str]], *, endpoint: Endpoint, place: Netns) -> None:
     """Run them in order, up to the first that fails.
 
     Tools of Open vSwitch are led to `endpoint`; others run in the network namespace `place`.

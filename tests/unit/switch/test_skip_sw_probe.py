@@ -14,7 +14,7 @@ from tests.unit.switch.fake_kernel import FakeKernel
 from tests.unit.switch.netlink_samples import ACCEPTED, HEADER, UNSUPPORTED_ACTION, UNSUPPORTED_KEY
 from xenoovs.errors import SwitchError
 from xenoovs.switch.netlink import Refused
-from xenoovs.switch.trial import Answer, Place, Prober, parse_rule
+from xenoovs.switch.skip_sw_probe import FilterParent, SkipSwProber, TrialResult, parse_rule
 
 RULES = [HEADER, ACCEPTED, UNSUPPORTED_KEY, UNSUPPORTED_ACTION]
 DEVICE = "lo"
@@ -25,11 +25,11 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 from tests.unit.switch.fake_kernel import FakeKernel
-from tests.unit.switch.test_trial import DEVICE, REFUSED_COOKIE
-from xenoovs.switch.trial import Prober
+from tests.unit.switch.test_skip_sw_probe import DEVICE, REFUSED_COOKIE
+from xenoovs.switch.skip_sw_probe import SkipSwProber
 
 directory = Path(sys.argv[1])
-Prober(FakeKernel(directory / "kernel", dies_after_add=True), directory).ask({DEVICE: [REFUSED_COOKIE]})
+SkipSwProber(FakeKernel(directory / "kernel", dies_after_add=True), directory).ask({DEVICE: [REFUSED_COOKIE]})
 """
 
 
@@ -56,8 +56,8 @@ def _notes(directory: Path) -> list[str]:
 
 
 def test_the_drivers_words_of_each_rule_that_is_not_in_hardware(kernel: FakeKernel, tmp_path: Path) -> None:
-    told = Answer(95, "Operation not supported", WORDS)
-    asked = Prober(kernel, tmp_path).ask(ALL)
+    told = TrialResult(95, "Operation not supported", WORDS)
+    asked = SkipSwProber(kernel, tmp_path).ask(ALL)
     assert asked == {_cookie(UNSUPPORTED_KEY): told, _cookie(UNSUPPORTED_ACTION): told}
     assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
 
@@ -65,21 +65,21 @@ def test_the_drivers_words_of_each_rule_that_is_not_in_hardware(kernel: FakeKern
 def test_a_driver_without_words(tmp_path: Path) -> None:
     kernel = FakeKernel(tmp_path / "kernel", Refused(28, ""))
     kernel.put(RULES)
-    assert Prober(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {
-        REFUSED_COOKIE: Answer(28, "No space left on device")
+    assert SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {
+        REFUSED_COOKIE: TrialResult(28, "No space left on device")
     }
 
 
 def test_an_accepted_trial_is_deleted_at_once(tmp_path: Path) -> None:
     kernel = FakeKernel(tmp_path / "kernel")
     kernel.put(RULES)
-    assert Prober(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {REFUSED_COOKIE: Answer(None)}
+    assert SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {REFUSED_COOKIE: TrialResult(None)}
     assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
 
 
 @pytest.mark.parametrize("rules", [{}, {DEVICE: ["0" * 32]}, {"no-such-device": [REFUSED_COOKIE]}])
 def test_what_is_not_there_is_not_tried(rules: dict[str, list[str]], kernel: FakeKernel, tmp_path: Path) -> None:
-    assert Prober(kernel, tmp_path).ask(rules) == {}
+    assert SkipSwProber(kernel, tmp_path).ask(rules) == {}
 
 
 def test_killed_half_way_the_next_run_deletes_the_rule(tmp_path: Path) -> None:
@@ -92,12 +92,12 @@ def test_killed_half_way_the_next_run_deletes_the_rule(tmp_path: Path) -> None:
     trial = parse_rule(left[0])
     assert trial is not None
     # In its own preference, under the same parent as the rules of Open vSwitch, and with no cookie of theirs.
-    assert (trial.place, trial.cookie) == (Place(2), None)
+    assert (trial.place, trial.cookie) == (FilterParent(2), None)
     assert trial.preference > 0xC000
 
-    assert Prober(kernel, tmp_path).finish()
+    assert SkipSwProber(kernel, tmp_path).finish()
     assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
-    assert not Prober(kernel, tmp_path).finish()
+    assert not SkipSwProber(kernel, tmp_path).finish()
 
 
 def test_killed_half_way_the_next_trial_deletes_the_rule_first(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_killed_half_way_the_next_trial_deletes_the_rule_first(tmp_path: Path) -
     kernel.put(RULES)
     subprocess.run([sys.executable, "-c", _PROGRAM, str(tmp_path)], check=False, cwd=Path(__file__).parents[3])
     assert len(kernel.rules()) == len(RULES) + 1
-    Prober(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]})
+    SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]})
     assert kernel.rules() == RULES
 
 
@@ -122,7 +122,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     kernel = _Interrupted(tmp_path / "kernel")
     kernel.put(RULES)
     with pytest.raises(KeyboardInterrupt):
-        Prober(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]})
+        SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]})
     assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
 
 
@@ -134,7 +134,7 @@ def test_a_device_that_is_gone_took_the_rule_with_it(tmp_path: Path) -> None:
     number = socket.if_nametoindex(DEVICE)
     note.write_text(note.read_text().replace(f'"device_index": {number}', '"device_index": 4711'))
     before = kernel.rules()
-    assert Prober(kernel, tmp_path).finish()
+    assert SkipSwProber(kernel, tmp_path).finish()
     assert (kernel.rules(), _notes(tmp_path)) == (before, [])
 
 
@@ -142,5 +142,5 @@ def test_a_device_that_is_gone_took_the_rule_with_it(tmp_path: Path) -> None:
 def test_a_note_that_is_none_of_ours_is_not_followed(text: str, kernel: FakeKernel, tmp_path: Path) -> None:
     (tmp_path / "xenoovs-trial.json").write_text(text)
     with pytest.raises(SwitchError, match=r"xenoovs-trial\.json"):
-        Prober(kernel, tmp_path).finish()
+        SkipSwProber(kernel, tmp_path).finish()
     assert kernel.rules() == RULES
