@@ -114,10 +114,10 @@ class HealthConfig(_Mapping):
         "30s",
     )
     initial: Annotated[Initial | None, values.initial] = _key(
-        "State of a new backend: up (the first result decides) or down (out until `rise` answers)."
+        "State of a new backend: up (the first result decides) or down (ejected until `rise` good results)."
     )
     max_down: Annotated[Fraction | None, values.part] = _key(
-        "At most this part of the backends is taken out at once, rounded down; the others keep their clients."
+        "At most this part of the backends is ejected at once, rounded down; others that are down keep their clients."
     )
     on_all_down: Annotated[AllDown | None, values.choice(AllDown)] = _key(
         "When no backend answers: keep (max_down applies, clients stay) or drop (their packets)."
