@@ -242,6 +242,7 @@ class Reloader:
             await self._save(runtime)
         except OSError as error:
             path = "" if self._file is None else self._file.path
+            warn("request cannot be saved", path=path, reason=error.strerror or error)
             raise RequestRefused(
                 f"cannot save the request in {path}: {error.strerror or error}; nothing was changed, because a restart "
                 "of the agent would undo it",

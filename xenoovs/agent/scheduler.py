@@ -20,8 +20,9 @@ from xenoovs.agent.tasks import BackgroundTasks
 _LONGEST_PAUSE_S = 60.0
 _SHORTAGE_PAUSE_S = 0.2
 """After a probe that this host had no resources for."""
-_LATE_S, _ON_TIME_S, _STEADY_S = 1.0, 0.5, 5.0
-"""A probe later than the first is reported; once all were earlier than the second for the third, that too."""
+_LATE_S, _SUSTAINED_S = 1.0, 2.0
+"""Probes that are sent later than the first are reported once they are for as long as the second, and so is their end.
+A moment without processor time is neither."""
 _RESERVED_DESCRIPTORS = 256
 """For connections to the API, the switch and files."""
 _MIN_PROBES = 16
@@ -94,7 +95,8 @@ class ProbeScheduler:
         self.max_running, self.late_s = sys.maxsize, 0.0
         self._probe, self._store, self._tasks = probe, store, tasks
         self._queue, self._wake, self._next_s, self._running = ProbeQueue(), asyncio.Event(), 0.0, 0
-        self._late_until_s, self._shortage = 0.0, ""
+        self._shortage = ""
+        self._differs_since_s: float | None = None
         store.effect_handlers.append(self._handle)
 
     async def run(self) -> None:
@@ -103,8 +105,7 @@ class ProbeScheduler:
         while True:
             self._wake.clear()
             now_s = self._store.clock.now_s()
-            due_s = self._queue.next_due_s
-            self._report_lateness(0.0 if due_s is None else max(0.0, now_s - due_s), now_s)
+            self._observe_lateness(now_s)
             free = self.max_running - self._running
             for check in self._queue.take_due(self._store.state, now_s, limit=free):
                 self._running += 1
@@ -142,18 +143,24 @@ class ProbeScheduler:
         for listener in self.listeners:
             listener(check, result)
 
-    def _report_lateness(self, late_s: float, now_s: float) -> None:
-        if late_s > _LATE_S:
-            if not self.late_s:
-                facts = {"reason": self._shortage} if self._shortage else {}
-                warn("health checks are late", late_s=round(late_s, 1), running=self._running, **facts)
-            self.late_s, self._late_until_s = late_s, now_s + _STEADY_S
-        elif self.late_s:
-            if late_s > _ON_TIME_S:
-                self._late_until_s = now_s + _STEADY_S
-            if now_s >= self._late_until_s:
+    def _observe_lateness(self, now_s: float) -> None:
+        """Report lateness, and its end, once either has lasted."""
+        due_s = self._queue.next_due_s
+        if self._running and (due_s is None or due_s > now_s):
+            return
+        late_s = 0.0 if due_s is None else max(0.0, now_s - due_s)
+        if (late_s > _LATE_S) == bool(self.late_s):
+            self._differs_since_s, self.late_s = None, late_s if self.late_s else 0.0
+        elif self._differs_since_s is None:
+            self._differs_since_s = now_s
+        elif now_s - self._differs_since_s >= _SUSTAINED_S:
+            if self.late_s:
                 info("health checks are on time again")
                 self.late_s, self._shortage = 0.0, ""
+            else:
+                facts = {"reason": self._shortage} if self._shortage else {}
+                warn("health checks are late", late_s=round(late_s, 1), running=self._running, **facts)
+                self.late_s = late_s
 
     def _handle(self, effect: Effect) -> None:
         if isinstance(effect, ProbeAt):

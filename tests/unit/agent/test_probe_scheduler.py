@@ -99,7 +99,7 @@ def test_a_shortage_of_this_host_is_no_failure_of_a_backend() -> None:
 def test_lateness_is_logged_with_its_reason_and_its_end(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, seconds in (("_LATE_S", 0.3), ("_ON_TIME_S", 0.25), ("_STEADY_S", 0.2)):
+    for name, seconds in (("_LATE_S", 0.3), ("_SUSTAINED_S", 0.3)):
         monkeypatch.setattr(module, name, seconds)
     is_short = True
 
