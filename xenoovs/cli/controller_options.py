@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -15,13 +15,17 @@ _SHARED = ("tls_key", "tls_cert")
 """Options that the API and the status page have too."""
 
 
-class _Via(click.Choice[str]):
+_Choice: Any = click.Choice
+"""It takes a type parameter since click 8.2 alone."""
+
+
+class _Via(_Choice):  # type: ignore[misc]
     """Names the new word for one that was renamed."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value == "ofctl":
             self.fail("'ofctl' is called 'mgmt' now.", param, ctx)
-        return super().convert(value, param, ctx)
+        return str(super().convert(value, param, ctx))
 
 
 _OPTIONS = (

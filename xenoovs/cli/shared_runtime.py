@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as LateError
 from pathlib import Path
 from socket import gethostname
 
@@ -61,7 +62,7 @@ def share_runtime(agent: Agent, mastership: Mastership, *, control: Path | None)
             return
         try:
             asyncio.run_coroutine_threadsafe(agent.adopt(runtime), loop).result(_ADOPT_TIMEOUT_S)
-        except (TimeoutError, CancelledError, RuntimeError):
+        except (LateError, CancelledError, RuntimeError):
             # It is adopted, or the agent ends: only the end of its last round was not seen.
             return
 
