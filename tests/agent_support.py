@@ -17,7 +17,7 @@ from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.control.paths import bound_socket
-from xenoovs.agent.control.serve import Listener, serve, unix_listener
+from xenoovs.agent.control.serve import ApiListener, serve, unix_listener
 from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.runtime_file import RuntimeFile
@@ -62,7 +62,7 @@ class Scene:
         self,
         *,
         confirm_s: float | None = None,
-        also: Iterable[Listener] = (),
+        also: Iterable[ApiListener] = (),
         probe: Probe = all_answer,
         mounts: Callable[[Agent], tuple[Mount, ...]] = lambda _: (),
     ) -> Iterator[tuple[Agent, Client]]:

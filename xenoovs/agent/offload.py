@@ -65,7 +65,7 @@ class FlowTotals:
         added = {(row.service, row.backend): Counted(row.packets, row.bytes) for row in report.backends}
         past_s = None if self._last_s is None else now_s - self._last_s
         self._last_s = now_s
-        self._totals = {name: _counted_sum(self._totals.get(name, Counted()), more) for name, more in added.items()}
+        self._totals = {name: self._totals.get(name, Counted()) + more for name, more in added.items()}
         if not past_s:
             return self._totals, {}
         rates = {name: Rate(more.packets / past_s, None, more.bytes * _BITS / past_s) for name, more in added.items()}
@@ -81,10 +81,6 @@ class FlowTotals:
                 before = 0, 0
             yield replace(each, packets=each.packets - before[0], bytes=each.bytes - before[1])
         self._counters = now
-
-
-def _counted_sum(one: Counted, other: Counted) -> Counted:
-    return Counted(one.packets + other.packets, one.bytes + other.bytes)
 
 
 # From counters of megaflows, which start at 0 whenever a megaflow is installed again, to totals that only grow.
@@ -152,9 +148,7 @@ class MegaflowTotals:
         past_s = None if self._last_s is None else now_s - self._last_s
         self._last_s = now_s
         nothing = Traffic()
-        self._traffic = {
-            name: _traffic_sum(self._traffic.get(name, nothing), added.get(name, nothing)) for name in known
-        }
+        self._traffic = {name: self._traffic.get(name, nothing) + added.get(name, nothing) for name in known}
         if not past_s:
             return self._traffic, {}
         return self._traffic, {name: _traffic_rate(added.get(name, nothing), past_s) for name in self._traffic}
@@ -175,15 +169,6 @@ def _by_backend(findings: OffloadFindings) -> dict[BackendName, Traffic]:
             count[2] += block.packets - block.hw_packets
             count[3] += block.bytes - block.hw_bytes
     return {name: Traffic(*count) for name, count in counts.items()}
-
-
-def _traffic_sum(one: Traffic, other: Traffic) -> Traffic:
-    return Traffic(
-        one.hw_packets + other.hw_packets,
-        one.hw_bytes + other.hw_bytes,
-        one.sw_packets + other.sw_packets,
-        one.sw_bytes + other.sw_bytes,
-    )
 
 
 def _traffic_rate(more: Traffic, past_s: float) -> Rate:

@@ -66,6 +66,14 @@ class Traffic:
     sw_packets: int = 0
     sw_bytes: int = 0
 
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.hw_packets + other.hw_packets,
+            self.hw_bytes + other.hw_bytes,
+            self.sw_packets + other.sw_packets,
+            self.sw_bytes + other.sw_bytes,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Counted:
@@ -73,6 +81,9 @@ class Counted:
 
     packets: int = 0
     bytes: int = 0
+
+    def __add__(self, other: Counted) -> Counted:
+        return Counted(self.packets + other.packets, self.bytes + other.bytes)
 
 
 @dataclass(frozen=True, slots=True)

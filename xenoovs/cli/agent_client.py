@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, connect, control_option, switch_options
+from xenoovs.cli.options import Output, connect, control_option, output_option, switch_options
 from xenoovs.cli.output import echo, print_json
 from xenoovs.errors import AgentMissing, ListenError
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
-    from xenoovs.agent.control.paths import Places
-
-Command = TypeVar("Command", bound=Callable[..., object])
+    from xenoovs.agent.control.paths import AgentPaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +30,35 @@ class Where:
     lab: str | None
 
 
-def agent_options(command: Command) -> Command:
-    """--control, --bridge, --db and --lab."""
-    bridge = click.option("--bridge", metavar="NAME", help="Bridge of the agent; needed if several agents run.")
-    return switch_options(control_option(bridge(command)))
+def agent_options(command: Callable[..., object]) -> Callable[..., object]:
+    """Add --control, --bridge, --db and --lab to a command, which gets them as `where`."""
+
+    @wraps(command)
+    def called(*args: object, control: Any, bridge: Any, db: Any, lab: Any, **kwargs: object) -> object:
+        return command(*args, where=Where(control, bridge, db, lab), **kwargs)
+
+    option = click.option("--bridge", metavar="NAME", help="Bridge of the agent; needed if several agents run.")
+    return switch_options(control_option(option(called)))
+
+
+def agent_command(name: str, *arguments: str) -> Callable[[Callable[..., int | None]], click.Command]:
+    """Make a command to an agent: `NAME ARGUMENTS [options]`. The function gets `where` and `output` too.
+
+    What the function returns is the exit status.
+    """
+
+    def decorate(function: Callable[..., int | None]) -> click.Command:
+        @wraps(function)
+        def called(**given: object) -> None:
+            click.get_current_context().exit(function(**given) or 0)
+
+        command = agent_options(output_option(called))
+        for argument in reversed(arguments):
+            is_optional = argument.startswith("[")
+            command = click.argument(argument.strip("[]"), required=not is_optional)(command)
+        return click.command(name)(command)
+
+    return decorate
 
 
 def find_client(where: Where) -> Client:
@@ -74,15 +98,15 @@ def _answering(where: Where, names: Iterable[str]) -> Path | None:
     return next(filter(answers, paths), None)
 
 
-def find_places(where: Where) -> Places:
+def find_places(where: Where) -> AgentPaths:
     """Return where the agents of an Open vSwitch have their files. Raises click.UsageError, LabError, ListenError."""
-    from xenoovs.agent.control.paths import places_of
+    from xenoovs.agent.control.paths import agent_paths
 
     endpoint = connect(where.db, where.lab).endpoint
-    return places_of(endpoint, env=os.environ, is_root=os.geteuid() == 0)
+    return agent_paths(endpoint, env=os.environ, is_root=os.geteuid() == 0)
 
 
-def refuse_beside_agent(places: Places, bridge: str) -> None:
+def refuse_beside_agent(places: AgentPaths, bridge: str) -> None:
     """Raise click.UsageError if an agent reconciles the bridge: it would apply again what was rolled back."""
     from xenoovs.agent.control.paths import answers
 
@@ -139,7 +163,7 @@ def change(where: Where, output: Output, name: str, request: Mapping[str, object
     return EXIT_OK if done["is_applied"] else EXIT_FAILED
 
 
-def _only(places: Places) -> Path:
+def _only(places: AgentPaths) -> Path:
     from xenoovs.agent.control.paths import answers
 
     found = places.sockets()

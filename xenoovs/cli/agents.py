@@ -17,8 +17,8 @@ from xenoovs.agent.bridge_watch import port_views
 from xenoovs.agent.bridges import handle_signals, run_together
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.control.app import Mount
-from xenoovs.agent.control.paths import Places, bound_socket, lock_bridge, places_of
-from xenoovs.agent.control.serve import Listen, Listener, ServedAgent, open_port, serve, serve_several, unix_listener
+from xenoovs.agent.control.paths import AgentPaths, agent_paths, bound_socket, lock_bridge
+from xenoovs.agent.control.serve import ApiListener, Listen, ServedAgent, open_port, serve, serve_several, unix_listener
 from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.log import LogForm, start_logging
 from xenoovs.agent.metrics.metric import Detail
@@ -111,7 +111,7 @@ class OpenedAgent:
     """The listeners and the control socket of one agent, and the file of its run-time overrides."""
 
     bridge: ConfiguredBridge
-    sockets: tuple[Listener, ...]
+    sockets: tuple[ApiListener, ...]
     runtime: Path | None
     control: Path | None = None
 
@@ -121,7 +121,7 @@ class AllOpened:
     """All agents of a process, and the TCP ports of the API and the page, which they share."""
 
     agents: tuple[OpenedAgent, ...]
-    ports: tuple[Listener, ...]
+    ports: tuple[ApiListener, ...]
 
 
 def run(options: Options, control: Control | None) -> None:
@@ -206,13 +206,13 @@ def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:
     return Telemetry(agent, pace=SamplePace(options.offload_interval_s), detail=detail, is_always=is_read).mounts()
 
 
-def local_places(switch: ManagementSwitch, options: Options) -> Places | None:
+def local_places(switch: ManagementSwitch, options: Options) -> AgentPaths | None:
     """Return where sockets and locks are; None if there is no place and --once needs none. Raises ListenError."""
     try:
-        return places_of(switch.endpoint, env=os.environ, is_root=os.geteuid() == 0)
+        return agent_paths(switch.endpoint, env=os.environ, is_root=os.geteuid() == 0)
     except ListenError:
         if options.control is not None:
-            return Places(options.control.absolute().parent, options.control.absolute().parent)
+            return AgentPaths(options.control.absolute().parent, options.control.absolute().parent)
         if options.once:
             return None
         raise
@@ -220,7 +220,7 @@ def local_places(switch: ManagementSwitch, options: Options) -> Places | None:
 
 @contextmanager
 def open_sockets(
-    options: Options, places: Places | None, bridges: tuple[ConfiguredBridge, ...], *, is_shared: bool
+    options: Options, places: AgentPaths | None, bridges: tuple[ConfiguredBridge, ...], *, is_shared: bool
 ) -> Iterator[AllOpened]:
     """Lock the bridges and open the sockets.
 

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler
 from socket import socket
 from types import FrameType
 
-from xenoovs.agent.control.paths import Places, bound_socket
+from xenoovs.agent.control.paths import AgentPaths, bound_socket
 from xenoovs.agent.rollback import roll_back, take_checkpoint
 from xenoovs.cli.agent_client import refuse_beside_agent
 from xenoovs.cli.drain_rounds import DrainRounds
@@ -41,7 +41,7 @@ def apply_with_rollback(
     balancer: Balancer,
     rounds: DrainRounds,
     change: Change,
-    places: Places,
+    places: AgentPaths,
     *,
     confirm_s: float | None,
     offloaded_s: float | None,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.agent_client import Where, agent_options, ask, change, find_client, find_places
+from xenoovs.cli.agent_client import Where, agent_command, agent_options, ask, change, find_client, find_places
 from xenoovs.cli.options import Output, output_option
 from xenoovs.cli.output import echo, print_json
 from xenoovs.display import decimal, percent
@@ -22,56 +22,36 @@ from xenoovs.errors import AgentMissing, RequestRefused
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
-    from xenoovs.agent.control.paths import Places
+    from xenoovs.agent.control.paths import AgentPaths
 
 
-@click.command("drain")
-@click.argument("service")
-@click.argument("backend")
-@agent_options
-@output_option
-@click.pass_context
-def drain_command(context: click.Context, /, service: str, backend: str, output: Output, **where: str | None) -> None:
+@agent_command("drain", "service", "backend")
+def drain_command(*, service: str, backend: str, where: Where, output: Output) -> int:
     """Drain BACKEND of SERVICE: its clients go to the other backends, by weight.
 
     The backend stays drained over reloads and restarts of the agent until `xenoovs undrain`, or until the config gives
     it another weight. Health checks go on.
     """
-    context.exit(change(Where(**where), output, "drain", {"service": service, "backend": backend}))  # type: ignore[arg-type]
+    return change(where, output, "drain", {"service": service, "backend": backend})
 
 
-@click.command("undrain")
-@click.argument("service")
-@click.argument("backend")
-@agent_options
-@output_option
-@click.pass_context
-def undrain_command(context: click.Context, /, service: str, backend: str, output: Output, **where: str | None) -> None:
+@agent_command("undrain", "service", "backend")
+def undrain_command(*, service: str, backend: str, where: Where, output: Output) -> int:
     """Return BACKEND of SERVICE to its weight in the config, after `xenoovs drain` or `xenoovs weight`."""
-    context.exit(change(Where(**where), output, "undrain", {"service": service, "backend": backend}))  # type: ignore[arg-type]
+    return change(where, output, "undrain", {"service": service, "backend": backend})
 
 
-@click.command("weight")
-@click.argument("service")
-@click.argument("backend")
-@click.argument("weight", required=False)
-@agent_options
-@output_option
-@click.pass_context
-def weight_command(
-    context: click.Context, /, service: str, backend: str, weight: str | None, output: Output, **given: str | None
-) -> None:
+@agent_command("weight", "service", "backend", "[weight]")
+def weight_command(*, service: str, backend: str, weight: str | None, where: Where, output: Output) -> int | None:
     """Override the weight of BACKEND of SERVICE by WEIGHT, relative to the other backends. Without WEIGHT, show it.
 
     The override stays over reloads and restarts of the agent until `xenoovs undrain`, or until the config gives the
     backend another weight. Weight 0 is the same as `xenoovs drain`.
     """
-    where = Where(**given)  # type: ignore[arg-type]
     if weight is None:
         _show_weight(where, service, backend, output=output)
-    else:
-        request = {"service": service, "backend": backend, "weight": _parse(weight)}
-        context.exit(change(where, output, "weight", request))
+        return None
+    return change(where, output, "weight", {"service": service, "backend": backend, "weight": _parse(weight)})
 
 
 def _parse(text: str) -> Fraction:
@@ -103,35 +83,25 @@ def _show_weight(where: Where, service: str, backend: str, *, output: Output) ->
         )
 
 
-@click.command("pause")
-@agent_options
-@output_option
-@click.pass_context
-def pause_command(context: click.Context, /, output: Output, **where: str | None) -> None:
+@agent_command("pause")
+def pause_command(*, where: Where, output: Output) -> int:
     """Pause reconciliation; keep monitoring.
 
     The agent changes nothing on the bridge until `xenoovs resume`, also after a restart. Health checks go on, and the
     config is still read.
     """
-    context.exit(change(Where(**where), output, "pause"))  # type: ignore[arg-type]
+    return change(where, output, "pause")
 
 
-@click.command("resume")
-@agent_options
-@output_option
-@click.pass_context
-def resume_command(context: click.Context, /, output: Output, **where: str | None) -> None:
+@agent_command("resume")
+def resume_command(*, where: Where, output: Output) -> int:
     """Resume reconciliation after a pause."""
-    context.exit(change(Where(**where), output, "resume"))  # type: ignore[arg-type]
+    return change(where, output, "resume")
 
 
-@click.command("confirm")
-@agent_options
-@output_option
-@click.pass_context
-def confirm_command(context: click.Context, /, output: Output, **given: str | None) -> None:
+@agent_command("confirm")
+def confirm_command(*, where: Where, output: Output) -> int:
     """Confirm a change that would be rolled back: of `xenoovs apply --confirm`, or of an agent with --confirm."""
-    where = Where(**given)  # type: ignore[arg-type]
     if where.control is None:
         places = find_places(where)
         if (waiting := _waiting(places, where.bridge)) is not None:
@@ -143,10 +113,10 @@ def confirm_command(context: click.Context, /, output: Output, **given: str | No
                 status=409,
                 code="nothing_waits",
             )
-    context.exit(change(where, output, "confirm"))
+    return change(where, output, "confirm")
 
 
-def _agents(places: Places, bridge: str | None) -> Iterable[Path]:
+def _agents(places: AgentPaths, bridge: str | None) -> Iterable[Path]:
     return places.sockets() if bridge is None else (places.socket(bridge),)
 
 
@@ -157,7 +127,7 @@ def _may_answer(path: Path) -> bool:
     return path.exists() and (answers(path) or not os.access(path, os.W_OK))
 
 
-def _waiting(places: Places, bridge: str | None) -> Path | None:
+def _waiting(places: AgentPaths, bridge: str | None) -> Path | None:
     """Return the socket of an `apply` that waits for confirmation; None: there is none."""
     from xenoovs.agent.control.paths import answers
 
@@ -178,12 +148,12 @@ _RETRY_S = 0.5
 @click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N events so far.")
 @agent_options
 @output_option
-def logs_command(*, follow: bool, lines: int | None, output: Output, **given: str | None) -> None:
+def logs_command(*, follow: bool, lines: int | None, where: Where, output: Output) -> None:
     """Show the last events of the running agent, at most 1,000, oldest first.
 
     With -o json, one JSON object a line.
     """
-    client = find_client(Where(**given))  # type: ignore[arg-type]
+    client = find_client(where)
     found = client.ask("events")
     events = found["events"]
     for event in events if lines is None else events[max(0, len(events) - lines) :]:

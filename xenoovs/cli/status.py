@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,7 +87,7 @@ _SPARE = tuple(_HEADERS.index(name) for name in ("BLOCKS", "BYTES", "BPS"))
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class StatusOptions:
     """The options of one call."""
 
     config: Path | None
@@ -130,8 +130,7 @@ def status_command(context: click.Context, /, **given: Any) -> None:
     one of these does not hold; the lines below the table say which. A change that waits for `xenoovs confirm` is
     shown, and is no failure.
     """
-    where = Where(**{name: given.pop(name) for name in ("control", "bridge", "db", "lab")})
-    options = Options(where=where, **given)
+    options = StatusOptions(**given)
     if options.watch and options.interval_s == 0:
         raise click.UsageError("--watch needs an --interval above 0.")
     if options.from_bridge and options.config is None:
@@ -148,14 +147,14 @@ def status_command(context: click.Context, /, **given: Any) -> None:
         context.exit(_from_bridge(balancer, options))
 
 
-def _agent(balancer: Balancer | None, options: Options) -> Client | None:
+def _agent(balancer: Balancer | None, options: StatusOptions) -> Client | None:
     """Return the agent to ask; None: read the bridge. Raises AgentMissing where only an agent will do."""
     if balancer is None:
         return find_client(options.where)
     return None if options.from_bridge else agent_of(options.where, balancer.uplinks.label, balancer.uplinks.bridge)
 
 
-def _from_agent(client: Client, options: Options) -> int:
+def _from_agent(client: Client, options: StatusOptions) -> int:
     from xenoovs.agent.conditions import is_as_desired
     from xenoovs.agent.snapshot import parse_snapshot
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
@@ -174,7 +173,7 @@ def _from_agent(client: Client, options: Options) -> int:
         time.sleep(options.interval_s)
 
 
-def _from_bridge(balancer: Balancer, options: Options) -> int:
+def _from_bridge(balancer: Balancer, options: StatusOptions) -> int:
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 
     switch, bridge = reach(options.where.db, options.where.lab), balancer.uplinks.bridge
@@ -222,19 +221,20 @@ def _reports(
         before = now
 
 
-def _show(report: TrafficReport, before: TrafficReport | None, options: Options, *, dead: tuple[str, ...]) -> None:
+def _show(
+    report: TrafficReport, before: TrafficReport | None, options: StatusOptions, *, dead: tuple[str, ...]
+) -> None:
     from xenoovs.cli.plan import drain_document, drain_line
 
     earlier: tuple[BackendTraffic | None, ...] = before.backends if before else (None,) * len(report.backends)
-    pairs = list(zip(report.backends, earlier, strict=True))
-    interval_s = options.interval_s
+    rows = [_document(now, then, options.interval_s) for now, then in zip(report.backends, earlier, strict=True)]
     if options.output is Output.JSON:
-        rows = [_document(now, then, interval_s) for now, then in pairs]
         drains = [drain_document(drain) for drain in report.drains]
         counts = {"missing_flows": report.missing, "foreign_flows": report.foreign}
         print_json({"from": "bridge", **counts, "ports_without_link": list(dead), "backends": rows, "drains": drains})
         return
-    print_table(_HEADERS, [_row(now, then, interval_s) for now, then in pairs], right=range(2, 10), spare=_SPARE)
+    shown = ([_CELLS.get(name, str)(value) for name, value in row.items()] for row in rows)
+    print_table(_HEADERS, shown, right=range(2, 10), spare=_SPARE)
     for drain in report.drains:
         echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
     for name in dead:
@@ -245,24 +245,18 @@ def _show(report: TrafficReport, before: TrafficReport | None, options: Options,
         echo(click.style(f"\n{text}; see `xenoovs plan`", fg="yellow"))
 
 
-def _row(now: BackendTraffic, then: BackendTraffic | None, interval_s: float) -> list[str]:
-    pps, bps = _rates(now, then, interval_s)
-    return [
-        now.service,
-        now.backend,
-        percent(now.wanted),
-        percent(now.space),
-        str(now.blocks),
-        str(now.packets),
-        percent(now.seen),
-        str(now.bytes),
-        quantity(pps),
-        quantity(bps),
-    ]
+_CELLS: dict[str, Callable[[Any], str]] = {
+    "target_share": percent,
+    "share": percent,
+    "traffic_share": percent,
+    "rate_pps": quantity,
+    "rate_bps": quantity,
+}
 
 
 def _document(now: BackendTraffic, then: BackendTraffic | None, interval_s: float) -> dict[str, object]:
-    pps, bps = _rates(now, then, interval_s)
+    # Without an earlier read there are no rates, nor when the flows were replaced in between.
+    since = then if then is not None and now.packets >= then.packets else None
     return {
         "service": now.service,
         "backend": now.backend,
@@ -272,13 +266,6 @@ def _document(now: BackendTraffic, then: BackendTraffic | None, interval_s: floa
         "packets": now.packets,
         "traffic_share": None if now.seen is None else float(now.seen),
         "bytes": now.bytes,
-        "rate_pps": pps,
-        "rate_bps": bps,
+        "rate_pps": None if since is None else (now.packets - since.packets) / interval_s,
+        "rate_bps": None if since is None else (now.bytes - since.bytes) * 8 / interval_s,
     }
-
-
-def _rates(now: BackendTraffic, then: BackendTraffic | None, interval_s: float) -> tuple[float | None, float | None]:
-    """Return packets and bits a second; None without an earlier read, or when the flows were replaced in between."""
-    if then is None or now.packets < then.packets:
-        return None, None
-    return (now.packets - then.packets) / interval_s, (now.bytes - then.bytes) * 8 / interval_s

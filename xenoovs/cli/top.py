@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -254,7 +254,7 @@ _PAUSE_RATIO = 9
     "--interval", "interval_s", type=duration, default="2s", show_default=True, help="Time between two refreshes."
 )
 @click.option("--once", is_flag=True, help="Print one frame and end, as without a terminal.")
-def top_command(*, interval_s: float, once: bool, **where: Any) -> None:
+def top_command(*, interval_s: float, once: bool, where: Where) -> None:
     """Show the backends of a running agent live: states, shares, packets, and how many are in hardware.
 
     TARGET: share of the clients by weight. TRAFFIC: share of the packets between the last two samples of the datapath.
@@ -263,7 +263,7 @@ def top_command(*, interval_s: float, once: bool, **where: Any) -> None:
     Keys: arrows choose, d drains the chosen backend and u undrains it (both ask first), s sorts, q quits. With
     thousands of backends the view refreshes less often, so that it takes no more than a tenth of the time.
     """
-    client = find_client(Where(**where))
+    client = find_client(where)
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
         _print_once(client)
         return

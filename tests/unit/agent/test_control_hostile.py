@@ -19,7 +19,7 @@ import trustme
 from tests.agent_support import Scene, make_scene
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.control import app, limits
-from xenoovs.agent.control.serve import Listen, Listener, open_port
+from xenoovs.agent.control.serve import ApiListener, Listen, open_port
 from xenoovs.agent.log import LOGGER
 
 GET = b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -45,7 +45,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def connected(opened: Listener, data: bytes = b"") -> Iterator[socket.socket]:
+def connected(opened: ApiListener, data: bytes = b"") -> Iterator[socket.socket]:
     with closing(socket.create_connection(("127.0.0.1", opened.socket.getsockname()[1]), timeout=PATIENCE_S)) as sock:
         sock.sendall(data)
         yield sock
@@ -62,7 +62,7 @@ def everything(sock: socket.socket) -> bytes:
     return found
 
 
-def is_answered(opened: Listener) -> bool:
+def is_answered(opened: ApiListener) -> bool:
     try:
         with connected(opened, GET) as sock:
             return sock.recv(65536).startswith(b"HTTP/1.1 200")
@@ -213,7 +213,7 @@ def test_no_other_method_changes_anything(scene: Scene, method: str) -> None:
         assert (scene.flows, agent.state.runtime.is_paused) == (before, False)
 
 
-def with_token(scene: Scene) -> Listener:
+def with_token(scene: Scene) -> ApiListener:
     token = scene.directory / "token"
     token.touch(mode=0o600)
     token.write_text("0123456789abcdef\n")

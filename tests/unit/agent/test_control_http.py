@@ -18,7 +18,7 @@ from aiohttp.test_utils import make_mocked_request
 from tests.agent_support import Scene, make_scene
 from tests.patience import PATIENCE_S
 from xenoovs.agent.control import app
-from xenoovs.agent.control.serve import Listen, Listener, open_port
+from xenoovs.agent.control.serve import ApiListener, Listen, open_port
 from xenoovs.errors import ListenError
 
 
@@ -120,7 +120,7 @@ def test_a_refused_method_names_those_that_are_allowed(scene: Scene) -> None:
         connection.close()
 
 
-def ask_port(opened: Listener, method: str, target: str, **headers: str) -> tuple[int, Any]:
+def ask_port(opened: ApiListener, method: str, target: str, **headers: str) -> tuple[int, Any]:
     connection = HTTPConnection("127.0.0.1", opened.socket.getsockname()[1], timeout=PATIENCE_S)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, target, headers=named)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.agent.control.paths import answers, bound_socket, lock_bridge, places_of
+from xenoovs.agent.control.paths import agent_paths, answers, bound_socket, lock_bridge
 from xenoovs.errors import AgentRuns, ListenError
 from xenoovs.switch.endpoint import find_endpoint
 
@@ -89,19 +89,19 @@ def test_places() -> None:
     host = find_endpoint(db=None, env={})
     lab = find_endpoint(db="unix:/run/xenoovs/lab/x/ovs/db.sock", env={})
     remote = find_endpoint(db="tcp:192.0.2.1:6640", env={})
-    assert places_of(host, env={}, is_root=True).socket("br") == Path("/run/xenoovs/br.sock")
-    assert places_of(host, env={}, is_root=True).runtime("br") == Path("/var/lib/xenoovs/br.json")
-    assert places_of(lab, env={}, is_root=True).socket("br") == Path("/run/xenoovs/lab/x/ovs/xenoovs/br.sock")
+    assert agent_paths(host, env={}, is_root=True).socket("br") == Path("/run/xenoovs/br.sock")
+    assert agent_paths(host, env={}, is_root=True).runtime("br") == Path("/var/lib/xenoovs/br.json")
+    assert agent_paths(lab, env={}, is_root=True).socket("br") == Path("/run/xenoovs/lab/x/ovs/xenoovs/br.sock")
     env = {"XDG_RUNTIME_DIR": "/run/user/7", "HOME": "/home/me"}
-    assert places_of(host, env=env, is_root=False).socket("br") == Path("/run/user/7/xenoovs/br.sock")
-    assert places_of(host, env=env, is_root=False).runtime("br") == Path("/home/me/.local/state/xenoovs/br.json")
-    assert places_of(remote, env=env, is_root=True).run.parent == Path("/run/xenoovs")
+    assert agent_paths(host, env=env, is_root=False).socket("br") == Path("/run/user/7/xenoovs/br.sock")
+    assert agent_paths(host, env=env, is_root=False).runtime("br") == Path("/home/me/.local/state/xenoovs/br.json")
+    assert agent_paths(remote, env=env, is_root=True).run.parent == Path("/run/xenoovs")
     with pytest.raises(ListenError, match="XDG_RUNTIME_DIR"):
-        places_of(host, env={}, is_root=False)
+        agent_paths(host, env={}, is_root=False)
 
 
 def test_one_database_has_one_place_however_it_is_spelled() -> None:
     """/var/run is a link to /run: two agents of one bridge had a lock each."""
-    host = places_of(find_endpoint(db=None, env={}), env={}, is_root=True)
+    host = agent_paths(find_endpoint(db=None, env={}), env={}, is_root=True)
     for db in ("unix:/run/openvswitch/db.sock", "unix:/var/run/../run/openvswitch/db.sock"):
-        assert places_of(find_endpoint(db=db, env={}), env={}, is_root=True) == host
+        assert agent_paths(find_endpoint(db=db, env={}), env={}, is_root=True) == host

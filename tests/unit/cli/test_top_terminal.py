@@ -15,7 +15,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -29,6 +29,9 @@ from xenoovs.agent.snapshot import Snapshot, to_json
 
 _MAIN = (sys.executable, "-c", "from xenoovs.cli.main import main; main()", "top", "--interval")
 _TOP = (*_MAIN, "100ms", "--control")
+_PROGRAM = (sys.executable, "-c", "from xenoovs.cli.main import main; main()")
+_RUDE = "\x1b[2J\x1b]0;title\x07\x9b31m\n\u202e"
+"""Clears the screen, sets the title, changes colours, breaks lines and turns text round."""
 
 
 class Stub:
@@ -238,3 +241,37 @@ def test_without_an_agent_it_says_so(tmp_path: Path) -> None:
     done = subprocess.run([*_TOP, str(tmp_path / "x")], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (1, "")
     assert "there is no such socket" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("status",), ("top", "--once")], ids=" ".join)
+def test_escapes_from_servers_and_configs_do_not_reach_the_terminal(
+    stub: Stub, control: Path, command: tuple[str, ...]
+) -> None:
+    service = stub.shown.services[0]
+    backend = replace(service.backends[0], name=f"b{_RUDE}", reason=f"HTTP 200 {_RUDE}")
+    stub.shown = replace(
+        stub.shown,
+        services=(replace(service, name=f"web{_RUDE}", backends=(backend,)),),
+        bridge=f"br{_RUDE}",
+        config_path=f"/etc/{_RUDE}",
+        last_error=f"bridge is gone {_RUDE}",
+        problems=(f"port {_RUDE}",),
+        ports_problem=_RUDE,
+    )
+    ours, theirs = pty.openpty()
+    resize(ours, columns=200)
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    argv = (*_PROGRAM, *command, "--control", str(control))
+    with subprocess.Popen(argv, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        seen = b""
+        with suppress(OSError):
+            while data := os.read(ours, 65536):
+                seen += data
+        assert process.wait(PATIENCE_S) in (0, 2)
+    os.close(ours)
+    text = seen.decode()
+    assert "bridge is gone \\x1b[2J" in text
+    # Colours and styles are all that is left, and lines end as a terminal wants it.
+    left = re.sub(r"\x1b\[[0-9;]*m|\r?\n", "", text)
+    assert left.isprintable(), re.findall(r"[^ -~]+", left)

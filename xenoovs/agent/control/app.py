@@ -15,9 +15,9 @@ from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit, add
 from xenoovs.agent.control.routes import ROUTES, Route, openapi_document
 from xenoovs.agent.control.schemas import (
     MAX_BODY_BYTES,
+    ErrorAnswer,
+    ErrorDetail,
     EventsQuery,
-    Problem,
-    ProblemDetail,
     parse_query,
     parse_request,
 )
@@ -157,7 +157,7 @@ async def _errors(request: web.Request, handler: _Answer) -> web.StreamResponse:
 
 
 def _problem(status: int, code: str, message: str) -> web.Response:
-    response = _json(to_json(Problem(ProblemDetail(code, message))), status=status)
+    response = _json(to_json(ErrorAnswer(ErrorDetail(code, message))), status=status)
     if status == 401:
         response.headers["WWW-Authenticate"] = 'Basic realm="xenoovs", charset="UTF-8"'
     return response

@@ -19,7 +19,7 @@ _DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class AgentPaths:
     """Files of the agents of one Open vSwitch.
 
     Attributes:
@@ -48,7 +48,7 @@ class Places:
         return tuple(sorted(self.run.glob("*.sock")))
 
 
-def places_of(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) -> Places:
+def agent_paths(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) -> AgentPaths:
     """Return the files of the agents of an Open vSwitch.
 
     For root they are below /run and /var/lib (file-hierarchy(7)), else in the XDG base directories. An Open vSwitch
@@ -60,7 +60,7 @@ def places_of(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) -> P
     """
     is_system = _resolved(endpoint.db) == _resolved(find_endpoint(db=None, env={}).db)
     if not is_system and endpoint.rundir is not None:
-        return Places(endpoint.rundir / "xenoovs", endpoint.rundir / "xenoovs")
+        return AgentPaths(endpoint.rundir / "xenoovs", endpoint.rundir / "xenoovs")
     if is_root:
         run, state = _SYSTEM_RUN, _SYSTEM_STATE
     elif runtime := env.get("XDG_RUNTIME_DIR"):
@@ -71,9 +71,9 @@ def places_of(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) -> P
     # Directories that systemd made for the unit (RuntimeDirectory=, StateDirectory= of systemd.exec(5)).
     run, state = Path(env.get("RUNTIME_DIRECTORY") or run), Path(env.get("STATE_DIRECTORY") or state)
     if is_system:
-        return Places(run, state)
+        return AgentPaths(run, state)
     own = run / f"ovs-{sha256(endpoint.db.encode()).hexdigest()[:_DIGITS]}"
-    return Places(own, own)
+    return AgentPaths(own, own)
 
 
 def _resolved(db: str) -> str:

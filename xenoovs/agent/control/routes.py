@@ -18,9 +18,9 @@ from xenoovs.agent.control.schemas import (
     BlocksQuery,
     Done,
     EmptyRequest,
+    ErrorAnswer,
     EventList,
     EventsQuery,
-    Problem,
     Status,
     WeightRequest,
 )
@@ -156,7 +156,7 @@ def _operation(route: Route) -> dict[str, Any]:
         operation["requestBody"] = {"required": bool(route.request.model_fields), **_content(route.request)}
     answers = {"200": {"description": "Done.", **_content(route.answer, media)}}
     refusals = (400, 401, 403, *route.refusals)
-    refused = {str(status): {"description": _MEANINGS[status], **_content(Problem)} for status in refusals}
+    refused = {str(status): {"description": _MEANINGS[status], **_content(ErrorAnswer)} for status in refusals}
     return {**operation, "responses": answers | refused}
 
 
@@ -173,7 +173,7 @@ class _AllKeysRequired(GenerateJsonSchema):
 
 def _schemas() -> dict[str, Any]:
     requests = {route.request for route in ROUTES if route.request is not None}
-    answers = {Problem, *(route.answer for route in ROUTES)}
+    answers = {ErrorAnswer, *(route.answer for route in ROUTES)}
     _, document = TypeAdapter.json_schemas(
         [
             *((kind, "validation", TypeAdapter(kind)) for kind in requests),

@@ -140,7 +140,7 @@ class EventList:
 
 
 @dataclass(frozen=True, slots=True)
-class ProblemDetail:
+class ErrorDetail:
     """Why a request was refused.
 
     Attributes:
@@ -153,10 +153,10 @@ class ProblemDetail:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ErrorAnswer:
     """The answer to every request that was refused or has failed."""
 
-    error: ProblemDetail
+    error: ErrorDetail
 
 
 def parse_request(data: bytes, kind: type[R]) -> R:

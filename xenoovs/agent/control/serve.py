@@ -82,7 +82,7 @@ class Listen:
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class ApiListener:
     """A listening socket.
 
     Attributes:
@@ -98,12 +98,12 @@ class Listener:
     context: ssl.SSLContext | None = None
 
 
-def unix_listener(sock: socket) -> Listener:
+def unix_listener(sock: socket) -> ApiListener:
     """Return the listener at the unix socket."""
-    return Listener(sock, UnixSocketAuth(), f"unix:{sock.getsockname()}")
+    return ApiListener(sock, UnixSocketAuth(), f"unix:{sock.getsockname()}")
 
 
-def open_port(listen: Listen) -> Listener:
+def open_port(listen: Listen) -> ApiListener:
     """Return a listener at a TCP port. Raises ListenError."""
     listen.check()
     auth, context = listen.auth(), listen.tls_context()
@@ -118,15 +118,17 @@ def open_port(listen: Listen) -> Listener:
         sock.close()
         raise ListenError(f"cannot listen at {listen.host}:{listen.port}: {error.strerror or error}") from None
     name = f"[{host}]" if ":" in host else host
-    return Listener(sock, auth, f"{'http' if context is None else 'https'}://{name}:{sock.getsockname()[1]}", context)
+    return ApiListener(
+        sock, auth, f"{'http' if context is None else 'https'}://{name}:{sock.getsockname()[1]}", context
+    )
 
 
-async def serve(agent: Agent, listener: Listener, mounts: Iterable[Mount] = ()) -> None:
+async def serve(agent: Agent, listener: ApiListener, mounts: Iterable[Mount] = ()) -> None:
     """Serve the API of one agent until cancelled."""
     await serve_app(lambda limit: make_app(agent, listener.auth, mounts, limit=limit), listener)
 
 
-async def serve_app(make: Callable[[ConnectionLimit], web.Application], listener: Listener) -> None:
+async def serve_app(make: Callable[[ConnectionLimit], web.Application], listener: ApiListener) -> None:
     """Serve an application until cancelled."""
     limit, loop = ConnectionLimit(), asyncio.get_running_loop()
     # For each request that is not HTTP the library would log a traceback.
@@ -157,7 +159,7 @@ class ServedAgent:
     mounts: tuple[Mount, ...]
 
 
-async def serve_several(agents: Mapping[str, ServedAgent], listeners: Iterable[Listener]) -> None:
+async def serve_several(agents: Mapping[str, ServedAgent], listeners: Iterable[ApiListener]) -> None:
     """Serve agents, by the labels of their bridges, at every listener until cancelled."""
     await run_all(serve_app(partial(several_app, agents, listener.auth), listener) for listener in listeners)
 

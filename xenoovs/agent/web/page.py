@@ -173,32 +173,21 @@ def _digest(name: str) -> str:
     return "sha256-" + base64.b64encode(sha256(asset(name).encode()).digest()).decode()
 
 
+_STRIPES = (
+    '<pattern id="s{0}" class="p{0}" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    '<rect class="ground" width="7" height="7"/><rect class="ink" width="2.5" height="7"/></pattern>'
+)
+_DOTS = (
+    '<pattern id="d{0}" class="p{0}" width="6" height="6" patternUnits="userSpaceOnUse">'
+    '<rect class="ground" width="6" height="6"/><circle class="ink" cx="3" cy="3" r="1.4"/></pattern>'
+)
+
+
 def _patterns() -> Markup:
     """Return stripes and dots, so that no reader has to tell colours apart."""
-    stripes = element(
-        "pattern",
-        element("rect", class_="ground", width="7", height="7"),
-        element("rect", class_="ink", width="2.5", height="7"),
-        width="7",
-        height="7",
-        patternUnits="userSpaceOnUse",
-        patternTransform="rotate(45)",
-    )
-    dots = element(
-        "pattern",
-        element("rect", class_="ground", width="6", height="6"),
-        element("circle", class_="ink", cx="3", cy="3", r="1.4"),
-        width="6",
-        height="6",
-        patternUnits="userSpaceOnUse",
-    )
-    made = []
-    for index in range(7):
-        made.append(Markup(stripes.replace("<pattern", f'<pattern id="s{index}" class="p{index}"', 1)))
-        made.append(Markup(dots.replace("<pattern", f'<pattern id="d{index}" class="p{index}"', 1)))
-    made.append(Markup(stripes.replace("<pattern", '<pattern id="s-sw" class="p-sw"', 1)))
-    made.append(Markup(dots.replace("<pattern", '<pattern id="d-tc" class="p-tc"', 1)))
-    return element("svg", element("defs", join(*made)), class_="patterns", aria_hidden="true")
+    made = [form.format(number) for number in range(7) for form in (_STRIPES, _DOTS)]
+    defs = Markup("".join((*made, _STRIPES.format("-sw"), _DOTS.format("-tc"))))
+    return element("svg", element("defs", defs), class_="patterns", aria_hidden="true")
 
 
 # The routes of the status page.
