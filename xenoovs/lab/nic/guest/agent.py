@@ -134,10 +134,10 @@ class RunningCommand:
 
 
 def _become(command: GuestCommand, commands: Commands) -> None:
-    """Never returns."""
+    """Run a command in this process, and end it."""
     status = 1
     try:
-        os.closerange(3, os.sysconf("SC_OPEN_MAX") if os.sysconf("SC_OPEN_MAX") < 4096 else 4096)
+        os.closerange(3, 4096)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ.update(command.environment)
@@ -164,15 +164,17 @@ def _prepare_files(command: GuestCommand) -> None:
 
 
 def _run(argv: tuple[str, ...], commands: Commands) -> int:
+    # The streams of the parent were made for its console, before this process had its own.
+    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
     match argv:
         case (name, *arguments) if name in commands:
-            return _fresh_streams(lambda: commands[name](arguments))
+            return commands[name](arguments)
         case ("python", "-m", module, *arguments):
-            return _fresh_streams(lambda: _module(module, arguments))
+            return _module(module, arguments)
     try:
         os.execvp(argv[0], argv)  # noqa: S606 (what the operator has typed)
     except OSError as error:
-        os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
+        print(f"{argv[0]}: {error.strerror}", file=sys.stderr)
         return NOT_FOUND
 
 
@@ -181,12 +183,6 @@ def _module(module: str, arguments: list[str]) -> int:
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
     return 0
-
-
-def _fresh_streams(work: Callable[[], int]) -> int:
-    # Those of the parent were made for its console, before this process had its own.
-    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
-    return work()
 
 
 def _status_of(leaving: SystemExit) -> int:
