@@ -78,7 +78,7 @@ def apply_command(
     """Install the flows of the config FILE on its bridge.
 
     Shows the plan, asks for confirmation (--yes does not), sends only the difference as one atomic OpenFlow bundle,
-    reads the flows back and compares. Flows of other owners are never touched. If anything fails, the bridge has its
+    reads the flows back and compares. Foreign flows are never touched. If anything fails, the bridge has its
     old flows, every one of them.
 
     With --confirm or --rollback-unless-offloaded, the bridge gets exactly its old flows back also if this command is

@@ -14,7 +14,7 @@ _SHELLS = ("bash", "fish", "zsh")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion_command(context: click.Context, shell: str) -> None:
-    """Print the completion script for SHELL.
+    """Print the completion script of a shell.
 
     \b
     Example:

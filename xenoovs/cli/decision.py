@@ -51,7 +51,7 @@ def decision_command(
     HOME is the share of the clients that the weights give a backend, ACTIVE the share that it serves now: others serve
     the clients of an ejected backend. Two bridges with the same decision send every client to the same backend.
 
-    Exit status with --diff: 0: every client has the same backend, 2: some have another one.
+    Exit status with --diff 0: every client has the same backend, 2: some have another one.
     """
     from xenoovs.decision.document import decision_document
 

@@ -46,7 +46,7 @@ _COLOUR = {CheckState.OK: "green", CheckState.WRONG: "red", CheckState.UNKNOWN: 
 @click.command("doctor")
 @optional_config_argument
 @switch_options
-@click.option("--fix", is_flag=True, help="Apply safe fixes: settings of Open vSwitch, hw-tc-offload, a lost qdisc.")
+@click.option("--fix", is_flag=True, help="Apply safe fixes: settings of Open vSwitch, hw-tc-offload, a missing qdisc.")
 @click.option(
     "--restart-ovs", is_flag=True, help="With --fix: restart Open vSwitch if a check needs it, and restore all flows."
 )
@@ -71,8 +71,7 @@ def doctor_command(
 
     With FILE, its bridge, ports and flows are checked; without, every bridge of this host. Each row is ok, wrong or
     unknown (it could not be checked, with the reason), with the command that fixes it. --fix shows what it will do, and
-    asks for confirmation. Flows of other owners are only reported; a restart restores them too, as `xenoovs
-    restart-ovs` does.
+    asks for confirmation. Foreign flows are only reported; a restart restores them too, as `xenoovs restart-ovs` does.
 
     Exit status 0: nothing is wrong, 2: something is, 1: it could not check, or a fix failed.
     """
@@ -130,7 +129,7 @@ def _fix(
         checks = _examine(question)
     if order is not None and any(check.needs_restart for check in checks):
         show(
-            "\nA restart removes all flows and restores them, also those of other owners; packets are lost meanwhile,\n"
+            "\nA restart removes all flows and restores them, foreign ones too; packets are lost meanwhile,\n"
             "mostly for less than a second (see `xenoovs restart-ovs --help`). Meters are not restored."
         )
         confirm("Restart Open vSwitch now?", yes=yes)

@@ -30,7 +30,12 @@ from xenoovs.lab.topology import switch_namespace
 from xenoovs.lab.traffic import LabReport, ServiceTraffic
 from xenoovs.model.balancer import Balancer, Protocol
 
-_NAME: dict[str, Any] = {"default": "default", "show_default": True, "help": "Name of the lab; several can coexist."}
+_NAME: dict[str, Any] = {
+    "default": "default",
+    "metavar": "NAME",
+    "show_default": True,
+    "help": "Name of the lab; several can coexist.",
+}
 name_option = click.option("--name", **_NAME)
 
 
@@ -63,10 +68,11 @@ def lab_command() -> None:
 )
 @output_option
 def up_command(config: Path | None, name: str, *, nic: str, output: Output) -> None:
-    """Build a lab for the config FILE (default: the template quickstart).
+    """Build a lab for the config FILE.
 
-    Its bridge has the ports of the config and no flows yet. Each backend is a namespace with the MAC of the config and
-    the VIP on its loopback (direct server return). If anything fails, all of it is removed again.
+    Without FILE, it is for the template quickstart. Its bridge has the ports of the config and no flows yet. Each
+    backend is a namespace with the MAC of the config and the VIP on its loopback (direct server return). If anything
+    fails, all of it is removed again.
 
     With --nic emulated the lab is in a virtual machine, which takes half a minute to boot and up to 2 GB of memory. The
     first time, Debian's kernel is downloaded (100 MB) and a module is built for it; ~/.cache/xenoovs/nic caches both.
@@ -159,10 +165,11 @@ def status_command(context: click.Context, /, name: str, *, output: Output) -> N
 def traffic_command(
     context: click.Context, /, config: Path | None, name: str, *, protocol: str | None, output: Output, **load: Any
 ) -> None:
-    """Send packets from many clients to the services of a lab, and count the answers by backend.
+    """Send packets to the services of a lab, and count answers.
 
-    A backend is recognised by its answer, not by the flows. FILE: a config other than the one of `lab up`, with the
-    same ports, VIPs and backends, but other weights for example.
+    The packets come from many clients; answers are counted by backend. A backend is recognised by its answer, not by
+    the flows. FILE: a config other than the one of `lab up`, with the same ports, VIPs and backends, but other weights
+    for example.
 
     Exit status 0: the backends of each service answered, 2: more than 1 % of a service's packets were lost, another
     machine answered, an answer came twice, or some packets could not be sent, 1: nothing could be sent.
@@ -248,10 +255,10 @@ def _shares(program: Program, service: ServiceTraffic) -> Mapping[str, Fraction]
 @click.argument("argv", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def exec_command(context: click.Context, /, name: str, argv: tuple[str, ...]) -> None:
-    """Run a command in the virtual machine of a lab with an emulated NIC.
+    """Run a command in the virtual machine of a lab.
 
-    It sees the files of this host read-only (what it writes is lost with the machine), starts in this directory, and
-    uses the lab's Open vSwitch. The exit status is that of the command.
+    For a lab with `--nic emulated`. The command sees the files of this host read-only (what it writes is lost with the
+    machine), starts in this directory, and uses the lab's Open vSwitch. The exit status is that of the command.
 
     \b
     Example:
@@ -265,7 +272,10 @@ def exec_command(context: click.Context, /, name: str, argv: tuple[str, ...]) ->
 @name_option
 @click.pass_context
 def shell_command(context: click.Context, /, name: str) -> None:
-    """Open a shell in the virtual machine of a lab with an emulated NIC; `exit` leaves it."""
+    """Open a shell in the virtual machine of a lab; `exit` leaves it.
+
+    For a lab with `--nic emulated`.
+    """
     # Without start-up files of the user, which may take long on an emulated processor.
     prompt = f"PS1=lab {name}:\\w\\$ "
     context.exit(run_in_vm(_vm(name), ["env", prompt, "bash", "--noprofile", "--norc"], name=name))

@@ -102,10 +102,17 @@ def _version(_context: click.Context, _parameter: click.Parameter, value: str) -
     callback=_version,
     help="Version of Open vSwitch, 2.13 to 4.0; later ones are judged as 4.0. Not used for DOCA.",
 )
-@click.option("--flows", type=FILE, help="Check the flows of this `ovs-ofctl dump-flows`; - reads standard input.")
-@click.option("--groups", type=FILE, help="Groups of the same bridge: `ovs-ofctl -O OpenFlow15 dump-groups`.")
-@click.option("--table-size", type=click.IntRange(min=1), help="Entries that the NIC's table holds.")
-@click.option("--client-macs", type=click.IntRange(min=1), help="Source MACs of the clients' packets (routers: few).")
+@click.option(
+    "--flows",
+    type=FILE,
+    metavar="FLOWS",
+    help="Check the flows of this `ovs-ofctl dump-flows` output.",
+)
+@click.option("--groups", type=FILE, metavar="GROUPS", help="Its groups: `ovs-ofctl -O OpenFlow15 dump-groups`.")
+@click.option("--table-size", metavar="N", type=click.IntRange(min=1), help="Entries that the NIC's table holds.")
+@click.option(
+    "--client-macs", metavar="N", type=click.IntRange(min=1), help="Number of source MACs of clients (routers: few)."
+)
 @click.option("--strict", is_flag=True, help="Exit with 2 also for DEPENDS.")
 @click.option("--all", "everything", is_flag=True, help="Show reasons for flows in hardware too.")
 @output_option
@@ -132,9 +139,11 @@ def lint_command(
     NIC can show (`xenoovs verify-offload`, `xenoovs why`).
 
     \b
-    HW       in the NIC, if its driver agrees           DEPENDS  on more than the flow shows
-    PARTIAL  the NIC matches, the CPU forwards          TC_SW    in traffic control, which drivers refuse
+    HW       in the NIC, if its driver agrees
+    PARTIAL  the NIC matches, the CPU forwards
+    TC_SW    in traffic control, but drivers refuse it
     SW       in software: Open vSwitch cannot translate it
+    DEPENDS  on more than the flow shows
 
     Answers to ARP and neighbour discovery are software by design and not counted.
 

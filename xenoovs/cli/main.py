@@ -128,13 +128,15 @@ def cli() -> None:
     \b
     Try it without a NIC, as root:
       xenoovs new quickstart > my.yaml
-      xenoovs lab up my.yaml && xenoovs apply my.yaml --lab default && xenoovs lab traffic
+      xenoovs lab up my.yaml
+      xenoovs apply my.yaml --lab default
+      xenoovs lab traffic
 
     \b
     Exit status:
       0   success
       1   failure
-      2   a difference or a problem was found (decision, plan, status, trace, verify-offload, why, doctor, lint, lab)
+      2   a difference or a problem was found (plan, status, lint, doctor ...)
       3   no traffic seen yet (verify-offload, why)
       64  wrong usage
     """

@@ -73,7 +73,7 @@ rebalance_option = click.option(
 partial_option = click.option(
     "--partial",
     is_flag=True,
-    help="Leave out what cannot be installed: backends behind missing ports, flows that other owners' flows block.",
+    help="Leave out what cannot be installed: backends behind missing ports, flows that foreign ones block.",
 )
 _db_option = click.option(
     "--db",

@@ -26,7 +26,7 @@ def remove_command(
 ) -> None:
     """Remove the flows of xenoovs from the bridge of the config FILE, or from every bridge (--all).
 
-    Flows of other owners stay. Packets then meet what is left on the bridge: its default flow, or nothing.
+    Foreign flows stay. Packets then meet what is left on the bridge: its default flow, or nothing.
 
     If an agent reconciles the bridge, nothing is removed: it would install the flows again. Stop the agent first.
     """

@@ -27,7 +27,7 @@ _STATE_DIRECTORY = Path("/run/xenoovs")
 @yes_option
 @output_option
 def restart_ovs_command(db: str | None, lab: str | None, *, yes: bool, output: Output) -> None:
-    """Restart Open vSwitch and restore all flows and groups, also those of other owners.
+    """Restart Open vSwitch and restore all flows and groups, foreign ones too.
 
     Uses Open vSwitch's own flow-restore-wait: until its flows are back, the new ovs-vswitchd leaves those of the
     kernel's datapath alone, so that they go on forwarding. The restart is completed also if this command is killed.

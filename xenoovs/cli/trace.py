@@ -53,7 +53,7 @@ class SwitchCheck:
     help="Port of the client; it selects the backend of services with match.field source_port.",
 )
 @click.option("--dport", type=click.IntRange(0, 65535), help="Default: the first port of the service.")
-@click.option("--in-port", help="Port where the packet enters. Default: the first ingress port.")
+@click.option("--in-port", metavar="PORT", help="Port where the packet enters. Default: the first ingress port.")
 @click.option("--offline", is_flag=True, help="Do not ask a switch.")
 @click.pass_context
 def trace_command(

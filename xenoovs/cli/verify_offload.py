@@ -130,9 +130,11 @@ def verify_offload_command(
     """Check for each block of the config FILE where its packets are forwarded, with one dump of the datapath.
 
     \b
-    HW       in the NIC                         PARTIAL  the NIC matches, the CPU forwards
-    TC_SW    in the kernel's traffic control    SW       in Open vSwitch's software datapath
-    ABSENT   no megaflow: no traffic yet, or idle longer than max-idle (10 s). Neither good nor bad.
+    HW       in the NIC
+    PARTIAL  the NIC matches, the CPU forwards
+    TC_SW    in the kernel's traffic control
+    SW       in Open vSwitch's software datapath
+    ABSENT   no megaflow: no traffic yet, or idle longer than max-idle (10 s)
 
     MEGAFLOWS: found/predicted, for clients behind one MAC. IN HW: share of the packets. Do not compare bytes: traffic
     control in software does not count 14 bytes of each frame.
