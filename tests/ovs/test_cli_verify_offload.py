@@ -49,6 +49,19 @@ def test_before_traffic_nothing_is_said(config: Path, bridge: DummyBridge, xenoo
     assert (said.status, said.out.splitlines()[-1][:45]) == (3, "no conclusion: no block has had traffic yet; ")
 
 
+def test_megaflows_that_have_expired_are_no_missing_traffic(
+    config: Path, bridge: DummyBridge, xenoovs: CommandLine
+) -> None:
+    bridge.send("p0", CLIENTS)
+    bridge.ovs.appctl("revalidator/purge")
+    said = xenoovs("verify-offload", config, "--db", _db(bridge))
+    assert said.status == 3
+    assert said.out.splitlines()[-1] == (
+        "no conclusion: the blocks had 64 packets, but their megaflows have expired (max-idle 600 s); "
+        "send some traffic and run this again"
+    )
+
+
 def test_software_is_named_and_so_is_the_setting(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:
     bridge.send("p0", CLIENTS * 2)
     said = xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.compile.program import Program, compile_onto
+from xenoovs.compile.read import is_block
 from xenoovs.datapath.host import BridgeState
 from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow, match_of
 from xenoovs.datapath.parse import Hints, scan_dump
@@ -49,24 +50,41 @@ _TUNNEL_PREFIXES = {
 """Type of a tunnel's interface -> what the name of its datapath port starts with (lib/netdev-vport.c)."""
 
 
+_EXPIRED = (
+    "no conclusion: the blocks had {packets}, but their megaflows have expired (max-idle {idle_s:g} s); send some "
+    "traffic and run this again"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was found, remarks on what could not be read, and the flows behind odd megaflows by ufid."""
+    """What was found, remarks on what could not be read, and the flows behind odd megaflows by ufid.
+
+    Attributes:
+        expired: Why there is no megaflow although the flows counted packets; empty: they counted none.
+    """
 
     findings: OffloadFindings
     remarks: tuple[str, ...] = ()
     origins: Mapping[str, tuple[str, ...]] | None = None
+    expired: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Looker:
-    """Looks at one switch again and again, for one program. `remarks`: on its flows there."""
+    """Looks at one switch again and again, for one program.
+
+    Attributes:
+        remarks: On its flows there.
+        packets: That the flows of its blocks have counted until now.
+    """
 
     switch: ManagementSwitch
     bridge: str
     program: Program
     states: tuple[BridgeState, ...]
     remarks: tuple[str, ...] = ()
+    packets: int = 0
 
     def look(self) -> Look:
         """Raises SwitchError."""
@@ -83,7 +101,10 @@ class Looker:
             findings = attribute(findings, foreign)
         told = (*hints.reason_summary(), *hints.remarks(is_filtered=False))
         remarks = (*self.remarks, *remarks)
-        return Look(findings, (*remarks, *self._settings(findings), *told), self._origins(findings, hints.cores))
+        remarks = (*remarks, *self._settings(findings), *told)
+        is_idle = self.packets and not any(block.megaflows for block in findings.blocks)
+        expired = _EXPIRED.format(packets=counted(self.packets, "packet"), idle_s=context.max_idle_s) if is_idle else ""
+        return Look(findings, remarks, self._origins(findings, hints.cores), expired)
 
     def _context(self, filters: Mapping[str, TcFilter] | None) -> CheckContext:
         idle_ms = next((state.max_idle_ms for state in self.states if state.max_idle_ms), None)
@@ -120,7 +141,8 @@ def looker_of(balancer: Balancer, switch: ManagementSwitch) -> Looker:
     bridge = balancer.uplinks.bridge
     observed = switch.dump_flows(bridge)
     program = compile_onto(balancer, observed)
-    return Looker(switch, bridge, program, switch.bridges(), missing_remarks(program, observed))
+    packets = sum(seen.packets for seen in observed if is_block(seen.flow))
+    return Looker(switch, bridge, program, switch.bridges(), missing_remarks(program, observed), packets)
 
 
 def missing_remarks(program: Program, observed: Iterable[ObservedFlow]) -> tuple[str, ...]:

@@ -167,7 +167,8 @@ def verify_offload_command(
             look = _look(looker_of(balancer, reach(db, lab)), wait_s=wait_s or 0)
         if output is Output.JSON:
             findings = look.findings
-            print_json(to_json(findings, required=required, origins=look.origins, remarks=look.remarks))
+            remarks = (*look.remarks, look.expired) if look.expired else look.remarks
+            print_json(to_json(findings, required=required, origins=look.origins, remarks=remarks))
         else:
             show(look, blocks=blocks, required=required)
         return look.findings.conclusion_for(required)
@@ -249,6 +250,8 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
     sentence = _CONCLUSION[findings.conclusion]
     if findings.is_overridden:
         sentence = _OVERRIDDEN
+    elif concluded is Conclusion.NOTHING_SEEN and look.expired:
+        sentence = look.expired
     elif concluded is Conclusion.NOTHING_SEEN and (findings.is_filtered or total.megaflows):
         sentence = _FILTERED if findings.is_filtered else _UNCOUNTED
     _conclude(concluded, sentence, share=total.hw_share, required=required)

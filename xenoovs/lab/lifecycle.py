@@ -27,7 +27,7 @@ from xenoovs.lab.host import (
     processes_in,
 )
 from xenoovs.lab.lab import DEFAULT_DIRECTORY, MARK, Lab, LabState, directory_of, sole_owner, write_state
-from xenoovs.lab.private_ovs import Datapath, start_private_ovs
+from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath, start_private_ovs
 from xenoovs.lab.topology import ClientHost, End, Link, Machine, Topology, families_of, plan_topology
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer
@@ -151,6 +151,7 @@ class LabBuilder:
     def start_switch(self) -> None:
         switch = self.topology.switch_namespace
         ovs = start_private_ovs(self.lab.ovs.directory, datapath=Datapath.USERSPACE, netns=switch, marks=self.lab.marks)
+        ovs.vsctl("set", "Open_vSwitch", ".", f"other_config:max-idle={LAB_MAX_IDLE_MS}")
         for bridge in self.topology.bridges:
             ovs.add_bridge(bridge.name, bridge.ports, datapath=Datapath.USERSPACE, secure=bridge.secure)
 

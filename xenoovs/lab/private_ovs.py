@@ -92,6 +92,10 @@ class PrivateOvs:
         return environment_of(pid).get("OVS_RUNDIR") == str(self.directory)
 
 
+LAB_MAX_IDLE_MS = 300_000
+"""A person who types the next command finds the megaflows of the traffic just sent (ovs-vswitchd.conf.db(5): 10 s)."""
+
+
 def start_private_ovs(
     directory: Path, *, datapath: Datapath, netns: str | None = None, marks: Mapping[str, str] | None = None
 ) -> PrivateOvs:

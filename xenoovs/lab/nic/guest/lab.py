@@ -16,12 +16,9 @@ from xenoovs.lab.host import Progress
 from xenoovs.lab.lab import CONFIG, Lab
 from xenoovs.lab.lifecycle import LabBuilder, link_line, new_lab
 from xenoovs.lab.nic.guest.prepare import start_kernel_ovs, wait_for_cores
-from xenoovs.lab.private_ovs import Datapath
+from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath
 from xenoovs.lab.topology import End, plan_topology
 from xenoovs.switch.process import run
-
-# Emulated, commands are slow: megaflows of traffic just sent should still be there for them.
-_MAX_IDLE_MS = 300_000
 
 
 def main() -> int:
@@ -71,7 +68,7 @@ class GuestLabBuilder(LabBuilder):
 
     def start_switch(self) -> None:
         wait_for_cores()
-        ovs = start_kernel_ovs(self.lab.ovs, settings=["hw-offload=true", f"max-idle={_MAX_IDLE_MS}"])
+        ovs = start_kernel_ovs(self.lab.ovs, settings=["hw-offload=true", f"max-idle={LAB_MAX_IDLE_MS}"])
         ovs.add_bridge(self.topology.bridge, self.topology.bridges[0].ports, datapath=Datapath.KERNEL)
 
 
