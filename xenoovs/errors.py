@@ -293,7 +293,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class CommandFailed(SwitchError):
-    """A tool ended with a status other than 0. stdout and stderr are kept apart."""
+    """A tool ended with a status other than 0. stdout and stderr are separate."""
 
     def __init__(self, *, argv: Iterable[str], exit_code: int, stdout: str, stderr: str) -> None:
         self.argv, self.exit_code, self.stdout, self.stderr = tuple(argv), exit_code, stdout, stderr
@@ -433,7 +433,7 @@ class OtherBridge(SwitchError):
 
 
 class SameBridge(XenoovsError):
-    """Two configs are of one bridge, or cannot be told apart. `files`: both."""
+    """Two configs are for one bridge, or cannot be distinguished. `files`: both."""
 
     def __init__(self, *, files: tuple[str, str], bridge: str) -> None:
         self.files, self.bridge = files, bridge
@@ -589,4 +589,4 @@ class AgentRuns(XenoovsError):
 
 
 class LabError(XenoovsError):
-    """The lab could not be built, used or taken down."""
+    """The lab could not be built, used or removed."""

@@ -1,4 +1,4 @@
-"""Plain values to the model: their form is checked, what is wrong is left out, defaults are filled in."""
+"""Turns plain values into the model: checks their form, leaves wrong ones out, fills in defaults."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from xenoovs.model.balancer import (
 )
 from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, NextHop, Unchanged
 
-# What is still right of a part with mistakes: wrong values are replaced, and remembered, so that nobody judges them.
+# The valid rest of a part with mistakes: wrong values are replaced and remembered, so that no check judges them.
 #
-# A check between values looks at `Lost` first: a mistake that was made once must not be told a second time as what
+# A check between values looks at `Lost` first: a mistake must not be reported a second time as what
 # follows from it.
 
 
@@ -42,16 +42,16 @@ Asked = tuple[str | int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Values that are wrong, by their paths inside a part."""
+    """The wrong values of a part, by their paths in it."""
 
     paths: frozenset[KeyPath] = frozenset()
 
     def has(self, *asked: Asked) -> bool:
-        """Whether any of these, anything inside of one or anything around it, is wrong."""
+        """Return whether any of these, anything inside of one or anything around it, is wrong."""
         return any(_meet(lost, one) for lost in self.paths for one in asked)
 
     def backends(self, *keys: str) -> frozenset[int]:
-        """Indices of the backends of which one of these is wrong."""
+        """Return the indices of the backends of which one of these keys is wrong."""
         inside = (path for path in self.paths if path[0:1] == ("backends",) and len(path) > 1)
         return frozenset(int(path[1]) for path in inside if len(path) == 2 or path[2] in keys)
 
@@ -64,18 +64,18 @@ def _meet(lost: KeyPath, asked: Asked) -> bool:
 
 
 def salvage_service(tree: Value, wrong: Iterable[KeyPath]) -> tuple[Value, Lost]:
-    """A service without its wrong values. `wrong`: their paths in it."""
+    """Return a service without its wrong values. `wrong`: their paths in it."""
     lost = Lost(frozenset(wrong))
     if not isinstance(tree, dict):
         return tree, lost
-    kept: dict[str, Any] = {key: value for key, value in tree.items() if key == "backends" or (key,) not in lost.paths}
+    right: dict[str, Any] = {key: value for key, value in tree.items() if key == "backends" or (key,) not in lost.paths}
     for path in lost.paths:
         if len(path) > 1 and path[0] != "backends":
-            kept[str(path[0])] = _without_key(kept.get(str(path[0])), path[1:])
+            right[str(path[0])] = _without_key(right.get(str(path[0])), path[1:])
     if lost.has(("name",)):
-        kept["name"] = "unnamed"
-    kept["backends"] = _backends(tree.get("backends"), lost)
-    return {key: value for key, value in kept.items() if value is not None}, lost
+        right["name"] = "unnamed"
+    right["backends"] = _backends(tree.get("backends"), lost)
+    return {key: value for key, value in right.items() if value is not None}, lost
 
 
 def _without_key(value: Any, path: KeyPath) -> Any:
@@ -98,19 +98,19 @@ def _backends(value: Any, lost: Lost) -> list[Value]:
 
 
 def _salvaged_backend(value: Any, index: int, wrong: Set[str | int]) -> Value:
-    kept = {key: inner for key, inner in value.items() if key not in wrong} if isinstance(value, dict) else {}
-    kept.setdefault("name", f"unnamed-{index}")
-    kept.setdefault("weight", 1)
+    right = {key: inner for key, inner in value.items() if key not in wrong} if isinstance(value, dict) else {}
+    right.setdefault("name", f"unnamed-{index}")
+    right.setdefault("weight", 1)
     if wrong & {"mac", "address", "egress"} or not isinstance(value, dict):
-        kept["mac"] = _mac(index)
-    return kept
+        right["mac"] = _mac(index)
+    return right
 
 
 def _mac(index: int) -> str:
     return (_LOST_MAC + index).to_bytes(6, "big").hex(":")
 
 
-# Checks a tree against the schema and says every mistake in our own words.
+# Checks a tree against the schema and words every mistake for people.
 
 
 MAX_REMARKS = 1_000
@@ -129,7 +129,7 @@ M = TypeVar("M", bound=BaseModel)
 class Checked:
     """The parts of a config that have the right form, services with their index in the file, and what is wrong.
 
-    omitted: mistakes beyond those that anybody reads.
+    omitted: the number of mistakes beyond MAX_REMARKS.
     lost:    of services with mistakes, by their index, and of the rest of the file, what they say is not to be judged.
     """
 
@@ -149,7 +149,7 @@ class Checked:
 
 
 def check_structure(root: Value) -> Checked:
-    """Every key, type and range. What is right is kept, so that it can be checked against each other."""
+    """Check every key, type and range. Right values stay, so that they can be checked against each other."""
     try:
         config = FileConfig.model_validate(root)
     except ValidationError as error:
@@ -160,7 +160,7 @@ def check_structure(root: Value) -> Checked:
 def _salvage(root: Value, errors: Sequence[Any]) -> Checked:
     remarks = tuple(map(_remark, errors[:MAX_REMARKS]))
     omitted = len(errors) - len(remarks)
-    # A key that nobody knows changes nothing else: the rest of its part is checked as if it were not there.
+    # An unknown key changes nothing else: the rest of its part is checked as if it were not there.
     unknown = {error["loc"] for error in errors if error["type"] == "extra_forbidden"}
     wrong = [error["loc"] for error in errors if error["loc"] not in unknown]
     whole = _without_paths(root, unknown, ())

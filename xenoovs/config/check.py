@@ -1,4 +1,4 @@
-"""What must hold between the values of a config: in a service, between services, and for the weights."""
+"""Checks values of a config against each other: in a service, between services, and for the weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.balancer import MAX_KEY_BITS, Claim, KeyField, OtherTraffic, PortRange, Protocol
 from xenoovs.partition.solve import first_feasible_width, least_tolerance
 
-# Which packets are claimed already: claims as intervals of ports, so that nobody compares all pairs of services.
+# Which packets are claimed already: claims are intervals of ports, which avoids comparing all pairs of services.
 
 
 _ALL_PORTS = PortRange(0, 65_535)
@@ -230,7 +230,7 @@ Numbered = tuple[int, ServiceConfig]
 
 
 def check_switch(switch: SwitchConfig, lost: Lost) -> Iterator[Remark]:
-    """The bridge's own ports. `lost`: of the switch, what is not to be judged."""
+    """Check the bridge's own ports. `lost`: of the switch, what is not to be judged."""
     named = [(("ingress", index), port) for index, port in enumerate(switch.ingress)] + [(("egress",), switch.egress)]
     for path, port in named:
         if port == switch.bridge and not lost.has(path, ("bridge",)):
@@ -247,7 +247,7 @@ def check_switch(switch: SwitchConfig, lost: Lost) -> Iterator[Remark]:
     if is_passthrough and len(set(switch.ingress)) > 1:
         yield Remark(
             ("switch", "other_traffic"),
-            f"passthrough with {len(switch.ingress)} ingress ports cannot tell by which of them a reply leaves; "
+            f"passthrough with {len(switch.ingress)} ingress ports does not say by which of them a reply leaves; "
             "write `other_traffic: normal`",
         )
 
@@ -272,7 +272,7 @@ def check_backend_ports(switch: SwitchConfig, services: Iterable[Numbered]) -> I
 
 
 def check_between(services: Iterable[Numbered], lost: Mapping[int, Lost] | None = None) -> Iterator[Remark]:
-    """Names, packets and VIP MACs that more than one service claims. `lost`: by index, what is not to be judged."""
+    """Find what more than one service claims: names, packets, VIP MACs. `lost`: by index, what is not to be judged."""
     numbered, wrong = tuple(services), lost or {}
 
     def sound(*names: str) -> tuple[Numbered, ...]:
@@ -331,7 +331,7 @@ def _check_vip_macs(services: Iterable[Numbered]) -> Iterator[Remark]:
 
 
 def check_shares(service: ServiceConfig, path: KeyPath, *, lost: Lost) -> Iterator[Remark]:
-    """Weights, bits, tolerance and budget against each other. `lost`: not to be judged."""
+    """Check weights, bits, tolerance and budget against each other. `lost`: not to be judged."""
     weights = [backend.weight for backend in service.backends if backend.weight]
     if not weights or lost.has(("backends", None, "weight"), ("match", "bits")):
         return
@@ -367,7 +367,7 @@ def _bits(number: int) -> str:
 
 
 def check_parts(checked: Checked) -> Iterator[Remark]:
-    """Every mistake that two or more right values make together."""
+    """Find every mistake that two or more right values make together."""
     lost_switch = Lost(frozenset(path[1:] for path in checked.lost_around.paths if path[:1] == ("switch",)))
     is_egress_known = checked.switch is not None and not lost_switch.has(("egress",))
     default_egress = checked.switch.egress if checked.switch is not None and is_egress_known else None

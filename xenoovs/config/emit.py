@@ -1,4 +1,4 @@
-"""A Balancer to the one normal form of its config: every default written out, one way to write each value."""
+"""Renders a Balancer as a config in normal form: every default written out, one way to write each value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_.:+@~^-]*[A-Za-z0-9_.+@~^-])?", r
 
 
 def render_config(balancer: Balancer) -> str:
-    """YAML that parses to an equal Balancer.
+    """Return YAML that parses to an equal Balancer.
 
     Raises ValueError for what no config can say: weights or tolerances without a finite decimal form, and a service
     without VIPs for both families.
@@ -110,8 +110,8 @@ def _field(service: Service) -> str:
     if field is KeyField.SOURCE_ADDRESS and len(families) == 1:
         return "ipv4_source" if Family.IPV4 in families else "ipv6_source"
     if not service.claim.vips and families != {Family.IPV4}:
-        told = " and ".join(sorted(family.name for family in families))
-        raise ValueError(f"no config can say: every packet of {told} by its {field.label}; make two services")
+        both = " and ".join(sorted(family.name for family in families))
+        raise ValueError(f"no config can say: every packet of {both} by its {field.label}; make two services")
     return field.value
 
 

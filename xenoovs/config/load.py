@@ -1,4 +1,4 @@
-"""A config file to a Balancer, or to every mistake in it at once."""
+"""Reads a config file as a Balancer, or reports every mistake in it at once."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _refuse(before: str, file: str, message: str) -> NoReturn:
     raise ConfigError([Finding(file, len(full_lines) + 1, len(last) + 1, "", message)])
 
 
-# What libyaml complains about, said with the cause and the remedy.
+# Errors of libyaml, with the cause and the remedy.
 
 
 # (part of libyaml's problem text, what to do); libyaml 0.2.5, src/scanner.c and src/parser.c.
@@ -84,7 +84,7 @@ _REMEDIES = (
 
 
 def explain_yaml_error(error: yaml.YAMLError, *, file: str) -> Finding:
-    """One finding at the place libyaml names."""
+    """Return one finding at the position that libyaml names."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read"
     remedy = next((text for part, text in _REMEDIES if part in problem), "check the line and the one above it")
@@ -103,7 +103,7 @@ MAX_VALUES = 500_000
 MAX_KEYS = 100
 MAX_DUPLICATES = 100
 
-# Asked for each of 100,000 events: the exact class is told ten times faster than by isinstance.
+# Compared for each of 100,000 events: comparing the exact class is ten times faster than isinstance.
 _Alias, _Scalar = yaml.AliasEvent, yaml.ScalarEvent
 _SequenceStart, _SequenceEnd, _MappingEnd = yaml.SequenceStartEvent, yaml.SequenceEndEvent, yaml.MappingEndEvent
 
@@ -112,7 +112,7 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One YAML document. `findings`: mistakes that did not keep it from being read (duplicate keys)."""
+    """One YAML document. `findings`: mistakes in spite of which it can be read (duplicate keys)."""
 
     root: Value
     places: Positions
@@ -200,7 +200,7 @@ class _Composer:
         self._skip(path)
 
     def _skip(self, path: KeyPath) -> None:
-        """Past one value, without keeping anything of it."""
+        """Skip one value."""
         depth = len(path)
         while True:
             event = self.next_event()
@@ -300,7 +300,7 @@ def _findings(remarks: Iterable[Remark], places: Positions, file: str) -> Iterab
 
 
 def _capped(findings: Iterable[Finding], *, omitted: int) -> list[Finding]:
-    """The first in the file; a wrong file would otherwise fill the screen."""
+    """Return the first findings of the file; a wrong file would otherwise fill the screen."""
     ordered = sorted(findings)
     shown, rest = ordered[:MAX_FINDINGS], ordered[MAX_FINDINGS:]
     if not rest:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A YAML number that is not a short decimal integer, kept as it was written: 0.5, 1e30, .inf, .nan, 0x10, 010."""
+    """A YAML number that is not a short decimal integer, as it was written: 0.5, 1e30, .inf, .nan, 0x10, 010."""
 
     text: str
 
@@ -90,7 +90,7 @@ class Position:
 
 
 class Mark(Protocol):
-    """A place as libyaml tells it; line and column count from 0."""
+    """A position from libyaml; line and column count from 0."""
 
     line: int
     column: int

@@ -57,7 +57,7 @@ class Change:
         before: What the flows of these say now; `observed`: the flows.
         drains: Drains that begin or go on; `next_s`: after how many seconds they need another round, None: never.
         problems: What cannot be made right.
-        foreign: How many of our flows others had changed.
+        foreign: How many flows of xenoovs were changed by other programs.
         lost: Whether the bridge was recreated.
         dump: The text of all flows that the bridge has; empty where they were not read.
         incarnation: Of the bridge, as of `Switch`.
@@ -130,7 +130,7 @@ def reachable(desired: DesiredState, reasons: Mapping[str, str]) -> tuple[Desire
 
 
 def blocked(flows: Iterable[Flow]) -> tuple[Problem, ...]:
-    """Return what to report of flows of others that are in the place of ours."""
+    """Return what to report of foreign flows with the table, priority and match of flows of xenoovs."""
     return tuple(Problem(f"a flow of others is in the place of one of ours: {render_flow(flow)}") for flow in flows)
 
 
@@ -211,7 +211,7 @@ class Circumstances:
 
 
 def fresh(desired: DesiredState) -> Target:
-    """Return what a bridge without flows would get: the fewest blocks, everybody in service.
+    """Return what a bridge without flows would get: the fewest blocks, all backends in service.
 
     Raises ToleranceUnreachable, BudgetUnreachable, CompileError.
     """
@@ -262,7 +262,7 @@ def step(desired: DesiredState, found: Comparison, options: PlanOptions, at: Cir
 
 
 def beside(change: Change, foreign: Iterable[Flow]) -> Change:
-    """Return the change on a bridge that has flows of others too: those in the place of ours stay."""
+    """Return the change on a bridge that has foreign flows too: conflicting ones stay."""
     wanted = _wanted(change.target, change.touched)
     untouched = sum(len(texts) for i, texts in change.target.texts.items() if i not in change.touched)
     return replace(change, difference=plan(wanted, (*change.observed, *foreign), untouched=untouched))

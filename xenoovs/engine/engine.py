@@ -118,7 +118,7 @@ class Memory:
 
 
 class Engine:
-    """Keeps one bridge as a desired state says. Its calls block, and wait for each other.
+    """Reconciles one bridge with a desired state. Its calls block, and wait for each other.
 
     Attributes:
         is_held: Whether changes are only counted: a round that would make one raises ChangesHeld.
@@ -147,7 +147,7 @@ class Engine:
         self._follow = follow or (lambda _balancer: None)
         self._memory: Memory | None = None
         self._is_sure = True
-        """Whether the bridge has what `_memory` says, unless others changed it: no apply has failed since."""
+        """Whether the bridge has what `_memory` says, unless another program changed it: no apply has failed since."""
         self._quiet, self._opened = Quiet(), dict[int, int]()
         self._ports = Ports(switch)
         self._lock = Lock()
@@ -189,7 +189,7 @@ class Engine:
 
         Raises:
             SwitchError: PortsMissing and UnusablePorts before all else, unless the change may be partial.
-            FlowConflict: A flow of others is in the place of one of ours, and the change may not be partial.
+            FlowConflict: A foreign flow conflicts with a flow of xenoovs, and the change may not be partial.
             CompileError, ToleranceUnreachable: No flows can do that.
         """
         with self._lock:
@@ -207,7 +207,7 @@ class Engine:
         Args:
             desired: What to meet.
             now_s: The time on a clock that never goes back.
-            urgent: Clients wait: the flows of the last round are taken for those that the bridge has.
+            urgent: Clients wait: assume that the bridge has the flows of the last round.
             strict: Raise what `plan` raises for a problem that the last round did not have.
 
         Raises:
@@ -308,7 +308,7 @@ class Engine:
         return replace(found, aged=tuple(seen for seen in aged if service_of(seen.flow.cookie) in found.touched))
 
     def _beside_others(self, change: Change, options: PlanOptions) -> Change:
-        """Return the change with what flows of others keep from being made. Raises FlowConflict."""
+        """Return the change with the conflicts with foreign flows. Raises FlowConflict."""
         if change.difference.added and self.switch.count_flows(change.bridge, only=FOREIGN):
             change = beside(change, (seen.flow for seen in self.switch.dump_flows(change.bridge, only=FOREIGN)))
         found = change.difference.blocked

@@ -18,7 +18,7 @@ class Switch(Protocol):
         """All bridges, sorted by name."""
 
     def incarnation(self, bridge: str) -> str | None:
-        """Another text after the bridge was made anew or ovs-vswitchd was restarted; None: it is not there now.
+        """Another text after the bridge was recreated or ovs-vswitchd restarted; None: the bridge does not exist.
 
         Cheap enough to be asked several times a second.
         """

@@ -132,12 +132,15 @@ _TIMEOUT_S = 5.0
 
 
 def read_neighbours(netns: str) -> tuple[Neighbour, ...]:
-    """Those that have answered, in a network namespace by its name; empty: in ours. Raises SwitchError, ParseError."""
+    """Return the neighbours that have answered, in a network namespace by name (empty: that of this process).
+
+    Raises SwitchError, ParseError.
+    """
     inside = ["-n", netns] if netns else []
     return parse_neighbours(run(["ip", *inside, "-j", "neigh", "show"], timeout_s=_TIMEOUT_S).stdout)
 
 
-# What the kernel tells in files: huge pages, modules, and of devices what an older ip(8) does not print.
+# Facts of the kernel in files: huge pages, modules, and of devices what an older ip(8) does not print.
 
 
 _PAGE_SIZE = re.compile(r"hugepages-([0-9]+)kB")
@@ -179,7 +182,7 @@ def _hugepages(root: Path) -> Fact[int]:
 
 
 def _modules(names: tuple[str, ...], *, root: Path, release: str) -> Fact[dict[str, bool]]:
-    """For each name whether the kernel has it; names that nothing tells of are left out."""
+    """Return for each name whether the kernel has it; names without a sign of either are left out."""
     loaded = read_text(root / "proc/modules")
     library = root / "lib/modules" / release
     built_in, on_disk = read_text(library / "modules.builtin"), read_text(library / "modules.dep")

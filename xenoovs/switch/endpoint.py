@@ -49,7 +49,7 @@ class Endpoint:
 
     @property
     def is_split(self) -> bool:
-        """Whether database and run directory were told apart, so that they might be of two different Open vSwitches."""
+        """Whether database and run directory were given separately, so that they may belong to two Open vSwitches."""
         return self.rundir is not None and self.db != f"unix:{self.rundir / 'db.sock'}"
 
     def management(self, bridge: str) -> str:
@@ -62,9 +62,9 @@ class Endpoint:
         return f"unix:{self.local_rundir / bridge}.mgmt"
 
     def incarnation(self, bridge: str) -> str | None:
-        """Which making of its OpenFlow socket this is: every new bridge and every new ovs-vswitchd makes another.
+        """Return an identity of the bridge's OpenFlow socket: each new bridge and each new ovs-vswitchd has another.
 
-        None while there is no socket, or nobody listens there any more. Raises BridgeMissing.
+        None while there is no socket, or no process listens there. Raises BridgeMissing.
         """
         path = Path(self.management(bridge).removeprefix("unix:"))
         try:
@@ -83,9 +83,9 @@ class Endpoint:
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Whether whoever made this socket is gone, as after a kill: the file stays then (unix(7)).
+    """Return whether the process that made this socket is gone, as after a kill: the file stays then (unix(7)).
 
-    Whoever is there does not hear of the question: for a datagram socket theirs is of the wrong type (EPROTOTYPE).
+    A living listener does not notice: for a datagram socket its own is of the wrong type (EPROTOTYPE).
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
         try:
@@ -98,32 +98,32 @@ def _is_abandoned(path: Path) -> bool:
 
 
 def find_endpoint(*, db: str | None, env: Mapping[str, str]) -> Endpoint:
-    """The Open vSwitch of option `--db` and of OVS_RUNDIR in the environment.
+    """Return the Open vSwitch of option `--db` and of OVS_RUNDIR in the environment.
 
     Without either the one of the host. `--db unix:/x/db.sock` alone implies the run directory /x.
     Raises SwitchError for a `db` of another form.
     """
-    told = env.get("OVS_RUNDIR")
+    given = env.get("OVS_RUNDIR")
     if db is None:
-        rundir = Path(told) if told else DEFAULT_RUNDIR
+        rundir = Path(given) if given else DEFAULT_RUNDIR
         return Endpoint(f"unix:{rundir / 'db.sock'}", rundir)
     for remote in db.split(","):
         if not _REMOTE.fullmatch(remote):
             raise SwitchError(f"--db {remote}: expected unix:/path/db.sock or tcp:ADDRESS:PORT (ssl is not supported)")
-    if told:
-        return Endpoint(db, Path(told))
+    if given:
+        return Endpoint(db, Path(given))
     is_local = db.startswith("unix:") and "," not in db
     return Endpoint(db, Path(db.removeprefix("unix:")).parent if is_local else None)
 
 
-# Do the processes of Open vSwitch answer at all? One cheap question to each, with patience that ends.
+# Whether the processes of Open vSwitch answer: one cheap request to each, with a time limit.
 
 
 LOOK_S = 5.0
-"""Patience of who only wants to know whether it answers, as `doctor`."""
+"""Time limit where only the answer matters, as for `doctor`."""
 
 WORK_S = 10.0
-"""Patience of who has work for it: a large change may keep ovs-vswitchd busy for some seconds on a small machine."""
+"""Time limit where a change follows: a large change may occupy ovs-vswitchd for some seconds on a small machine."""
 
 _VERSION = b'{"id":0,"method":"version","params":[]}'
 """JSON-RPC 1.0 of ovs-appctl(8), which the main loop of ovs-vswitchd answers (lib/unixctl.c)."""
@@ -136,13 +136,13 @@ _STATES = {
     "T": "it is stopped, as by SIGSTOP",
     "t": "a debugger holds it",
     "D": "it waits in the kernel",
-    "Z": "it has died and nobody has collected it",
+    "Z": "it is a zombie: its parent has not collected it",
 }
 """Field 3 of /proc/PID/stat (proc(5))."""
 
 
 def ask_vswitchd(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Unresponsive | None:
-    """None: it answers, or nobody listens there, which is told by whoever asks for more."""
+    """Return how ovs-vswitchd fails to answer; None: it answers, or no process listens there."""
     pid = _pid(endpoint, "ovs-vswitchd")
     if pid is None:
         return None
@@ -153,7 +153,7 @@ def ask_vswitchd(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Unrespons
 
 
 def ask_database(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Unresponsive | None:
-    """None: an ovsdb-server answers, or nobody listens there."""
+    """Return how the database fails to answer; None: an ovsdb-server answers, or no process listens there."""
     answers = [_is_answered(address_of(target), _ECHO, patience_s=patience_s) for target in endpoint.db.split(",")]
     if True in answers or False not in answers:
         return None
@@ -161,7 +161,7 @@ def ask_database(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Unrespons
 
 
 def require_answers(endpoint: Endpoint) -> None:
-    """Raises SwitchUnresponsive where ovs-vswitchd or its database takes questions and answers none."""
+    """Raises SwitchUnresponsive where ovs-vswitchd or its database accepts requests and answers none."""
     for silent in (ask(endpoint, patience_s=WORK_S) for ask in (ask_vswitchd, ask_database)):
         if silent is not None:
             target = str(endpoint.rundir or endpoint.db)
@@ -170,7 +170,7 @@ def require_answers(endpoint: Endpoint) -> None:
 
 
 def _is_answered(address: str | tuple[str, int], question: bytes, *, patience_s: float) -> bool | None:
-    """None: nobody listens there, or somebody hangs up."""
+    """Return whether an answer comes; None: no process listens there, or it closes the connection."""
     deadline = time.monotonic() + patience_s
     while (left_s := deadline - time.monotonic()) > 0:
         try:
@@ -217,9 +217,9 @@ def _pid(endpoint: Endpoint, daemon: str) -> int | None:
 def _silent(pid: int | None, process: str, patience_s: float) -> Unresponsive:
     state = None if pid is None else _state(pid, process)
     name = process if state is None else f"{process} (process {pid})"
-    told = _STATES.get(state or "", "it hangs, or is very busy")
-    mend = ("kill", "-CONT", str(pid)) if state == "T" else ("systemctl", "restart", "openvswitch-switch")
-    return Unresponsive(f"{name} has not answered for {patience_s:g} s: {told}", process=process, fix=(mend,))
+    reason = _STATES.get(state or "", "it hangs, or is very busy")
+    fix = ("kill", "-CONT", str(pid)) if state == "T" else ("systemctl", "restart", "openvswitch-switch")
+    return Unresponsive(f"{name} has not answered for {patience_s:g} s: {reason}", process=process, fix=(fix,))
 
 
 def _state(pid: int, process: str) -> str | None:

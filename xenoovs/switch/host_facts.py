@@ -1,4 +1,4 @@
-"""Gather the facts of a host. Each probe may be missing or refused: then its fact is Unknown, with the reason."""
+"""Gathers the facts of a host. A fact that cannot be read is Unknown, with the reason."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _LEFTOVERS = {
 
 
 def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
-    """Everything that can be seen now. `modules`: those of the kernel to look for. Changes nothing, raises nothing."""
-    # Asked first, with little patience: every further question to a process that hangs would wait for a minute.
+    """Return all facts that can be read now. `modules`: those of the kernel to check. Changes and raises nothing."""
+    # First, with a short time limit: every further request to a process that hangs would wait for a minute.
     silent = ask_vswitchd(endpoint)
     database, place = ask_database(endpoint) or _read_database(endpoint), netns_of(endpoint)
     daemon = silent or read_daemon(endpoint)
@@ -72,11 +72,11 @@ def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
 
 
 def _leftovers(endpoint: Endpoint) -> tuple[str, ...]:
-    return tuple(told for kind, told in _LEFTOVERS.items() if UndoJournal(endpoint.local_rundir, kind).is_abandoned)
+    return tuple(text for kind, text in _LEFTOVERS.items() if UndoJournal(endpoint.local_rundir, kind).is_abandoned)
 
 
 def check_reachable(endpoint: Endpoint) -> None:
-    """Raises SwitchError where looking makes no sense: no Open vSwitch at all, no right to ask, a silent remote one."""
+    """Raises SwitchError where no fact can be read: no Open vSwitch, no permission, an unreachable remote one."""
     socket = None if endpoint.rundir is None else endpoint.rundir / "db.sock"
     if socket is None or endpoint.is_split:
         read_database(endpoint)
@@ -90,7 +90,7 @@ def check_reachable(endpoint: Endpoint) -> None:
 
 
 def netns_of(endpoint: Endpoint) -> Fact[Netns]:
-    """The network namespace of ovs-vswitchd, where its devices are."""
+    """Return the network namespace of ovs-vswitchd, where its devices are."""
     if endpoint.rundir is None:
         return _ELSEWHERE
     process = find_process(endpoint)
@@ -107,7 +107,7 @@ def _read_database(endpoint: Endpoint) -> Fact[Database]:
 
 
 def read_devices(place: Netns, ports: Iterable[str]) -> Fact[Mapping[str, Device]]:
-    """All devices by name; of `ports` also what ethtool(8) and tc(8) tell."""
+    """Return all devices by name; those of `ports` with the facts of ethtool(8) and tc(8)."""
     found = place.read(LINKS, parse_links)
     if isinstance(found, Unknown):
         return found

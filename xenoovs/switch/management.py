@@ -24,7 +24,7 @@ from xenoovs.switch.ovsdb import DEFAULT_TIMEOUT_S, read_bridges
 from xenoovs.switch.process import run
 from xenoovs.switch.stderr import lift, lift_refusal
 
-# What ovs-ofctl(8) does better than our own OpenFlow: dump thousands of flows, and describe those of others.
+# ovs-ofctl(8) dumps thousands of flows faster than our own OpenFlow, and has a name for everything in foreign flows.
 
 
 _NAMED_TABLES = (re.compile(r"table=[^0-9]"), re.compile(r"resubmit\(,[^0-9]"))
@@ -55,7 +55,7 @@ class Ofctl:
         return "".join(f"{render_flow(seen.flow)}\n" for seen in flows)
 
     def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
-        """Return the flows of others with their counters, likewise."""
+        """Return the foreign flows with their counters. Raises as `dump_flow_text`."""
         text = self._run("dump-flows", bridge)
         try:
             flows = tuple(parse_dump(text))
@@ -98,7 +98,7 @@ _FEW_FLOWS = 500
 
 @dataclass(frozen=True, slots=True)
 class ManagementSwitch:
-    """The Open vSwitch at `endpoint`; nothing is kept between calls. Implements `Switch`.
+    """The Open vSwitch at `endpoint`, without state between calls. Implements `Switch`.
 
     db_timeout_s: how long the database may take to answer.
     """
@@ -136,7 +136,7 @@ class ManagementSwitch:
         return text + "".join(Ofctl(self.endpoint).dump_flow_text(bridge, each) for each in many)
 
     def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
-        """Return the flows of others as ovs-ofctl prints them, which has a name for every action and field."""
+        """Return the foreign flows as ovs-ofctl prints them, which has a name for every action and field."""
         return Ofctl(self.endpoint).dump_foreign_flows(bridge) if self.count_flows(bridge, only=FOREIGN) else ()
 
     def count_flows(self, bridge: str, *, only: Cookies = OURS) -> int:

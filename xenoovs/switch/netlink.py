@@ -92,14 +92,14 @@ def decode_error(flags: int, body: bytes) -> Refused | None:
     (status,) = struct.unpack_from("=i", body)
     if status == 0:
         return None
-    told = ""
+    words = ""
     if flags & _NLM_F_ACK_TLVS:
         # The request follows the status: only its header where it is capped.
         (request_length,) = struct.unpack_from("=I", body, 4)
         start = 4 + (_HEADER.size if flags & _NLM_F_CAPPED else _padded(request_length))
         text = find_attribute(decode_attributes(body[start:]), _NLMSGERR_ATTR_MSG)
-        told = (text or b"").rstrip(b"\0").decode("utf-8", "replace")
-    return Refused(-status, told)
+        words = (text or b"").rstrip(b"\0").decode("utf-8", "replace")
+    return Refused(-status, words)
 
 
 class RouteSocket(AbstractContextManager["RouteSocket"]):

@@ -1,4 +1,4 @@
-"""Commands on this host or in a network namespace of it: those that only look, and those that change it."""
+"""Runs commands on this host or in one of its network namespaces: some read facts, some change the host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Netns:
-    """Where devices are. `netns`: file of a network namespace (namespaces(7)); None: that of this process."""
+    """A network namespace. `netns`: its file (namespaces(7)); None: that of this process."""
 
     netns: Path | None = None
 
@@ -62,7 +62,7 @@ _CHANGE_TIMEOUT_S = 30
 def run_changes(commands: Iterable[Sequence[str]], *, endpoint: Endpoint, place: Netns) -> None:
     """Run them in order, up to the first that fails.
 
-    Tools of Open vSwitch are led to `endpoint`; others run in the network namespace `place`.
+    Tools of Open vSwitch work on `endpoint`; others run in the network namespace `place`.
     Raises CommandFailed, CommandMissing, CommandTimeout; SwitchUnreachable where the run directory is not known.
     """
     for command in commands:

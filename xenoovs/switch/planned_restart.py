@@ -1,4 +1,4 @@
-"""A planned restart of Open vSwitch: save all flows of everybody, restart in flow-restore-wait, put all back."""
+"""A planned restart of Open vSwitch: save all flows, restart under flow-restore-wait, restore all flows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _unit() -> str:
     )
 
 
-# All flows and groups of a bridge, also those of others, as text that goes back into Open vSwitch as it came out.
+# All flows and groups of a bridge, also foreign ones, as text that Open vSwitch reads as it was printed.
 
 
 _VERSION = "OpenFlow14"
@@ -76,8 +76,8 @@ class SavedTables:
 def dump_tables(endpoint: Endpoint, bridge: str) -> SavedTables:
     """Read everything. Raises SwitchError.
 
-    Ports stand by name, so that flows hold when numbers are given anew; where tables have names everything stands by
-    number, for table names end with the process.
+    Ports are named, so that flows are right when ports get other numbers. Where tables have names all is by number,
+    because table names end with the process.
     """
     flows = _lines(_ofctl(endpoint, bridge, "--names", "--no-stats", "dump-flows"))
     if any(_TABLE_NAMED.search(line) for line in flows):
@@ -146,7 +146,7 @@ def planned_restart(
     directory: Path,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> PlannedRestart:
-    """Restart by `restart`, with all flows and groups of all bridges before and after. Meters are not kept.
+    """Restart by `restart`, with all flows and groups of all bridges before and after. Meters are lost.
 
     A file for each bridge lies in `directory` for as long as its flows are not back. They are put back, and Open
     vSwitch waits no more, also when `restart` fails or is interrupted. Raises SwitchError, FlowsNotRestored.
@@ -159,12 +159,12 @@ def planned_restart(
         finally:
             _put_back(switch, endpoint, saved, deadline=began + timeout_s)
     gap_s = time.monotonic() - began
-    for kept in saved.values():
-        kept.file.unlink(missing_ok=True)
+    for each in saved.values():
+        each.file.unlink(missing_ok=True)
     return PlannedRestart(
         gap_s,
-        {bridge: len(kept.tables.flows) for bridge, kept in saved.items()},
-        {bridge: len(kept.tables.groups) for bridge, kept in saved.items()},
+        {bridge: len(each.tables.flows) for bridge, each in saved.items()},
+        {bridge: len(each.tables.groups) for bridge, each in saved.items()},
     )
 
 
@@ -183,18 +183,18 @@ def _save(switch: Switch, endpoint: Endpoint, directory: Path) -> dict[str, _Sav
 
 def _put_back(switch: Switch, endpoint: Endpoint, saved: Mapping[str, _Saved], *, deadline: float) -> None:
     failed: dict[str, str] = {}
-    for bridge, kept in saved.items():
+    for bridge, tables in saved.items():
         try:
-            _until(deadline, lambda bridge=bridge, kept=kept: _restore(switch, endpoint, bridge, kept))  # type: ignore[misc]
+            _until(deadline, lambda bridge=bridge, tables=tables: _restore(switch, endpoint, bridge, tables))  # type: ignore[misc]
         except SwitchError as error:
             failed[bridge] = str(error)
     if failed:
         raise FlowsNotRestored(reasons=failed, files={bridge: str(saved[bridge].file) for bridge in failed})
 
 
-def _restore(switch: Switch, endpoint: Endpoint, bridge: str, kept: _Saved) -> None:
-    require_ports(switch, bridge, kept.ports)
-    restore_tables(endpoint, bridge, kept.tables)
+def _restore(switch: Switch, endpoint: Endpoint, bridge: str, saved: _Saved) -> None:
+    require_ports(switch, bridge, saved.ports)
+    restore_tables(endpoint, bridge, saved.tables)
 
 
 def _until(deadline: float, action: Callable[[], None]) -> None:

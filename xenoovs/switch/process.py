@@ -32,7 +32,7 @@ _PACKAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A program that has ended. stdout and stderr are kept apart."""
+    """A program that has ended, with stdout and stderr apart."""
 
     argv: tuple[str, ...]
     exit_code: int

@@ -1,8 +1,8 @@
 """`other_config:flow-restore-wait` (ovs-vswitchd.conf.db(5)): a new ovs-vswitchd leaves the datapath's flows and takes
 no packet out of it until the flows are back. Never left behind: then it would wait for ever.
 
-Run as a program this is the guard: it waits for its stdin to end, and takes the setting away unless it was told `done`.
-So it is taken away also when the restarting process is killed.
+Run as a program this is the watchdog: it waits for its stdin to end, and removes the setting unless it read `done`.
+So the setting is removed also when the restarting process is killed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def waiting_for_flows(db: str) -> Iterator[None]:
     """Open vSwitch waits for its flows when it starts, until the end of the context, however that comes about.
 
     After a good end ovs-vswitchd has seen that it need not wait any more. Raises SwitchError; where the setting cannot
-    be taken away in time the guard goes on trying.
+    be removed in time the watchdog goes on trying.
     """
-    with open_pipe_to([sys.executable, "-P", "-m", "xenoovs.switch.restore_wait", db]) as guard:
-        # From here on the guard sees to it, whatever becomes of this process.
+    with open_pipe_to([sys.executable, "-P", "-m", "xenoovs.switch.restore_wait", db]) as watchdog:
+        # From here on the watchdog removes it, also when this process is killed.
         run([*_vsctl(db), "--no-wait", *_WAIT], timeout_s=_VSCTL_TIMEOUT_S)
         try:
             yield
@@ -41,8 +41,8 @@ def waiting_for_flows(db: str) -> Iterator[None]:
         finally:
             forget_wait(db)
             with suppress(OSError):
-                guard.write(_DONE)
-                guard.flush()
+                watchdog.write(_DONE)
+                watchdog.flush()
 
 
 def forget_wait(db: str) -> None:
@@ -61,10 +61,10 @@ def _vsctl(db: str) -> list[str]:
     return ["ovs-vsctl", f"--db={db}"]
 
 
-def _guard(db: str) -> None:
+def _watch(db: str) -> None:
     if not sys.stdin.buffer.read().endswith(_DONE):
         forget_wait(db)
 
 
 if __name__ == "__main__":
-    _guard(sys.argv[1])
+    _watch(sys.argv[1])

@@ -59,7 +59,7 @@ _DROPPED = {
     "csum": frozenset((2, 3)),
     "ct": frozenset((2, 15)),
 }
-"""Times and padding that the kernel tells but does not take."""
+"""Times and padding that the kernel dumps but does not accept."""
 _SHARED = "police"
 """Refers by its index to a meter that flows share; without the index it would be a new meter."""
 
@@ -69,7 +69,7 @@ class FilterParent:
     """Where rules are: on the ingress qdisc of a device, or on a block that devices share (`ifindex` BLOCK_IFINDEX).
 
     parent: whatever a new rule names becomes that of all rules of the qdisc (block->classid of net/sched/cls_api.c), so
-            that a rule that is to leave no trace must name what the others have.
+            that a trial rule must name what the other rules have.
     """
 
     ifindex: int
@@ -201,7 +201,7 @@ _INGRESS = 0xFFFFFFF1
 _FIRST_PREFERENCE, _LAST_PREFERENCE = 0xC001, 0xFFFE
 """Above all that the kernel gives to rules without one (tcf_auto_prio of net/sched/cls_api.c: 0xC000 and below)."""
 _HANDLE = 0x786F7072
-"""Of the trial rule, "xopr": nobody else's rule is ever deleted, not even at the same preference."""
+"""Of the trial rule, "xopr": no other rule is ever deleted, not even at the same preference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +252,9 @@ class SkipSwProber:
 
     def finish(self) -> bool:
         """Delete what a killed run left behind. Whether there was something."""
-        if not self._leftover.path.exists():
+        if not self._journal.path.exists():
             return False
-        with self._leftover.held():
+        with self._journal.held():
             return self._clean_up()
 
     def ask(self, rules: Mapping[str, Iterable[str]]) -> dict[str, TrialResult]:
@@ -263,14 +263,14 @@ class SkipSwProber:
         Rules that are gone or in hardware by now are left out, and so are those of devices that are.
         """
         answers: dict[str, TrialResult] = {}
-        with self._leftover.held():
+        with self._journal.held():
             self._clean_up()
             for device, cookies in rules.items():
                 answers |= self._ask_device(device, frozenset(cookies))
         return answers
 
     @property
-    def _leftover(self) -> UndoJournal:
+    def _journal(self) -> UndoJournal:
         return UndoJournal(self.directory, TRIAL)
 
     def _ask_device(self, device: str, cookies: frozenset[str]) -> dict[str, TrialResult]:
@@ -288,7 +288,7 @@ class SkipSwProber:
 
     def _try(self, trial: _Trial, rule: FlowerRule) -> TrialResult:
         body = trial.body((TCA_OPTIONS, trial_options(rule)))
-        self._leftover.write(asdict(trial))
+        self._journal.write(asdict(trial))
         try:
             self.netlink.request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body)
         except Refused as refused:
@@ -298,18 +298,18 @@ class SkipSwProber:
         return TrialResult(None)
 
     def _clean_up(self) -> bool:
-        facts = self._leftover.read()
+        facts = self._journal.read()
         if facts is None:
             return False
         try:
             trial = _Trial(**facts)  # type: ignore[arg-type]  # a wrong one cannot be packed
             body, index = trial.body(), _ifindex(trial.device)
         except (TypeError, struct.error):
-            raise SwitchError(f"{self._leftover.path} is not a note of xenoovs; look at it, then remove it") from None
+            raise self._journal.malformed() from None
         # A device that is gone took its rules with it, and its number may be another one's by now.
         if index == trial.device_index:
             self._delete(trial, body)
-        self._leftover.erase()
+        self._journal.erase()
         return True
 
     def _delete(self, trial: _Trial, body: bytes) -> None:
@@ -346,9 +346,9 @@ def _trial_of(rule: FlowerRule, device: str, device_index: int, *, preference: i
 
 def _free_preference(bodies: Iterable[bytes]) -> int:
     """One that no rule of the port has: rules of one preference must be of one kind and protocol."""
-    taken = set(map(preference_of, bodies))
+    used = set(map(preference_of, bodies))
     for preference in range(_FIRST_PREFERENCE, _LAST_PREFERENCE):
-        if preference not in taken:
+        if preference not in used:
             return preference
     raise SwitchError("no preference is free for a trial rule")
 

@@ -37,7 +37,7 @@ def dump_filters(devices: Iterable[str]) -> FilterDump:
     """The ingress filters of network devices, by name; of tunnels, the device is e.g. `vxlan_sys_4789`.
 
     A device that shares a block (a bond that Linux made) has its filters in the block. Raises CommandMissing,
-    CommandTimeout; a device that cannot be read is told in `unread`.
+    CommandTimeout; a device that cannot be read is in `unread`.
     """
     blocks = _blocks()
     places = dict.fromkeys(("block", blocks[name]) if name in blocks else ("dev", name) for name in devices)
@@ -90,8 +90,8 @@ def read_rules(place: Netns, endpoint: Endpoint, ports: Iterable[str]) -> dict[s
 
 def count_rules(before: Iterable[TcFilter], after: Iterable[TcFilter], alive: Iterable[str]) -> TcRules:
     """Rules that are there both times. `alive`: cookies of the megaflows."""
-    kept, cookies = {_identity(rule) for rule in before}, frozenset(alive)
-    lasting = [rule for rule in after if _identity(rule) in kept]
+    both_times, cookies = {_identity(rule) for rule in before}, frozenset(alive)
+    lasting = [rule for rule in after if _identity(rule) in both_times]
     return TcRules(
         total=len(lasting),
         stale=sum(rule.cookie is not None and rule.cookie not in cookies for rule in lasting),

@@ -1,4 +1,4 @@
-"""Changes that must not outlive us: written down before they are made, so that the next run undoes what a kill left.
+"""Journals of temporary changes: written before a change is made, so that the next run undoes it after a kill.
 
 One file for each kind of change, in the run directory of the Open vSwitch that it concerns: it goes away with it.
 """
@@ -20,7 +20,7 @@ VLOG, TRIAL = "vlog", "trial"
 
 @dataclass(frozen=True, slots=True)
 class UndoJournal:
-    """The note `xenoovs-KIND.json` in `directory`: what is changed at this moment, in terms of how to undo it."""
+    """The file `xenoovs-KIND.json` in `directory`: the temporary change of this moment, as what undoes it."""
 
     directory: Path
     kind: str
@@ -31,7 +31,7 @@ class UndoJournal:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether there is a note, and nobody who is at it."""
+        """Whether there is a journal, and no process that holds it."""
         if not self.path.exists():
             return False
         with suppress(OSError), self.path.with_suffix(".lock").open("rb") as file:
@@ -45,7 +45,7 @@ class UndoJournal:
     def held(self) -> Iterator[None]:
         """Keep every other process from this kind of change. Raises SwitchError at once where one is busy with it.
 
-        The lock dies with its process (flock(2)); a note without a lock is what a killed process left behind.
+        The lock ends with its process (flock(2)); a journal without a lock was left by a killed process.
         """
         lock = self.path.with_suffix(".lock")
         try:
@@ -56,26 +56,32 @@ class UndoJournal:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise SwitchError(f"another xenoovs is at it ({lock} is locked); try again when it has ended") from None
+                raise SwitchError(
+                    f"another xenoovs does this now (it holds {lock}); try again when it has ended"
+                ) from None
             yield
 
     def write(self, facts: Mapping[str, object]) -> None:
-        """Note the change; whole or not at all, also when killed."""
+        """Write the journal, whole or not at all, also when killed."""
         temporary = self.path.with_suffix(".new")
         temporary.write_text(json.dumps(facts), encoding="utf-8")
         temporary.replace(self.path)
 
     def read(self) -> dict[str, object] | None:
-        """What was noted; None: nothing is left to undo. Raises SwitchError for a file that is no note of ours."""
+        """Return the journal; None: nothing is left to undo. Raises SwitchError for a file that is no journal."""
         try:
             facts = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise SwitchError(f"cannot read {self.path}: {error}; look at it, then remove it") from None
+            raise SwitchError(f"cannot read {self.path}: {error}; inspect the file, then remove it") from None
         if not isinstance(facts, dict):
-            raise SwitchError(f"{self.path} is not a note of xenoovs; look at it, then remove it")
+            raise self.malformed()
         return facts
+
+    def malformed(self) -> SwitchError:
+        """Return the error for a file of another form."""
+        return SwitchError(f"{self.path} is not an undo journal of xenoovs; inspect the file, then remove it")
 
     def erase(self) -> None:
         """The change is undone."""

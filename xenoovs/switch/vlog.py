@@ -1,4 +1,4 @@
-"""Make ovs-vswitchd say for a moment why it does not offload: log levels are raised, and always put back as they were.
+"""Lets ovs-vswitchd log for a moment why it does not offload: log levels are raised, and always restored.
 
 Levels and rate limits: ovs-appctl(8), "LOGGING COMMANDS"; names of modules: VLOG_DEFINE_THIS_MODULE in lib/ of OVS.
 """
@@ -32,7 +32,7 @@ versions log the driver's own words. NVIDIA's fork: also such with doca."""
 
 @dataclass(frozen=True, slots=True)
 class ModuleLevel:
-    """One module of `vlog/list`: the level of its log file, and whether it is kept from flooding."""
+    """One module of `vlog/list`: the level of its log file, and whether its rate is limited."""
 
     name: str
     file: str
@@ -52,27 +52,27 @@ def _parse_level(line: str, number: int) -> ModuleLevel:
 
 
 def offload_modules(levels: Iterable[ModuleLevel]) -> tuple[ModuleLevel, ...]:
-    """The modules that tell about offload in the version that has these."""
+    """Return the modules that log about offload in the version that has these."""
     return tuple(level for level in levels if _OFFLOAD.fullmatch(level.name))
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadLog:
-    """Listens to the ovs-vswitchd of `endpoint`. Every method may raise SwitchError."""
+    """The log of the ovs-vswitchd of `endpoint` at debug level. Every method may raise SwitchError."""
 
     endpoint: Endpoint
 
     def finish(self) -> bool:
         """Put back what a killed run left raised. Whether there was something."""
-        if not self._leftover.path.exists():
+        if not self._journal.path.exists():
             return False
-        with self._leftover.held():
+        with self._journal.held():
             return self._put_back(find_process(self.endpoint))
 
     def listen(self, *, seconds: float, reinstall: bool) -> str:
         """What the log says in the next `seconds` with the modules of offload at debug level.
 
-        reinstall: let Open vSwitch install all megaflows anew, which costs one upcall each; it speaks of a megaflow
+        reinstall: let Open vSwitch install all megaflows again, which costs one upcall each; it logs a megaflow
                    only when it installs it.
         """
         appctl = Appctl(self.endpoint)
@@ -92,10 +92,10 @@ class OffloadLog:
                 "ovs-vswitchd writes no log file that can be read here; start it with --log-file, and run xenoovs "
                 "as root on the host where it runs"
             )
-        with self._leftover.held():
+        with self._journal.held():
             self._put_back(process)
             modules = offload_modules(parse_levels(Appctl(self.endpoint).run("vlog/list")))
-            self._leftover.write({**asdict(process), "modules": [asdict(module) for module in modules]})
+            self._journal.write({**asdict(process), "modules": [asdict(module) for module in modules]})
             try:
                 self._raise(modules)
                 yield process, position
@@ -103,7 +103,7 @@ class OffloadLog:
                 self._put_back(find_process(self.endpoint))
 
     @property
-    def _leftover(self) -> UndoJournal:
+    def _journal(self) -> UndoJournal:
         return UndoJournal(self.endpoint.local_rundir, VLOG)
 
     def _raise(self, modules: tuple[ModuleLevel, ...]) -> None:
@@ -112,13 +112,13 @@ class OffloadLog:
             Appctl(self.endpoint).run("vlog/disable-rate-limit", *(module.name for module in modules))
 
     def _put_back(self, process: Process | None) -> bool:
-        facts = self._leftover.read()
+        facts = self._journal.read()
         if facts is None:
             return False
         if process is not None and (facts.get("pid"), facts.get("started")) == (process.pid, process.started):
-            self._restore(_noted_modules(facts, self._leftover))
+            self._restore(_noted_modules(facts, self._journal))
         # Another process has levels of its own: what was raised has gone with the one that was.
-        self._leftover.erase()
+        self._journal.erase()
         return True
 
     def _restore(self, modules: tuple[ModuleLevel, ...]) -> None:
@@ -131,11 +131,11 @@ class OffloadLog:
             appctl.run("vlog/enable-rate-limit", *limited)
 
 
-def _noted_modules(facts: dict[str, object], leftover: UndoJournal) -> tuple[ModuleLevel, ...]:
+def _noted_modules(facts: dict[str, object], journal: UndoJournal) -> tuple[ModuleLevel, ...]:
     try:
         modules = facts["modules"]
         if not isinstance(modules, list):
             raise TypeError
         return tuple(ModuleLevel(**module) for module in modules)
     except (KeyError, TypeError):
-        raise SwitchError(f"{leftover.path} is not a note of xenoovs; look at it, then remove it") from None
+        raise journal.malformed() from None

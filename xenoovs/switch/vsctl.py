@@ -52,7 +52,7 @@ def attach(
     if target not in present:
         pace = [f"inactivity_probe={_PROBE_MS}", f"max_backoff={_BACKOFF_MS}", "connection_mode=out-of-band"]
         pace += [f"controller_rate_limit={_RATE_PPS}", f"controller_burst_limit={_BURST_PACKETS}"]
-        # `set-controller` would make all rows anew, and so drop the connections of the others.
+        # `set-controller` would recreate all rows, and so drop the connections of other controllers.
         words += ["--", "--id=@new", "create", "controller", f'target="{target}"', *pace]
         words += ["--", "add", "bridge", bridge, "controller", "@new"]
     if replaced:

@@ -33,7 +33,7 @@ class Process:
 
     @property
     def namespace(self) -> str | None:
-        """The network namespace, as the kernel names it (namespaces(7)); None: not allowed to look."""
+        """The network namespace, as the kernel names it (namespaces(7)); None: permission denied."""
         with suppress(OSError):
             return str((_PROC / str(self.pid) / "ns" / "net").readlink())
         return None
@@ -41,7 +41,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """A place in the log. `inode` tells whether the file is still the same, as logrotate(8) may change it."""
+    """A position in the log. `inode` shows whether the file is still the same, as logrotate(8) may change it."""
 
     inode: int
     offset: int
@@ -59,7 +59,7 @@ def find_process(endpoint: Endpoint) -> Process | None:
 
 
 def same_namespace(process: Process) -> bool:
-    """Whether ovs-vswitchd has the network devices that we see. False where that cannot be told."""
+    """Return whether ovs-vswitchd has the network devices of this process. False where that is unknown."""
     with suppress(OSError):
         return process.namespace == str((_PROC / "self" / "ns" / "net").readlink())
     return False
@@ -95,8 +95,8 @@ def _log(process: Process) -> Path | None:
     home = _PROC / str(process.pid)
     with suppress(OSError):
         words = (home / "cmdline").read_bytes().split(b"\0")
-        told = next((Path(os.fsdecode(w)[len(_OPTION) :]) for w in words if w.startswith(_OPTION.encode())), None)
-        name = told.name if told is not None else _LOG_NAME
+        given = next((Path(os.fsdecode(w)[len(_OPTION) :]) for w in words if w.startswith(_OPTION.encode())), None)
+        name = given.name if given is not None else _LOG_NAME
         for descriptor in sorted((home / "fd").iterdir(), key=lambda path: int(path.name)):
             target = _target(descriptor)
             # Until `vlog/reopen` a log that was rotated or removed stays open: as NAME.1, or as `NAME (deleted)`.
@@ -222,13 +222,13 @@ def read_daemon(endpoint: Endpoint) -> Fact[Daemon]:
 
 
 def parse_version(text: str) -> str | None:
-    """`ovs-vswitchd (Open vSwitch) 3.1.0`, of which further lines tell of libraries."""
+    """`ovs-vswitchd (Open vSwitch) 3.1.0`, without the further lines about libraries."""
     found = _VERSION.match(text)
     return found[1] if found else None
 
 
 def read_history(endpoint: Endpoint) -> Fact[OffloadHistory]:
-    """What the log tells about offload."""
+    """Return what the log says about offload."""
     process = find_process(endpoint) if endpoint.rundir is not None else None
     if process is None:
         return Unknown("the process ovs-vswitchd is not found, and so not its log")
@@ -237,7 +237,7 @@ def read_history(endpoint: Endpoint) -> Fact[OffloadHistory]:
 
 
 def read_learned(endpoint: Endpoint, database: Database) -> dict[str, dict[str, str]]:
-    """Bridge -> MAC -> port, for bridges that tell (`fdb/show` of ovs-vswitchd(8))."""
+    """Bridge -> MAC -> port, for bridges that have a table (`fdb/show` of ovs-vswitchd(8))."""
     learned: dict[str, dict[str, str]] = {}
     for bridge in database.bridges:
         text = _appctl(endpoint, "fdb/show", bridge.name)
@@ -255,8 +255,8 @@ def parse_learned(text: str, names: Mapping[str, str]) -> dict[str, str]:
 def _offload(endpoint: Endpoint, *, upcall_show: str) -> tuple[Fact[OffloadState], Fact[OffloadHistory]]:
     history = read_history(endpoint)
     # As of 3.7; ovs-appctl has --format since 3.4.
-    told = _appctl(endpoint, "--format", "json", "dpif/offload/show")
-    answer = told if isinstance(told, Unknown) else understood(told, parse_offload_show)
+    text = _appctl(endpoint, "--format", "json", "dpif/offload/show")
+    answer = text if isinstance(text, Unknown) else understood(text, parse_offload_show)
     if not isinstance(answer, Unknown):
         enabled, providers = answer
         known = OffloadHistory() if isinstance(history, Unknown) else history

@@ -1,8 +1,8 @@
-"""A second process that undoes a change when the first one does not live to say that it shall stay.
+"""A second process that rolls a change back unless the first process confirms it, also when the first is killed.
 
 It is a fork, so it has all that it needs in memory, and is in a session of its own: neither Ctrl-C, nor the loss of the
-terminal, nor kill -9 of the first process reaches it. What it hears from the first process comes by a pipe, whose end
-tells that it is gone.
+terminal, nor kill -9 of the first process reaches it. The first process writes to it by a pipe, whose end
+shows that it is gone.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _detach() -> None:
 
 
 class RollbackWatchdog:
-    """Of one change. Start it before the change is made, in a process without other threads."""
+    """Rolls one change back. Start it before the change is made, in a process without other threads."""
 
     def __init__(self, undo: Callable[[], object]) -> None:
         """`undo`: raises XenoovsError where it did not succeed; it is tried again then, for a minute."""
@@ -90,11 +90,11 @@ class RollbackWatchdog:
         self._pid = os.fork()
         if self._pid == 0:
             os.close(self._pipe)
-            _guard(read_end, undo)
+            _watch(read_end, undo)
         os.close(read_end)
         self._status: int | None = None
         self.ended = os.pidfd_open(self._pid)
-        """Becomes readable when the guard has ended (pidfd_open(2)), because time was up."""
+        """Becomes readable when the watchdog has ended (pidfd_open(2)), because time was up."""
 
     def limit(self, seconds: float) -> None:
         """Undo after this time, from now on, unless `keep` comes."""
@@ -102,17 +102,17 @@ class RollbackWatchdog:
             os.write(self._pipe, f"{seconds!r}\n".encode())
 
     def keep(self) -> bool:
-        """The change shall stay, whatever comes. False: it was too late."""
+        """Keep the change. Return False where it was too late."""
         if self._status is None:
             with suppress(BrokenPipeError):
                 os.write(self._pipe, _KEEP)
         return self._end() == _KEPT
 
     def undo(self) -> None:
-        """Take the change back now, unless that was done or it was kept. Raises XenoovsError."""
+        """Roll the change back now, unless that was done or the change was confirmed. Raises XenoovsError."""
         was_kept = self._status == _KEPT
         if not was_kept and self._end() != _UNDONE:
-            # Somebody killed the guard, or it could not.
+            # The watchdog was killed, or its rollback failed.
             self._undo()
 
     def _end(self) -> int:
@@ -124,7 +124,7 @@ class RollbackWatchdog:
         return self._status
 
 
-def _guard(pipe: int, undo: Callable[[], object]) -> NoReturn:
+def _watch(pipe: int, undo: Callable[[], object]) -> NoReturn:
     status = _FAILED
     try:
         _detach()
