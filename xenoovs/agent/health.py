@@ -222,11 +222,10 @@ def _target(backend: Backend, address: IPAddress, health: Health) -> Target:
             return ArpTarget(mac, health.interface or "", IPv4Address(str(address)), health.netns)
         case ProbeKind.TCP:
             return TcpTarget(address, port, via=via)
-        case ProbeKind.HTTP:
-            return _http(address, port, health, via=via)
-        case ProbeKind.HTTPS:
-            tls = Tls(not health.insecure, health.ca_file, health.server_name)
-            return replace(_http(address, port, health, via=via), tls=tls)
+        case ProbeKind.HTTP | ProbeKind.HTTPS:
+            is_tls, body = health.probe is ProbeKind.HTTPS, health.body.encode()
+            tls = Tls(not health.insecure, health.ca_file, health.server_name) if is_tls else None
+            return HttpTarget(address, port, health.path, health.host, health.status, body, tls, via)
         case ProbeKind.EXEC:
             return ExecTarget(health.command, health.netns, _environment(backend, health))
         case ProbeKind.DNS:
@@ -237,12 +236,6 @@ def _target(backend: Backend, address: IPAddress, health: Health) -> Target:
             raise ValueError("a service without a probe has no health check")
         case _:
             assert_never(health.probe)
-
-
-def _http(address: IPAddress, port: int, health: Health, *, via: Via) -> HttpTarget:
-    return HttpTarget(
-        address, port, path=health.path, host=health.host, status=health.status, body=health.body.encode(), via=via
-    )
 
 
 def _environment(backend: Backend, health: Health) -> tuple[tuple[str, str], ...]:

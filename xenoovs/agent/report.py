@@ -82,7 +82,7 @@ class Report:
         self.last_error = problem
 
     def held_back(self, flow_mods: int) -> None:
-        """Report a round that a pause kept from changing the bridge."""
+        """Report a round whose changes a pause holds back."""
         if flow_mods != self.held:
             warn("paused; changes are held back", flow_mods=flow_mods)
         self.held = flow_mods

@@ -34,7 +34,7 @@ async def probe_tcp(target: TcpTarget) -> str | None:
 _MAX_BODY_BYTES = 1 << 20
 _NO_LIMIT = ClientTimeout(total=None, sock_connect=None, sock_read=None)
 
-# x509_vfy.h of OpenSSL: the faults that an operator can mend. OpenSSL's own text stands for all others.
+# x509_vfy.h of OpenSSL: the faults that an operator can fix. OpenSSL's own text stands for all others.
 _CERTIFICATE_FAULTS = {
     9: "certificate not valid yet",
     10: "certificate expired",
