@@ -50,7 +50,7 @@ def said(tmp_path: Path) -> str:
 
 
 def test_the_commands_do_what_the_page_says(said: str) -> None:
-    assert "good, 11 flows" in said
+    assert "valid, 11 flows" in said
     assert "done: 11 flow-mods in one bundle" in said
     assert "20000 answered, 0 lost" in said
     assert "ofproto/trace gives the same" in said
