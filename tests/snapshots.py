@@ -10,7 +10,7 @@ from xenoovs.agent.snapshot import (
     BackendView,
     BlockView,
     Event,
-    Glance,
+    LazySnapshot,
     Override,
     PortView,
     Rate,
@@ -47,9 +47,9 @@ def blocks_of(service: str) -> tuple[BlockView, ...]:
     return blocks("0000000011110033", "hhhhhhhhhttth-sa") if service == "web" else blocks("01", "--")
 
 
-def glance(shown: Snapshot | None = None) -> Glance:
+def lazy_snapshot(shown: Snapshot | None = None) -> LazySnapshot:
     """At an agent that has this snapshot, by default the one below."""
-    return Glance(lambda: shown or snapshot(), blocks_of)
+    return LazySnapshot(lambda: shown or snapshot(), blocks_of)
 
 
 def _backend(number: int, state: BackendState, *, weight: int, **more: Any) -> BackendView:

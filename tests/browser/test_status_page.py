@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from tests.browser.chromium import CONTRASTS, Tab, new_tab, running_chromium
-from tests.snapshots import NOW_S, blocks_of, glance, snapshot
-from xenoovs.agent.snapshot import Glance
+from tests.snapshots import NOW_S, blocks_of, lazy_snapshot, snapshot
+from xenoovs.agent.snapshot import LazySnapshot
 from xenoovs.agent.web.page import mount_page
 
 Scenario = Callable[[Tab, "Served"], Awaitable[None]]
@@ -24,10 +24,10 @@ class Served:
     def __init__(self) -> None:
         self.url, self.shown, self.is_broken = "", snapshot(), False
 
-    def glance(self) -> Glance:
+    def lazy_snapshot(self) -> LazySnapshot:
         if self.is_broken:
             raise web.HTTPServiceUnavailable
-        return glance(self.shown)
+        return lazy_snapshot(self.shown)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 async def serving() -> AsyncIterator[Served]:
     app = web.Application()
     served = Served()
-    mount_page(served.glance)(app)
+    mount_page(served.lazy_snapshot)(app)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -25,7 +25,7 @@ from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.runtime_file import RuntimeFile, load_runtime
 from xenoovs.agent.scheduler import Probe, ProbeScheduler
-from xenoovs.agent.snapshot import Glance, PortView, Runtime, Snapshot
+from xenoovs.agent.snapshot import LazySnapshot, PortView, Runtime, Snapshot
 from xenoovs.agent.snapshot_builder import SnapshotBuilder
 from xenoovs.agent.state import AgentState, Effect, PortsChanged, SaveRuntime, Tick, desired_state
 from xenoovs.agent.store import Clock, Store
@@ -176,13 +176,13 @@ class Agent:
         """Include this sample of hardware offload in snapshots from now on."""
         self.offload = sample
 
-    def glance(self) -> Glance:
+    def lazy_snapshot(self) -> LazySnapshot:
         """All that is known now, taken at once; within the event loop of the agent."""
-        return self._snapshots.glance()
+        return self._snapshots.lazy_snapshot()
 
     def snapshot(self) -> Snapshot:
         """The same, made at once: with thousands of backends the loop would wait for it."""
-        return self.glance().snapshot()
+        return self.lazy_snapshot().snapshot()
 
     async def run(self, *, once: bool = False) -> None:
         """Reconcile the bridge until `stop` or, with `once`, until all backends were probed and the bridge is right.

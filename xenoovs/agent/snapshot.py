@@ -334,12 +334,12 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
-    """One moment of an agent, from which any thread can make the parts that take long.
+class LazySnapshot:
+    """One moment of an agent, of which any thread can build the parts that take long.
 
     Attributes:
-        snapshot: Makes the snapshot.
-        blocks: Makes the blocks of a service by its name, in the order of the key space.
+        snapshot: Builds the snapshot.
+        blocks: Builds the blocks of a service by its name, in the order of the key space.
     """
 
     snapshot: Callable[[], Snapshot]

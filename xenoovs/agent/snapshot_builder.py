@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from xenoovs.agent.health import BackendHealth, HealthTracker, Ramps
 from xenoovs.agent.offload import OffloadSample
-from xenoovs.agent.snapshot import BackendState, BackendView, BlockView, Glance, Override, ServiceView, Snapshot
+from xenoovs.agent.snapshot import BackendState, BackendView, BlockView, LazySnapshot, Override, ServiceView, Snapshot
 from xenoovs.agent.state import AgentState
 from xenoovs.compile.encoding import block_of, key_match
 from xenoovs.compile.plan import hardware_entries
@@ -114,7 +114,7 @@ class SnapshotBuilder:
         self._counts: Memo[OffloadFindings, SampleCounts] = Memo(_sample_counts)
         self._by_service: Memo[OffloadFindings, Mapping[str, list[BlockOffload]]] = Memo(_by_service)
 
-    def glance(self) -> Glance:
+    def lazy_snapshot(self) -> LazySnapshot:
         """Return this moment of the agent, within its event loop; the snapshot of it is made in any thread."""
         agent, now_s = self._agent, self._agent.clock.now_s()
         moment = Moment(
@@ -126,7 +126,9 @@ class SnapshotBuilder:
             moved=dict(agent.report.moved),
         )
         frame, program = _without_services(agent), agent.engine.program
-        return Glance(partial(self._snapshot, frame, moment, program), partial(self._blocks, moment.sample, program))
+        return LazySnapshot(
+            partial(self._snapshot, frame, moment, program), partial(self._blocks, moment.sample, program)
+        )
 
     def _snapshot(self, frame: Snapshot, moment: Moment, program: Program | None) -> Snapshot:
         if program is not None:

@@ -44,8 +44,12 @@ class Telemetry:
 
     def mounts(self) -> tuple[Mount, ...]:
         """Return what adds the routes of the metrics and of the page."""
-        glance = self._agent.glance
-        return (self._mount_requests, mount_metrics(glance, self.timings, detail=self._detail), mount_page(glance))
+        lazy_snapshot = self._agent.lazy_snapshot
+        return (
+            self._mount_requests,
+            mount_metrics(lazy_snapshot, self.timings, detail=self._detail),
+            mount_page(lazy_snapshot),
+        )
 
     def _mount_requests(self, app: web.Application) -> None:
         async def prepared(request: web.Request, _: web.StreamResponse) -> None:

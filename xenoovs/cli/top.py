@@ -302,11 +302,11 @@ class Screen:
             self._terminal.suspend()
             return True
         page = max((self._terminal.size.height or 0) - 6, 1)
-        self._view, wanted = pressed(self._view, key, self._snapshot, page=page)
-        if isinstance(wanted, Order):
-            self._view = replace(self._view, message=f"{wanted.task.value} {'/'.join(wanted.names)} …")
-            self._requests.send(wanted)
-        return not isinstance(wanted, Quit)
+        self._view, action = pressed(self._view, key, self._snapshot, page=page)
+        if isinstance(action, Order):
+            self._view = replace(self._view, message=f"{action.task.value} {'/'.join(action.names)} …")
+            self._requests.send(action)
+        return not isinstance(action, Quit)
 
     def _receive(self) -> None:
         """Process the answers of the agent. While it does not answer, as during a restart, the old data stays."""

@@ -34,8 +34,8 @@ def fit(text: str, width: int) -> str:
 def cut(line: Line, width: int) -> Line:
     """Return the line up to the width, without blanks at its end."""
     made, left = list[Span](), width
-    for text, look in line:
-        made.append((text[:left], look))
+    for text, style in line:
+        made.append((text[:left], style))
         left -= len(text[:left])
     while made and not made[-1][0].strip():
         made.pop()
@@ -281,10 +281,10 @@ def frame(snapshot: Snapshot, view: View, size: Size) -> tuple[Line, ...]:
 
 
 def _head(snapshot: Snapshot, view: View, width: int) -> Iterator[Line]:
-    state, look = ("the agent does not answer", "bad") if view.silence else headline(snapshot)
+    state, style = ("the agent does not answer", "bad") if view.silence else headline(snapshot)
     left = f"xenoovs top  {one_column(snapshot.bridge)}  "
     up = f"agent up {duration(snapshot.now_s - snapshot.started_s)}"
-    yield (left, "bold"), (state, look), (up.rjust(width - len(left) - len(state)), "quiet")
+    yield (left, "bold"), (state, style), (up.rjust(width - len(left) - len(state)), "quiet")
     yield ((_totals(snapshot), "plain"),)
     for text, how in troubles(snapshot):
         yield ((one_column(text), how),)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.agent_support import Scene, make_scene
 from xenoovs.agent.control import handlers
-from xenoovs.agent.snapshot import Glance, ServiceView
+from xenoovs.agent.snapshot import LazySnapshot, ServiceView
 from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.errors import AgentRefused
 
@@ -77,13 +77,13 @@ def test_the_loop_that_asks_backends_makes_no_status(scene: Scene, monkeypatch: 
 
     monkeypatch.setattr("xenoovs.agent.snapshot_builder.service_views", made)
     with scene.agent() as (agent, client):
-        glance = agent.glance
+        lazy_snapshot = agent.lazy_snapshot
 
-        def glanced() -> Glance:
+        def counted_snapshot() -> LazySnapshot:
             loops.append(threading.get_ident())
-            return glance()
+            return lazy_snapshot()
 
-        agent.glance = glanced  # type: ignore[method-assign]
+        agent.lazy_snapshot = counted_snapshot  # type: ignore[method-assign]
         client.ask("status")
     assert (len(makers), len(loops)) == (1, 1)
     assert makers != loops

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client.core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.snapshots import glance, snapshot
+from tests.snapshots import lazy_snapshot, snapshot
 from xenoovs.agent.metrics.exposition import Timings, exposition
 from xenoovs.agent.metrics.metric import Detail, Kind, Metric
 from xenoovs.agent.metrics.table import METRICS
@@ -34,7 +34,7 @@ def fed() -> Timings:
 
 
 def families(shown: Snapshot, detail: Detail = Detail.ALWAYS) -> dict[str, Family]:
-    text = exposition(glance(shown), fed(), detail=detail).decode()
+    text = exposition(lazy_snapshot(shown), fed(), detail=detail).decode()
     return {
         family.name + ("_total" if family.type == "counter" else ""): family
         for family in text_string_to_metric_families(text)

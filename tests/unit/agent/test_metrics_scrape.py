@@ -23,7 +23,10 @@ def scrape(path: Path, **headers: str) -> tuple[str | None, bytes]:
 
 
 def test_a_scrape_is_packed_for_who_can_read_it(tmp_path: Path) -> None:
-    with make_scene(tmp_path).agent(mounts=lambda agent: (mount_metrics(agent.glance, Timings()),)) as (_, client):
+    with make_scene(tmp_path).agent(mounts=lambda agent: (mount_metrics(agent.lazy_snapshot, Timings()),)) as (
+        _,
+        client,
+    ):
         encoding, text = scrape(client.path, Accept_Encoding="identity")
         assert (encoding, text[:7]) == (None, b"# HELP ")
         encoding, packed = scrape(client.path, Accept_Encoding="gzip, deflate")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.snapshots import NOW_S, blocks, glance, snapshot
+from tests.snapshots import NOW_S, blocks, lazy_snapshot, snapshot
 from xenoovs.agent.snapshot import BlockView, Event, Override
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.page import MAX_SERVICES, asset, body, headers, page
@@ -69,18 +69,20 @@ def test_wherever_a_text_comes_from_it_stays_text(hostile: str) -> None:
         events=(Event(NOW_S, hostile, hostile, {hostile: hostile}, 1),),
         overrides=(Override(hostile, hostile, Fraction(1), NOW_S),),
     )
-    tags = [tag for tag, _ in read(page(glance(shown))).tags]
+    tags = [tag for tag, _ in read(page(lazy_snapshot(shown))).tags]
     assert tags.count("script") == 1
     assert "img" not in tags
-    assert not any(name.startswith("on") for _, attributes in read(page(glance(shown))).tags for name in attributes)
-    assert read(body(glance(shown))).text.count(hostile) >= 8
+    assert not any(
+        name.startswith("on") for _, attributes in read(page(lazy_snapshot(shown))).tags for name in attributes
+    )
+    assert read(body(lazy_snapshot(shown))).text.count(hostile) >= 8
 
 
 def test_blocks_of_a_backend_that_the_config_no_longer_has_are_drawn() -> None:
     """As while a pause keeps the bridge as it was."""
     service = snapshot().services[0]
     shown = replace(snapshot(), services=(replace(service, backends=service.backends[1:]),))
-    assert [attributes["class"] for tag, attributes in read(body(glance(shown))).tags if tag == "rect"][:8] == [
+    assert [attributes["class"] for tag, attributes in read(body(lazy_snapshot(shown))).tags if tag == "rect"][:8] == [
         "gone"
     ] * 8
 
@@ -88,7 +90,7 @@ def test_blocks_of_a_backend_that_the_config_no_longer_has_are_drawn() -> None:
 def test_nothing_is_loaded_from_elsewhere() -> None:
     addresses = [
         value
-        for _, attributes in read(page(glance())).tags
+        for _, attributes in read(page(lazy_snapshot())).tags
         for name, value in attributes.items()
         if name in ("src", "href", "action", "srcset", "data")
     ]
@@ -97,7 +99,7 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 
 
 def test_no_style_or_handler_stands_in_an_element() -> None:
-    assert not any("style" in attributes for _, attributes in read(page(glance())).tags)
+    assert not any("style" in attributes for _, attributes in read(page(lazy_snapshot())).tags)
 
 
 def test_the_policy_names_the_very_script_and_style() -> None:
@@ -105,12 +107,12 @@ def test_the_policy_names_the_very_script_and_style() -> None:
     assert policy.startswith("default-src 'none'; ")
     assert "unsafe" not in policy
     assert len(re.findall(r"'sha256-[A-Za-z0-9+/]{43}='", policy)) == 2
-    assert asset("script.js") in page(glance())
-    assert asset("style.css") in page(glance())
+    assert asset("script.js") in page(lazy_snapshot())
+    assert asset("style.css") in page(lazy_snapshot())
 
 
 def test_drawings_are_well_formed() -> None:
-    for drawing in re.findall(r"<svg.*?</svg>", page(glance())):
+    for drawing in re.findall(r"<svg.*?</svg>", page(lazy_snapshot())):
         ElementTree.fromstring(drawing)
 
 
@@ -151,6 +153,6 @@ def test_many_blocks_become_runs_that_fill_the_strip(backends: int, seed: int) -
 def test_of_very_many_services_those_in_trouble_are_shown() -> None:
     calm = snapshot().services[1]
     many = (*(replace(calm, name=f"calm{number}") for number in range(100)), snapshot().services[0])
-    text = read(body(glance(replace(snapshot(), services=many)))).text
+    text = read(body(lazy_snapshot(replace(snapshot(), services=many)))).text
     assert "192.0.2.80" in text
     assert f"{101 - MAX_SERVICES} more services" in text

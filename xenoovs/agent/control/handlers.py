@@ -34,17 +34,17 @@ Handler = Callable[["Agent", Any], Awaitable[object]]
 
 
 async def status(agent: Agent, _: object) -> Callable[[], Status]:
-    glance = agent.glance()
+    lazy_snapshot = agent.lazy_snapshot()
     # Events have a route of their own.
-    return lambda: Status(API_VERSION, __version__, replace(glance.snapshot(), events=()))
+    return lambda: Status(API_VERSION, __version__, replace(lazy_snapshot.snapshot(), events=()))
 
 
 async def blocks(agent: Agent, asked: BlocksQuery) -> Callable[[], BlockList]:
     find_service(agent.config.balancer, asked.service)
-    glance = agent.glance()
+    lazy_snapshot = agent.lazy_snapshot()
 
     def page() -> BlockList:
-        found, end = glance.blocks(asked.service), asked.after + MAX_BLOCKS
+        found, end = lazy_snapshot.blocks(asked.service), asked.after + MAX_BLOCKS
         return BlockList(asked.service, found[asked.after : end], len(found), end if end < len(found) else None)
 
     return page
@@ -89,14 +89,14 @@ HANDLERS: dict[str, Handler] = {
 """By the names of their routes."""
 
 
-async def _set_weight(agent: Agent, names: tuple[str, str], wanted: Fraction | None) -> Done:
+async def _set_weight(agent: Agent, names: tuple[str, str], override: Fraction | None) -> Done:
     configured = find_backend(agent.config.balancer, names).weight
     try:
-        outcome = await agent.set_weight(names, wanted)
+        outcome = await agent.set_weight(names, override)
     except (CompileError, ToleranceUnreachable, BudgetUnreachable) as problem:
         raise RequestRefused(f"{problem}; nothing was changed", status=409, code="impossible") from None
-    used = configured if wanted is None else wanted
-    is_drained = wanted is not None and not used
+    used = configured if override is None else override
+    is_drained = override is not None and not used
     change = f"{'/'.join(names)} {'is drained' if is_drained else f'has the weight {decimal(used)}'}"
     config = "as the config says" if used == configured else f"the config says {decimal(configured)}"
     ramp = ", by a slow start" if agent.desired.ramps.get(names, 1) != 1 else ""

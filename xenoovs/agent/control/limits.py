@@ -65,7 +65,7 @@ class ConnectionLimit:
         return partial(self._admit, server)
 
     def middleware(self) -> Any:
-        """Return the middleware that tells idle connections from busy ones."""
+        """Return the middleware that distinguishes idle connections from busy ones."""
 
         @web.middleware
         async def served(

@@ -15,7 +15,7 @@ from xenoovs.agent.conditions import headline, notices, unanswered
 from xenoovs.agent.control.limits import run_beside
 from xenoovs.agent.log import render_facts
 from xenoovs.agent.rows import totals_of
-from xenoovs.agent.snapshot import BackendState, BlockView, Event, Glance, ServiceView, Snapshot
+from xenoovs.agent.snapshot import BackendState, BlockView, Event, LazySnapshot, ServiceView, Snapshot
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.service import service_card
 from xenoovs.display import duration, quantity
@@ -26,9 +26,9 @@ MAX_SERVICES = 40
 """Of more services, those in trouble come first, and `xenoovs top` shows the rest."""
 
 
-def body(glance: Glance) -> Markup:
+def body(lazy_snapshot: LazySnapshot) -> Markup:
     """Return the part of the page that is fetched again and again."""
-    return body_of(glance.snapshot(), glance.blocks)
+    return body_of(lazy_snapshot.snapshot(), lazy_snapshot.blocks)
 
 
 def body_of(snapshot: Snapshot, blocks: Callable[[str], tuple[BlockView, ...]]) -> Markup:
@@ -116,9 +116,9 @@ _ICON = (
 )
 
 
-def page(glance: Glance) -> str:
+def page(lazy_snapshot: LazySnapshot) -> str:
     """Return the whole document."""
-    snapshot = glance.snapshot()
+    snapshot = lazy_snapshot.snapshot()
     head = element(
         "head",
         Markup('<meta charset="utf-8">'),
@@ -131,7 +131,7 @@ def page(glance: Glance) -> str:
     )
     rest = element(
         "body",
-        element("main", body_of(snapshot, glance.blocks), id="now"),
+        element("main", body_of(snapshot, lazy_snapshot.blocks), id="now"),
         _patterns(),
         element("div", id="tip", role="status", hidden=""),
         element("p", "The agent does not answer. The data shown is old.", id="silent", role="alert", hidden=""),
@@ -184,7 +184,7 @@ _DOTS = (
 
 
 def _patterns() -> Markup:
-    """Return stripes and dots, so that no reader has to tell colours apart."""
+    """Return stripes and dots, so that backends can be distinguished without colours."""
     made = [form.format(number) for number in range(7) for form in (_STRIPES, _DOTS)]
     defs = Markup("".join((*made, _STRIPES.format("-sw"), _DOTS.format("-tc"))))
     return element("svg", element("defs", defs), class_="patterns", aria_hidden="true")
@@ -193,22 +193,22 @@ def _patterns() -> Markup:
 # The routes of the status page.
 
 
-def mount_page(glance: Callable[[], Glance]) -> Callable[[web.Application], None]:
+def mount_page(lazy_snapshot: Callable[[], LazySnapshot]) -> Callable[[web.Application], None]:
     """Return what adds `/`, and `/now`: the part that the page fetches again and again."""
 
     def mount(app: web.Application) -> None:
-        app.router.add_get("/", _answer(glance, page))
-        app.router.add_get("/now", _answer(glance, body))
+        app.router.add_get("/", _answer(lazy_snapshot, page))
+        app.router.add_get("/now", _answer(lazy_snapshot, body))
 
     return mount
 
 
 def _answer(
-    glance: Callable[[], Glance], render: Callable[[Glance], str]
+    lazy_snapshot: Callable[[], LazySnapshot], render: Callable[[LazySnapshot], str]
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def answer(request: web.Request) -> web.StreamResponse:
         # With many services this takes long, and the event loop sends health checks.
-        text = await run_beside(request.app, render, glance())
+        text = await run_beside(request.app, render, lazy_snapshot())
         return web.Response(text=text, content_type="text/html", charset="utf-8", headers=headers())
 
     return answer

@@ -23,8 +23,8 @@
     setTimeout(refresh, every);
   }
 
-  // The browser's own hint comes late and cannot be styled: the text moves from <title> to ours.
-  function told(cell) {
+  // The browser's own tooltip comes late and cannot be styled: its text moves from <title> to #tip.
+  function tipOf(cell) {
     const title = cell.querySelector("title");
     if (title) {
       cell.dataset.tip = title.textContent;
@@ -36,7 +36,7 @@
   function show(cell, x, y) {
     tip.hidden = !cell;
     if (!cell) return;
-    tip.textContent = told(cell);
+    tip.textContent = tipOf(cell);
     const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
     tip.style.left = `${Math.max(8, Math.min(x + 12, room))}px`;
     tip.style.top = `${y + 18}px`;
@@ -47,7 +47,7 @@
     if (cell || !now.querySelector(".strip:focus .chosen")) show(cell, event.clientX, event.clientY);
   });
 
-  // Keys: Tab goes to a strip, arrows from block to block. Its place outlives that the page is made anew.
+  // Keys: Tab goes to a strip, arrows go from block to block. A refresh of the page keeps the position.
   function choose(strip, index) {
     const cells = strip.querySelectorAll("rect");
     const cell = cells[Math.max(0, Math.min(index, cells.length - 1))];
