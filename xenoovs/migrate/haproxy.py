@@ -142,7 +142,14 @@ _REASONS = {
 }
 _SILENT = frozenset(("mode", "description", "id", "enabled"))
 _OPTION_CHECKS = {"tcp-check": "tcp", "ssl-hello-chk": "tcp"}
-_SERVER_SWITCHES = frozenset(("check", "enabled", "check-ssl", "ssl", "backup", "disabled", "non-stick", "tfo"))
+_SERVER_SWITCHES = frozenset(
+    (
+        *("agent-check", "allow-0rtt", "backup", "check", "check-send-proxy", "check-ssl", "check-via-socks4"),
+        *("disabled", "enabled", "non-stick", "send-proxy", "send-proxy-v2", "send-proxy-v2-ssl"),
+        *("send-proxy-v2-ssl-cn", "ssl", "ssl-reuse", "stick", "tfo"),
+    )
+)
+"""Options of a server without an argument (HAProxy configuration manual, 5.2)."""
 _SERVER_REASONS = {
     "backup": "there are no backup servers: this one is left out",
     "ssl": "servers see the packets of clients, who have to speak TLS with them",
@@ -200,11 +207,10 @@ def read_haproxy(text: str) -> Draft:
         if behind is not None:
             used.add(proxy.backend)
         _add_service(draft, section, proxy, proxy if behind is None else behind[1])
-    for name in backends.keys() - used:
-        section, proxy = backends[name]
-        draft.omissions.append(
-            Omission(section.head.number, section.head.text, "no default_backend names it; left out")
-        )
+    for name, (section, _) in backends.items():
+        if name not in used:
+            reason = "no default_backend names it; left out"
+            draft.omissions.append(Omission(section.head.number, section.head.text, reason))
     draft.omissions.sort(key=lambda omission: omission.line)
     return draft
 
@@ -356,8 +362,9 @@ def _add_server(service: DraftService, line: Line, proxy: _Proxy) -> None:
         ports = ", ".join(map(str, service.ports))
         reason = f"xenoovs does not translate ports: the server has to listen on {ports}"
         service.omissions.append(Omission(line.number, f"{name} {target}", reason))
-    for option in options.keys() & _SERVER_REASONS.keys():
-        service.omissions.append(Omission(line.number, f"{name}: {option}", _SERVER_REASONS[option]))
+    for option in options:
+        if option in _SERVER_REASONS:
+            service.omissions.append(Omission(line.number, f"{name}: {option}", _SERVER_REASONS[option]))
     weight = Fraction(0) if "disabled" in options else _weight(options.get("weight", "1"))
     others = [backend.name for backend in service.backends]
     service.backends.append(DraftBackend(name_from(name, others), weight, address=address))

@@ -18,27 +18,36 @@ from xenoovs.openflow.flow import FlowKey, ObservedFlow, service_of
 
 @dataclass(frozen=True, slots=True)
 class BackendTraffic:
-    """One backend of one service. Shares are 0..1; `seen` is None before the first packet of the service.
+    """One backend of one service. Shares are between 0 and 1.
 
-    wanted: by weight. space: of the address space. blocks: those of the config that are installed with this backend.
-    packets, bytes: since the flows were installed, as OpenFlow counts them (with the Ethernet header).
+    Attributes:
+        target_share: share by weight.
+        share: share of the address space.
+        blocks: blocks of the config that are installed with this backend.
+        packets: since the flows were installed.
+        bytes: likewise, with the Ethernet header, as OpenFlow counts.
+        traffic_share: share of the service's packets; None before the first one.
     """
 
     service: str
     backend: str
-    wanted: Fraction
-    space: Fraction
+    target_share: Fraction
+    share: Fraction
     blocks: int
     packets: int
     bytes: int
-    seen: Fraction | None
+    traffic_share: Fraction | None
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficReport:
-    """All backends in the order of the config. `missing`: flows not there as wanted; `foreign`: ours, but unasked.
+    """Traffic and differences between switch and config.
 
-    drains: those that go on.
+    Attributes:
+        backends: all backends in the order of the config.
+        missing: number of flows that are missing on the switch or changed there.
+        foreign: number of our flows on the switch that the config does not have.
+        drains: running drains.
     """
 
     backends: tuple[BackendTraffic, ...]
@@ -53,47 +62,46 @@ class TrafficReport:
 
 def traffic_report(program: Program, observed: Iterable[ObservedFlow]) -> TrafficReport:
     """Compare the flows of the config with those of the switch."""
-    each_seen = tuple(observed)
-    seen = {flow.flow.key: flow for flow in each_seen}
-    wanted = {flow.key: flow for flow in program.flows}
-    missing = missing_flows(program, each_seen)
-    foreign = sum(key not in wanted and not is_learned(each.flow) for key, each in seen.items())
-    rows = tuple(row for service in program.services for row in _service_rows(service, seen))
-    return TrafficReport(rows, missing, foreign, drains_of(program, each_seen, Times()))
+    flows = tuple(observed)
+    by_key = {flow.flow.key: flow for flow in flows}
+    desired = {flow.key for flow in program.flows}
+    foreign = sum(key not in desired and not is_learned(each.flow) for key, each in by_key.items())
+    rows = tuple(row for service in program.services for row in _service_rows(service, by_key))
+    return TrafficReport(rows, missing_flows(program, flows), foreign, drains_of(program, flows, Times()))
 
 
 def missing_flows(program: Program, observed: Iterable[ObservedFlow]) -> int:
     """Return how many flows of the program are missing on the switch or have other actions there."""
-    seen = {each.flow.key: each.flow for each in observed}
-    return sum(seen.get(flow.key) != flow for flow in program.flows)
+    by_key = {each.flow.key: each.flow for each in observed}
+    return sum(by_key.get(flow.key) != flow for flow in program.flows)
 
 
-def _service_rows(service: ServiceProgram, seen: dict[FlowKey, ObservedFlow]) -> list[BackendTraffic]:
+def _service_rows(service: ServiceProgram, observed: Mapping[FlowKey, ObservedFlow]) -> list[BackendTraffic]:
     installed = defaultdict[Backend, list[ObservedFlow]](list)
     for block in service.blocks:
-        found = seen.get(block.flow.key)
+        found = observed.get(block.flow.key)
         if found is not None and found.flow == block.flow:
             installed[block.backend].append(found)
-    counted = _counted(service, seen, installed)
+    counted = _counted(service, observed, installed)
     weight = sum(service.service.weights, Fraction(0))
     packets = sum(flow.packets for flows in counted.values() for flow in flows)
     return [
         BackendTraffic(
             service=service.service.name,
             backend=backend.name,
-            wanted=backend.weight / weight,
-            space=share,
+            target_share=backend.weight / weight,
+            share=share,
             blocks=len(installed[backend]),
             packets=sum(flow.packets for flow in counted[backend]),
             bytes=sum(flow.bytes for flow in counted[backend]),
-            seen=Fraction(sum(flow.packets for flow in counted[backend]), packets) if packets else None,
+            traffic_share=Fraction(sum(flow.packets for flow in counted[backend]), packets) if packets else None,
         )
         for backend, share in zip(service.service.backends, service.shares, strict=True)
     ]
 
 
 def _counted(
-    service: ServiceProgram, seen: dict[FlowKey, ObservedFlow], installed: Mapping[Backend, list[ObservedFlow]]
+    service: ServiceProgram, observed: Mapping[FlowKey, ObservedFlow], installed: Mapping[Backend, list[ObservedFlow]]
 ) -> Mapping[Backend, list[ObservedFlow]]:
     """Return the flows that count each backend's traffic; for a moving block the flows of its connections."""
     found = defaultdict[Backend, list[ObservedFlow]](list)
@@ -101,7 +109,7 @@ def _counted(
         found[backend] += [each for each in flows if each.flow.actions != TO_DRAIN]
     if service.moves:
         hops = {backend.next_hop: backend for backend in service.service.backends}
-        for each in seen.values():
+        for each in observed.values():
             is_mine = service_of(each.flow.cookie) == service.service_id and is_in_drain_table(each.flow)
             if is_mine and (hop := hop_of(each.flow.actions)) in hops:
                 found[hops[hop]].append(each)

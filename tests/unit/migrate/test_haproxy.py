@@ -73,3 +73,14 @@ def test_servers_with_a_name_and_backups_are_left_out_with_a_reason() -> None:
 def test_a_disabled_server_has_no_weight() -> None:
     service = service_of("server a 192.0.2.2:80 weight 5", "server b 192.0.2.3:80 disabled")
     assert [backend.weight for backend in service.backends] == [5, 0]
+
+
+def test_omissions_of_a_server_are_in_the_order_of_its_options() -> None:
+    options = ("maxconn", "cookie", "agent-check", "send-proxy-v2")
+    line = "server a 192.0.2.2:80 maxconn 5 cookie s1 agent-check send-proxy-v2"
+    assert [omission.text for omission in service_of(line).omissions] == [f"a: {option}" for option in options]
+
+
+@pytest.mark.parametrize("switch", ["send-proxy", "send-proxy-v2", "agent-check", "ssl-reuse"])
+def test_an_option_without_argument_does_not_swallow_the_next_one(switch: str) -> None:
+    assert service_of(f"server a 192.0.2.2:80 {switch} check").health["probe"] == "tcp"
