@@ -11,7 +11,7 @@ from tests.ovs.lab_support import running_lab
 from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
 from xenoovs.config.load import load_config
-from xenoovs.lab.host import Netns, kill_and_wait, processes_in
+from xenoovs.lab.host import LabNetns, kill_and_wait, processes_in
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.lifecycle import start_responder
 from xenoovs.lab.traffic import Load, send
@@ -78,7 +78,7 @@ def test_a_backend_dies_and_comes_back(path: Path, tmp_path: Path) -> None:
             }
             assert set(during.values()) == {"two", "six"}
 
-            start_responder(Netns(lab.marks), machines["one"], log=lab.directory / "again.log")
+            start_responder(LabNetns(lab.marks), machines["one"], log=lab.directory / "again.log")
             eventually(lambda: agent.rounds == 3, "clients given back")
             assert our_flows(lab) == flows
             assert servers(lab, balancer) == before
@@ -94,7 +94,7 @@ def test_a_backend_comes_back_slowly(path: Path, tmp_path: Path) -> None:
             flows, before = our_flows(lab), servers(lab, balancer)
             kill_and_wait(processes_in(machines["one"].namespace))
             eventually(lambda: agent.rounds == 2, "clients of the dead one at others")
-            start_responder(Netns(lab.marks), machines["one"], log=lab.directory / "again.log")
+            start_responder(LabNetns(lab.marks), machines["one"], log=lab.directory / "again.log")
             eventually(lambda: agent.rounds >= 4, "the second step")
             early = servers(lab, balancer)
             own = [client for client in before if before[client] == "one"]

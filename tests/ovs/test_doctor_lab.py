@@ -13,7 +13,7 @@ from xenoovs.cli.doctor_case import Question
 from xenoovs.cli.restart_ovs import restart, restart_order
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
-from xenoovs.lab.host import Netns
+from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.traffic import Load, send
 from xenoovs.model.address import Family
@@ -71,7 +71,7 @@ def test_devices_are_those_of_the_namespace_of_ovs_vswitchd(question: Question) 
 
 @pytest.mark.parametrize(("key", "bad", "good"), [("arp_ignore", 0, 1), ("arp_announce", 0, 2), ("rp_filter", 1, 0)])
 def test_a_wrong_setting_of_a_backend_is_found(question: Question, key: str, bad: int, good: int) -> None:
-    netns, machine = Netns(), _lab(question).topology.machines[0]
+    netns, machine = LabNetns(), _lab(question).topology.machines[0]
     netns.write_sysctls(machine.namespace, [f"ipv4/conf/all/{key}"], value=bad)
     try:
         rows = _rows(question)
@@ -85,7 +85,7 @@ def test_a_wrong_setting_of_a_backend_is_found(question: Question, key: str, bad
 
 
 def test_a_vip_that_is_missing_is_found(question: Question) -> None:
-    netns, machine = Netns(), _lab(question).topology.machines[0]
+    netns, machine = LabNetns(), _lab(question).topology.machines[0]
     netns.batch(["addr del 10.3.10.45/32 dev lo"], namespace=machine.namespace)
     try:
         row = _rows(question)["VIP on lo", f"{machine.names[0]} 10.3.10.45"]
@@ -95,7 +95,7 @@ def test_a_vip_that_is_missing_is_found(question: Question) -> None:
 
 
 def test_a_port_that_is_down_is_found(question: Question) -> None:
-    lab, netns = _lab(question), Netns()
+    lab, netns = _lab(question), LabNetns()
     netns.batch(["link set dev p1 down"], namespace=lab.topology.switch_namespace)
     try:
         row = _rows(question)["port up", "p1"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.options import Output, connect, control_option, output_option, switch_options
+from xenoovs.cli.options import OutputFormat, connect, control_option, output_option, switch_options
 from xenoovs.cli.output import echo, print_json
 from xenoovs.errors import AgentMissing, ListenError
 
@@ -151,12 +151,12 @@ def ask(where: Where, name: str, request: Mapping[str, object] | None = None) ->
     return find_client(where).ask(name, request)
 
 
-def change(where: Where, output: Output, name: str, request: Mapping[str, object] | None = None) -> int:
+def change(where: Where, output: OutputFormat, name: str, request: Mapping[str, object] | None = None) -> int:
     """Request a change, print its result, and return the exit status."""
     from xenoovs.cli.main import EXIT_FAILED, EXIT_OK
 
     done = ask(where, name, request)
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json(done)
     else:
         echo(done["message"], err=not done["is_applied"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from xenoovs.cli.main import EXIT_FAILED, EXIT_OK
-from xenoovs.cli.options import FILE, Output, config_argument, load, output_option
+from xenoovs.cli.options import FILE, OutputFormat, config_argument, load, output_option
 from xenoovs.cli.output import echo, print_error, print_json, print_table, print_text
 from xenoovs.cli.recorded import open_lines
 from xenoovs.compile.program import compile_config
@@ -29,7 +29,7 @@ _DEPTH_KEYS = ("depth", "selected", "low", "ideal", "entropy")
 @output_option
 @click.pass_context
 def analyse_command(
-    context: click.Context, config: Path, clients: Path, *, service: str | None, output: Output
+    context: click.Context, config: Path, clients: Path, *, service: str | None, output: OutputFormat
 ) -> None:
     """Show how evenly the clients in the file CLIENTS would spread over the backends of the config FILE.
 
@@ -56,7 +56,7 @@ def analyse_command(
     by_address = [one.name for one in selected if one.key.field is KeyField.SOURCE_ADDRESS]
     skipped = [one for one in selected if one.name not in by_address]
     spreads = tuple(_spreads(balancer, parsed, only=by_address))
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json({**_document(parsed, spreads), "skipped": [one.name for one in skipped]})
     else:
         for spread in spreads:

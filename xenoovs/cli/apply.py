@@ -11,7 +11,7 @@ import click
 from xenoovs.cli.agent_client import Where, check_agent, find_places, refuse_beside_agent
 from xenoovs.cli.drain_rounds import DrainRounds
 from xenoovs.cli.options import (
-    Output,
+    OutputFormat,
     bridge_command,
     duration,
     hinting_partial,
@@ -73,7 +73,7 @@ def apply_command(
     confirm_s: float | None,
     must_offload: bool,
     within_s: float,
-    output: Output,
+    output: OutputFormat,
 ) -> None:
     """Install the flows of the config FILE on its bridge.
 
@@ -94,7 +94,7 @@ def apply_command(
     engine, options = Engine(switch), PlanOptions(drain=not no_drain, partial=partial)
     with hinting_partial():
         change = engine.plan(balancer, replace(options, rebalance=rebalance), now_s=time.monotonic())
-    if output is Output.TEXT:
+    if output is OutputFormat.TEXT:
         show_plan(change, all_flows=all_flows)
     rounds = DrainRounds(engine, balancer, options, change)
     is_applied = not dry_run and not change.difference.is_empty
@@ -116,10 +116,10 @@ def apply_command(
             )
         else:
             engine.apply(change)
-        if output is Output.TEXT:
+        if output is OutputFormat.TEXT:
             echo(f"done: {counted(change.difference.flow_mods, 'flow-mod')} in one bundle, read back and verified")
     waited_s = rounds.wait() if change.drains and not dry_run else 0.0
-    if waited_s and output is Output.TEXT:
+    if waited_s and output is OutputFormat.TEXT:
         echo(f"drained: all blocks have moved after {waited_s:.0f}s")
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json({**plan_document(change), "applied": is_applied, "drained_s": round(waited_s, 3)})

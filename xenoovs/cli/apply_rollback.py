@@ -167,7 +167,7 @@ def _answer(sock: socket, guard: RollbackWatchdog) -> bool:
     """Answer one request as an agent does (`POST /v1/confirm`); return whether it was for that route."""
     paths: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class ConfirmHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             # The body may come after the head; a close before it would look to the client like a missing server.
             length = self.headers.get("Content-Length", "0")
@@ -190,5 +190,5 @@ def _answer(sock: socket, guard: RollbackWatchdog) -> bool:
         connection, _ = sock.accept()
         with connection:
             connection.settimeout(_REQUEST_TIMEOUT_S)
-            Handler(connection, ("", 0), None)  # type: ignore[arg-type]
+            ConfirmHandler(connection, ("", 0), None)  # type: ignore[arg-type]
     return "/v1/confirm" in paths

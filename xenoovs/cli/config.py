@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from xenoovs.cli.options import Output, config_argument, load, load_resolved, output_option
+from xenoovs.cli.options import OutputFormat, config_argument, load, load_resolved, output_option
 from xenoovs.cli.output import echo, print_json, print_table, print_text
 from xenoovs.compile.offloadable.check import check_program, describe
 from xenoovs.compile.offloadable.cost import check_clients
@@ -42,7 +42,7 @@ def new_command(template: str | None) -> None:
 @click.command("validate")
 @config_argument
 @output_option
-def validate_command(config: Path, output: Output) -> None:
+def validate_command(config: Path, output: OutputFormat) -> None:
     """Check the config FILE, and report every mistake with file, line and column.
 
     For a valid config, prints the blocks and hardware entries of each service, and whether a NIC behind the kernel's
@@ -53,7 +53,7 @@ def validate_command(config: Path, output: Output) -> None:
     services, notes = [_facts(service) for service in program.services], check_clients(program)
     profile, version = Profile.TC, render_version(DEFAULT_VERSION)
     offload = describe(check_program(program, profile=profile, version=DEFAULT_VERSION))
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         lint = {"profile": profile.value, "ovs": version, "summary": offload}
         documents = [{"service": note.service, "note": note.cost.value, "text": note.text} for note in notes]
         flows = len(program.flows)
@@ -85,13 +85,13 @@ def _facts(compiled: ServiceProgram) -> dict[str, Any]:
 @click.command("compile")
 @config_argument
 @output_option
-def compile_command(config: Path, output: Output) -> None:
+def compile_command(config: Path, output: OutputFormat) -> None:
     """Print the OpenFlow flows of the config FILE, as `ovs-ofctl --names --no-stats dump-flows` does.
 
     `ovs-ofctl -O OpenFlow14 --bundle add-flows` accepts the text. No switch is needed.
     """
     program = compile_config(load_resolved(config))
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json(_document(program))
     else:
         echo("".join(f"{render_flow_to_send(flow)}\n" for flow in sorted_flows(program.flows)), nl=False)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.agent_client import Where, agent_command, agent_options, ask, change, find_client, find_places
-from xenoovs.cli.options import Output, output_option
+from xenoovs.cli.options import OutputFormat, output_option
 from xenoovs.cli.output import echo, print_json
 from xenoovs.display import decimal, percent
 from xenoovs.errors import AgentMissing, RequestRefused
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @agent_command("drain", "service", "backend")
-def drain_command(*, service: str, backend: str, where: Where, output: Output) -> int:
+def drain_command(*, service: str, backend: str, where: Where, output: OutputFormat) -> int:
     """Drain BACKEND of SERVICE: its clients go to the other backends, by weight.
 
     The backend stays drained over reloads and restarts of the agent until `xenoovs undrain`, or until the config gives
@@ -36,13 +36,13 @@ def drain_command(*, service: str, backend: str, where: Where, output: Output) -
 
 
 @agent_command("undrain", "service", "backend")
-def undrain_command(*, service: str, backend: str, where: Where, output: Output) -> int:
+def undrain_command(*, service: str, backend: str, where: Where, output: OutputFormat) -> int:
     """Return BACKEND of SERVICE to its weight in the config, after `xenoovs drain` or `xenoovs weight`."""
     return change(where, output, "undrain", {"service": service, "backend": backend})
 
 
 @agent_command("weight", "service", "backend", "[weight]")
-def weight_command(*, service: str, backend: str, weight: str | None, where: Where, output: Output) -> int | None:
+def weight_command(*, service: str, backend: str, weight: str | None, where: Where, output: OutputFormat) -> int | None:
     """Override the weight of BACKEND of SERVICE by WEIGHT, relative to the other backends. Without WEIGHT, show it.
 
     The override stays over reloads and restarts of the agent until `xenoovs undrain`, or until the config gives the
@@ -64,7 +64,7 @@ def _parse(text: str) -> Fraction:
         raise click.BadParameter(str(error), param_hint="WEIGHT") from None
 
 
-def _show_weight(where: Where, service: str, backend: str, *, output: Output) -> None:
+def _show_weight(where: Where, service: str, backend: str, *, output: OutputFormat) -> None:
     services = {one["name"]: one for one in ask(where, "status")["snapshot"]["services"]}
     if service not in services:
         raise click.BadParameter(f"{service} is not one of: {', '.join(services)}.", param_hint="SERVICE")
@@ -73,7 +73,7 @@ def _show_weight(where: Where, service: str, backend: str, *, output: Output) ->
         raise click.BadParameter(f"{backend} is not one of: {', '.join(backends)}.", param_hint="BACKEND")
     found = backends[backend]
     shown = {key: found[key] for key in ("weight", "weight_in_use", "target_share", "share")}
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json(shown)
     else:
         echo(
@@ -84,7 +84,7 @@ def _show_weight(where: Where, service: str, backend: str, *, output: Output) ->
 
 
 @agent_command("pause")
-def pause_command(*, where: Where, output: Output) -> int:
+def pause_command(*, where: Where, output: OutputFormat) -> int:
     """Pause reconciliation; keep monitoring.
 
     The agent changes nothing on the bridge until `xenoovs resume`, also after a restart. Health checks go on, and the
@@ -94,13 +94,13 @@ def pause_command(*, where: Where, output: Output) -> int:
 
 
 @agent_command("resume")
-def resume_command(*, where: Where, output: Output) -> int:
+def resume_command(*, where: Where, output: OutputFormat) -> int:
     """Resume reconciliation after a pause."""
     return change(where, output, "resume")
 
 
 @agent_command("confirm")
-def confirm_command(*, where: Where, output: Output) -> int:
+def confirm_command(*, where: Where, output: OutputFormat) -> int:
     """Confirm a change that would be rolled back: of `xenoovs apply --confirm`, or of an agent with --confirm."""
     if where.control is None:
         places = find_places(where)
@@ -148,7 +148,7 @@ _RETRY_S = 0.5
 @click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N events so far.")
 @agent_options
 @output_option
-def logs_command(*, follow: bool, lines: int | None, where: Where, output: Output) -> None:
+def logs_command(*, follow: bool, lines: int | None, where: Where, output: OutputFormat) -> None:
     """Show the last events of the running agent, at most 1,000, oldest first.
 
     With -o json, one JSON object a line.
@@ -164,7 +164,7 @@ def logs_command(*, follow: bool, lines: int | None, where: Where, output: Outpu
         time.sleep(_RETRY_S)
 
 
-def _follow(client: Client, position: tuple[float, int], output: Output) -> tuple[float, int]:
+def _follow(client: Client, position: tuple[float, int], output: OutputFormat) -> tuple[float, int]:
     """Show new events until the agent ends.
 
     Args:
@@ -189,8 +189,8 @@ def _follow(client: Client, position: tuple[float, int], output: Output) -> tupl
     return started_s, last
 
 
-def _show_event(event: dict[str, Any], output: Output) -> None:
-    if output is Output.JSON:
+def _show_event(event: dict[str, Any], output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
         echo(json.dumps(event))
         return
     from xenoovs.agent.log import render_facts

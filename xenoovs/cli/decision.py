@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-from xenoovs.cli.options import Output, bridge_command, load, load_resolved, reach
+from xenoovs.cli.options import OutputFormat, bridge_command, load, load_resolved, reach
 from xenoovs.cli.output import echo, print_json, print_table
 from xenoovs.cli.recorded import read_text
 from xenoovs.compile.program import compile_config
@@ -44,7 +44,7 @@ def decision_command(
     installed: bool,
     offline: bool,
     other: str | None,
-    output: Output,
+    output: OutputFormat,
 ) -> None:
     """Show which backend serves which clients of the config FILE.
 
@@ -69,14 +69,14 @@ def decision_command(
         target = engine.plan(balancer, PlanOptions(partial=True)).target
         decision, transition = target.decision, target.transition
     if other is None:
-        if output is Output.JSON:
+        if output is OutputFormat.JSON:
             print_json(decision_document(decision, names))
         else:
             _show(balancer, names, decision, transition)
         return
     before = engine.decision(balancer)[0] if engine is not None and other == INSTALLED else _load(other)
     differences = compare(before, decision)
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json({"services": [_document(each, names) for each in differences]})
     else:
         _show_differences(differences, names)

@@ -12,7 +12,7 @@ import click
 from xenoovs.cli.doctor_case import Question
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.cli.options import (
-    Output,
+    OutputFormat,
     connect,
     load_resolved,
     optional_config_argument,
@@ -65,7 +65,7 @@ def doctor_command(
     restart_ovs: bool,
     backends: bool,
     yes: bool,
-    output: Output,
+    output: OutputFormat,
 ) -> None:
     """Check everything that hardware offload needs, from ovs-vswitchd to the NIC; change nothing without --fix.
 
@@ -86,19 +86,19 @@ def doctor_command(
     check_reachable(switch.endpoint)
     target = where_of(switch.endpoint, config=config, lab=lab)
     question = Question(balancer, switch, open_lab(lab) if lab else None, target=target, backends=backends)
-    show: Callable[[str], None] = echo if output is Output.TEXT else lambda _text: None
+    show: Callable[[str], None] = echo if output is OutputFormat.TEXT else lambda _text: None
     checks, document = _examine(question), dict[str, Any]()
-    if output is Output.TEXT:
+    if output is OutputFormat.TEXT:
         _show_checks(checks, target)
     if fix and not is_running(checks):
         show("\n--fix does nothing while Open vSwitch does not answer: fix that first")
     elif fix:
         document = _fix(question, checks, show, restart_ovs=restart_ovs, yes=yes)
         checks = document.pop("checks")
-        if document and output is Output.TEXT:
+        if document and output is OutputFormat.TEXT:
             echo("\nafter the fixes:")
             _show_checks(checks, target)
-    if output is Output.TEXT:
+    if output is OutputFormat.TEXT:
         counts = Counter(check.state for check in checks)
         echo("\n" + ", ".join(click.style(f"{counts[state]} {state.value}", fg=_COLOUR[state]) for state in CheckState))
     else:

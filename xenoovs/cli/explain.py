@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.options import Output, output_option
+from xenoovs.cli.options import OutputFormat, output_option
 from xenoovs.cli.output import echo, print_json, print_table, print_text
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command("explain")
 @click.argument("key", required=False, default="", metavar="[KEY]")
 @output_option
-def explain_command(key: str, output: Output) -> None:
+def explain_command(key: str, output: OutputFormat) -> None:
     """Explain KEY of the config: its meaning, its values and its default. Without KEY, list the keys of the file.
 
     KEY is a path such as `services.backends.mac`, or its end: `max_down`, `health.port`.
@@ -37,7 +37,7 @@ def explain_command(key: str, output: Output) -> None:
         return
     found = _find(key, keys)
     inside = [each for each in keys if each.path.rpartition(".")[0] == found[0].path]
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json(
             {**_document(found[0]), "places": [each.path for each in found], "keys": list(map(_document, inside))}
         )
@@ -79,8 +79,8 @@ def _show(found: list[ConfigKey]) -> None:
         print_text(first.meaning)
 
 
-def _show_list(keys: list[ConfigKey], output: Output) -> None:
-    if output is Output.JSON:
+def _show_list(keys: list[ConfigKey], output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
         print_json({"keys": list(map(_document, keys))})
         return
     rows = [[each.name, each.kind, "required" if each.is_required else each.default or "-"] for each in keys]

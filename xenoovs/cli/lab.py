@@ -15,7 +15,7 @@ import click
 from xenoovs.cli import nic_guest
 from xenoovs.cli.lab_vm import forward_to_vm, run_in_vm, vm_of
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
-from xenoovs.cli.options import Output, connect, load, optional_config_argument, output_option
+from xenoovs.cli.options import OutputFormat, connect, load, optional_config_argument, output_option
 from xenoovs.cli.output import echo, print_json, print_table
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.config.emit import render_config
@@ -67,7 +67,7 @@ def lab_command() -> None:
     help="emulated: build the lab in a virtual machine (QEMU) with Debian's kernel and a NIC with hardware offload.",
 )
 @output_option
-def up_command(config: Path | None, name: str, *, nic: str, output: Output) -> None:
+def up_command(config: Path | None, name: str, *, nic: str, output: OutputFormat) -> None:
     """Build a lab for the config FILE.
 
     Without FILE, it is for the template quickstart. Its bridge has the ports of the config and no flows yet. Each
@@ -92,7 +92,7 @@ def up_command(config: Path | None, name: str, *, nic: str, output: Output) -> N
             document = {"db": lab.ovs.db, "rundir": str(lab.ovs.directory), "backends": backends}
             up = f"with {counted(backends, 'backend')}, Open vSwitch at {lab.ovs.db}"
             tools = f"OVS tools: export OVS_RUNDIR={lab.ovs.directory}"
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json({"lab": name, **document})
         return
     echo(f"lab {name} is up {up}")
@@ -102,10 +102,10 @@ def up_command(config: Path | None, name: str, *, nic: str, output: Output) -> N
 @lab_command.command("down")
 @name_option
 @output_option
-def down_command(name: str, *, output: Output) -> None:
+def down_command(name: str, *, output: OutputFormat) -> None:
     """Remove a lab, also one whose `lab up` crashed. Succeeds if there is none."""
     removed = lifecycle.down(name)
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json({"lab": name, "namespaces": removed.namespaces, "processes": removed.processes})
     elif removed.anything:
         processes = counted(removed.processes, "process", "processes")
@@ -124,10 +124,10 @@ def _forward_status(context: click.Context, parameter: click.Parameter, name: st
 @click.option("--name", callback=_forward_status, **_NAME)
 @output_option
 @click.pass_context
-def status_command(context: click.Context, /, name: str, *, output: Output) -> None:
+def status_command(context: click.Context, /, name: str, *, output: OutputFormat) -> None:
     """Show which parts of a lab are running. Exit status 2: some are not."""
     status = lifecycle.lab_status(open_lab(name))
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json({**asdict(status), "healthy": status.is_healthy})
     else:
         daemons = "runs" if len(status.ovs_pids) == 2 else click.style("does not run", fg="red")
@@ -163,7 +163,14 @@ def status_command(context: click.Context, /, name: str, *, output: Output) -> N
 @output_option
 @click.pass_context
 def traffic_command(
-    context: click.Context, /, config: Path | None, name: str, *, protocol: str | None, output: Output, **load: Any
+    context: click.Context,
+    /,
+    config: Path | None,
+    name: str,
+    *,
+    protocol: str | None,
+    output: OutputFormat,
+    **load: Any,
 ) -> None:
     """Send packets to the services of a lab, and count answers.
 
@@ -180,7 +187,7 @@ def traffic_command(
     with _progress_bar("sending") as progress:
         report = traffic.send(lab, balancer, load=wanted, progress=progress)
     program = compile_onto(balancer, connect(db=None, lab=name).dump_flows(balancer.uplinks.bridge))
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json(_traffic_document(report, program))
     else:
         _show_traffic(report, program)

@@ -10,7 +10,7 @@ import click
 
 from xenoovs.cli.doctor_case import foreign_flows
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-from xenoovs.cli.options import FILE, Output, load, optional_config_argument, output_option
+from xenoovs.cli.options import FILE, OutputFormat, load, optional_config_argument, output_option
 from xenoovs.cli.output import echo, print_json, print_table, print_text
 from xenoovs.cli.recorded import read_text
 from xenoovs.compile.offloadable.check import (
@@ -130,7 +130,7 @@ def lint_command(
     client_macs: int | None,
     strict: bool,
     everything: bool,
-    output: Output,
+    output: OutputFormat,
 ) -> None:
     """Check for each flow, without any NIC, whether it can be offloaded, why not, and what it costs.
 
@@ -172,7 +172,7 @@ def lint_command(
             program_entries(program, client_macs=client_macs or 1),
         )
     at_least = Offload.HW if everything else Offload.DEPENDS
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json(_document(lint, at_least))
     else:
         _show(lint, at_least)

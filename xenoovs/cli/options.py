@@ -37,7 +37,7 @@ from xenoovs.verify.commands import CommandTarget
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
-class Output(Enum):
+class OutputFormat(Enum):
     """How a command prints its answer."""
 
     TEXT = "text"
@@ -53,10 +53,10 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for conf
 output_option = click.option(
     "-o",
     "--output",
-    type=click.Choice([output.value for output in Output]),
-    default=Output.TEXT.value,
+    type=click.Choice([output.value for output in OutputFormat]),
+    default=OutputFormat.TEXT.value,
     show_default=True,
-    callback=lambda _context, _parameter, value: Output(value),
+    callback=lambda _context, _parameter, value: OutputFormat(value),
     help="Format of the output.",
 )
 control_option = click.option(

@@ -12,7 +12,7 @@ import click
 
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import (
-    Output,
+    OutputFormat,
     bridge_command,
     hinting_partial,
     load_resolved,
@@ -53,7 +53,7 @@ def plan_command(
     rebalance: bool,
     partial: bool,
     all_flows: bool,
-    output: Output,
+    output: OutputFormat,
 ) -> None:
     """Show what `apply` would change on the bridge of the config FILE; change nothing.
 
@@ -66,7 +66,7 @@ def plan_command(
     balancer, switch = load_resolved(config), reach(db, lab)
     with hinting_partial():
         change = Engine(switch).plan(balancer, PlanOptions(rebalance=rebalance, partial=partial))
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json(plan_document(change))
     else:
         show_plan(change, all_flows=all_flows)

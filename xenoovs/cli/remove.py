@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from xenoovs.cli.agent_client import Where, check_agent
-from xenoovs.cli.options import Output, load, output_option, reach, switch_options
+from xenoovs.cli.options import OutputFormat, load, output_option, reach, switch_options
 from xenoovs.cli.output import confirm, echo, print_json
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.errors import counted
@@ -22,7 +22,14 @@ from xenoovs.switch.api import Switch
 @click.option("--force", is_flag=True, help="Remove beside a running agent, which will install the flows again.")
 @output_option
 def remove_command(
-    config: Path | None, *, everywhere: bool, db: str | None, lab: str | None, yes: bool, force: bool, output: Output
+    config: Path | None,
+    *,
+    everywhere: bool,
+    db: str | None,
+    lab: str | None,
+    yes: bool,
+    force: bool,
+    output: OutputFormat,
 ) -> None:
     """Remove the flows of xenoovs from the bridge of the config FILE, or from every bridge (--all).
 
@@ -37,7 +44,7 @@ def remove_command(
     for bridge in bridges:
         check_agent(Where(None, None, db, lab), bridge, force=force, instead="stop the agent first")
     removed = {bridge: _remove(bridge, switch, yes=yes) for bridge in bridges}
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json({"removed": removed})
         return
     for bridge, flows in removed.items():

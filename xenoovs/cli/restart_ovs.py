@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.options import Output, connect, output_option, switch_options, yes_option
+from xenoovs.cli.options import OutputFormat, connect, output_option, switch_options, yes_option
 from xenoovs.cli.output import confirm, echo, print_json
 from xenoovs.errors import counted, worded
 from xenoovs.lab.lab import Lab, open_lab
@@ -26,7 +26,7 @@ _STATE_DIRECTORY = Path("/run/xenoovs")
 @switch_options
 @yes_option
 @output_option
-def restart_ovs_command(db: str | None, lab: str | None, *, yes: bool, output: Output) -> None:
+def restart_ovs_command(db: str | None, lab: str | None, *, yes: bool, output: OutputFormat) -> None:
     """Restart Open vSwitch and restore all flows and groups, foreign ones too.
 
     Uses Open vSwitch's own flow-restore-wait: until its flows are back, the new ovs-vswitchd leaves those of the
@@ -42,7 +42,7 @@ def restart_ovs_command(db: str | None, lab: str | None, *, yes: bool, output: O
     order = restart_order(switch.endpoint, opened)
     confirm("Restart Open vSwitch now?", yes=yes)
     done = restart(switch, opened, order)
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json(restart_document(done))
     else:
         echo("\n".join(restart_lines(done)))

@@ -14,7 +14,7 @@ from xenoovs.agent.conditions import notices
 from xenoovs.agent.rows import BackendRow, backend_rows
 from xenoovs.agent.snapshot import BackendState, Snapshot
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
-from xenoovs.cli.options import Output, load_resolved, output_option, reach
+from xenoovs.cli.options import OutputFormat, load_resolved, output_option, reach
 from xenoovs.cli.output import clear_terminal, echo, print_json, print_table, print_text
 from xenoovs.display import duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, counted
@@ -95,7 +95,7 @@ class StatusOptions:
     from_bridge: bool
     watch: bool
     interval_s: float
-    output: Output
+    output: OutputFormat
 
 
 @click.command("status")
@@ -164,7 +164,7 @@ def _from_agent(client: Client, options: StatusOptions) -> int:
         snapshot = parse_snapshot(document["snapshot"])
         if options.watch:
             clear_terminal()
-        if options.output is Output.JSON:
+        if options.output is OutputFormat.JSON:
             print_json({"from": "agent", **document})
         else:
             show_snapshot(snapshot)
@@ -183,7 +183,7 @@ def _from_bridge(balancer: Balancer, options: StatusOptions) -> int:
     for report, before in _reports(balancer, switch, interval_s=options.interval_s):
         if options.watch:
             clear_terminal()
-        if options.output is Output.TEXT:
+        if options.output is OutputFormat.TEXT:
             echo(f"{source}:\n")
         dead = _dead_ports(switch, balancer)
         _show(report, before, options, dead=dead)
@@ -228,7 +228,7 @@ def _show(
 
     earlier: tuple[BackendTraffic | None, ...] = before.backends if before else (None,) * len(report.backends)
     rows = [_document(now, then, options.interval_s) for now, then in zip(report.backends, earlier, strict=True)]
-    if options.output is Output.JSON:
+    if options.output is OutputFormat.JSON:
         drains = [drain_document(drain) for drain in report.drains]
         counts = {"missing_flows": report.missing, "foreign_flows": report.foreign}
         print_json({"from": "bridge", **counts, "ports_without_link": list(dead), "backends": rows, "drains": drains})

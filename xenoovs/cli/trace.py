@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-from xenoovs.cli.options import Output, address, bridge_command, load_resolved, reach
+from xenoovs.cli.options import OutputFormat, address, bridge_command, load_resolved, reach
 from xenoovs.cli.output import echo, print_json
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import compile_onto
@@ -70,7 +70,7 @@ def trace_command(
     dport: int | None,
     in_port: str | None,
     offline: bool,
-    output: Output,
+    output: OutputFormat,
 ) -> None:
     """Show which backend and which flows a client's packet meets.
 
@@ -165,12 +165,14 @@ def _check(packet: Packet, outcome: Outcome, answer: TraceResult) -> SwitchCheck
     return SwitchCheck(agrees=False, text=f"ofproto/trace gives {result}; see `xenoovs plan`")
 
 
-def _show(balancer: Balancer, packet: Packet, outcome: Outcome, check: SwitchCheck | None, *, output: Output) -> None:
+def _show(
+    balancer: Balancer, packet: Packet, outcome: Outcome, check: SwitchCheck | None, *, output: OutputFormat
+) -> None:
     service = service_of(balancer, packet)
     backend = _backend(balancer, packet, outcome)
     copies = [{"dl_dst": str(Mac(copy.dl_dst)), "port": copy.port} for copy in outcome.copies]
     flows = [render_flow(flow) for flow in outcome.flows]
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         answer = None if check is None else {"agrees": check.agrees, "text": check.text}
         name = service.name if service else None
         print_json({"service": name, "backend": backend, "copies": copies, "flows": flows, "switch": answer})

@@ -12,7 +12,7 @@ import click
 from xenoovs.cli.offload import Look, Looker, look_at_bridge, look_at_bridge_dump, look_at_dump, looker_of
 from xenoovs.cli.options import (
     FILE,
-    Output,
+    OutputFormat,
     address_commands,
     duration,
     load_recorded,
@@ -125,7 +125,7 @@ def verify_offload_command(
     watch: bool,
     required: float | None,
     blocks: bool,
-    output: Output,
+    output: OutputFormat,
 ) -> None:
     """Check for each block of the config FILE where its packets are forwarded, with one dump of the datapath.
 
@@ -165,7 +165,7 @@ def verify_offload_command(
         else:
             balancer = load_resolved(config)
             look = _look(looker_of(balancer, reach(db, lab)), wait_s=wait_s or 0)
-        if output is Output.JSON:
+        if output is OutputFormat.JSON:
             findings = look.findings
             remarks = (*look.remarks, look.expired) if look.expired else look.remarks
             print_json(to_json(findings, required=required, origins=look.origins, remarks=remarks))
@@ -188,10 +188,10 @@ def verify_offload_command(
 
 
 def _check_bridge(
-    bridge: str, dump: Path | None, output: Output, *, db: str | None, lab: str | None, required: float | None
+    bridge: str, dump: Path | None, output: OutputFormat, *, db: str | None, lab: str | None, required: float | None
 ) -> Conclusion:
     findings = look_at_bridge(bridge, reach(db, lab)) if dump is None else look_at_bridge_dump(bridge, dump)
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         print_json(bridge_to_json(findings, required=required))
     else:
         show_bridge(findings, required=required)

@@ -12,7 +12,16 @@ import click
 
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_NOTHING_SEEN, EXIT_OK
 from xenoovs.cli.offload import lines_of_bridge, missing_remarks, own_mask_of
-from xenoovs.cli.options import FILE, Output, address, bridge_command, load_recorded, load_resolved, reach, where_of
+from xenoovs.cli.options import (
+    FILE,
+    OutputFormat,
+    address,
+    bridge_command,
+    load_recorded,
+    load_resolved,
+    reach,
+    where_of,
+)
 from xenoovs.cli.output import echo, print_json, print_text
 from xenoovs.cli.why_evidence import (
     Inquiry,
@@ -127,7 +136,7 @@ def why_command(
     from_dump: Path | None,
     from_flows: Path | None,
     from_log: Path | None,
-    output: Output,
+    output: OutputFormat,
 ) -> None:
     """Explain why megaflows of the config FILE are not in hardware, most likely reason first.
 
@@ -161,7 +170,7 @@ def why_command(
     else:
         recorded = Recorded(from_dump, from_flows, from_log)
         findings = find_recorded(balancer, selected, recorded, config=config)
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         selection = findings.selection
         print_json(to_json(findings.diagnoses, in_hardware=selection.in_hardware, notes=findings.notes))
     else:

@@ -134,7 +134,7 @@ def _signal_and_wait(pids: Iterable[int], number: signal.Signals) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Netns:
+class LabNetns:
     """Runs ip(8) with the marks of a lab in the environment, so that a crash leaves no unknown process."""
 
     marks: Mapping[str, str] = field(default_factory=dict, hash=False)

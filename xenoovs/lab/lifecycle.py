@@ -14,7 +14,7 @@ from pathlib import Path
 
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.host import (
-    Netns,
+    LabNetns,
     Progress,
     check_host,
     check_root,
@@ -93,7 +93,7 @@ class LabBuilder:
 
     def __init__(self, lab: Lab, progress: Progress) -> None:
         self.lab, self.topology, self.progress = lab, lab.topology, progress
-        self.netns = Netns(lab.marks)
+        self.netns = LabNetns(lab.marks)
 
     def build(self) -> None:
         steps: list[tuple[str, Callable[[], None]]] = [
@@ -182,7 +182,7 @@ class LabBuilder:
         start_responder(self.netns, machine, log=self.lab.directory / f"{machine.label}.log")
 
 
-def start_responder(netns: Netns, machine: Machine, *, log: Path) -> None:
+def start_responder(netns: LabNetns, machine: Machine, *, log: Path) -> None:
     """Start the process that answers in a machine and wait until it listens. Raises LabError with its message."""
     job = {"label": machine.label, "names": list(machine.names), "listen": list(machine.listen), "log": str(log)}
     argv = [sys.executable, "-P", "-m", "xenoovs.lab.responder"]
@@ -210,12 +210,12 @@ def _route_lines(dev: str, gateway_mac: str, *, nets: Iterable[str], families: I
     return lines
 
 
-def add_clients(netns: Netns, clients: ClientHost, addresses: Iterable[str]) -> None:
+def add_clients(netns: LabNetns, clients: ClientHost, addresses: Iterable[str]) -> None:
     """Let clients also send from these addresses outside of their nets."""
     netns.batch((f"route replace local {address} dev lo" for address in addresses), namespace=clients.namespace)
 
 
-def forget_neighbours(netns: Netns, clients: ClientHost) -> None:
+def forget_neighbours(netns: LabNetns, clients: ClientHost) -> None:
     """Let clients ask by ARP again; fixed entries stay (ip-neighbour(8), flush)."""
     netns.batch([f"neigh flush dev {clients.interface}"], namespace=clients.namespace)
 

@@ -12,7 +12,7 @@ from functools import cache
 
 from xenoovs.errors import LabError
 from xenoovs.lab.client import AnswerCounts, Flight, parse_counts, render_round
-from xenoovs.lab.host import Netns, Progress, check_root, namespaces_of, no_progress, probe_host
+from xenoovs.lab.host import LabNetns, Progress, check_root, namespaces_of, no_progress, probe_host
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.lifecycle import add_clients, forget_neighbours
 from xenoovs.lab.topology import (
@@ -283,7 +283,7 @@ def send(lab: Lab, balancer: Balancer, *, load: Load | None = None, progress: Pr
     _check_fit(lab, balancer)
     trials, skipped = plan_trials(balancer, load)
     _add_sources(lab, trials)
-    forget_neighbours(Netns(lab.marks), lab.topology.clients)
+    forget_neighbours(LabNetns(lab.marks), lab.topology.clients)
     begun_s = time.monotonic()
     counts = _exchange(lab, trials, progress)
     return LabReport(
@@ -310,7 +310,7 @@ def _add_sources(lab: Lab, trials: Sequence[Trial]) -> None:
     nets = [parse_net(net) for net in lab.topology.clients.nets]
     sources = dict.fromkeys(source for trial in trials for flight in trial.flights for source in flight.sources)
     outside = [source for source in sources if not any(parse_address(source) in net for net in nets)]
-    add_clients(Netns(lab.marks), lab.topology.clients, outside)
+    add_clients(LabNetns(lab.marks), lab.topology.clients, outside)
 
 
 def _exchange(lab: Lab, trials: Sequence[Trial], progress: Progress) -> AnswerCounts:
@@ -332,7 +332,7 @@ def _part(flight: Flight, number: int, parts: int) -> Flight:
 
 def _run_client(lab: Lab, flights: Sequence[Flight], *, lost: int) -> AnswerCounts:
     packets = sum(len(flight.sources) for flight in flights)
-    done = Netns(lab.marks).execute(
+    done = LabNetns(lab.marks).execute(
         lab.topology.clients.namespace,
         [sys.executable, "-P", "-m", "xenoovs.lab.client"],
         stdin=render_round(flights, lost=lost),
