@@ -243,7 +243,17 @@ def check_on_bridge(case: DoctorCase) -> Iterator[CheckResult]:
             yield CheckResult("port on bridge", CheckState.OK, f"on {bridge}", why, subject=port)
             continue
         seen = "on no bridge" if home is None else f"on bridge {home.name}, not on {bridge}"
-        yield CheckResult("port on bridge", CheckState.WRONG, seen, why, subject=port, fix=_move(port, home, bridge))
+        fix: Fix | None = _move(port, home, bridge)
+        if home is None and not isinstance(case.host.devices, Unknown) and port not in case.host.devices:
+            # Mistyped: `ovs-vsctl add-port` would leave a port that does not work.
+            fix, seen = None, f"{seen}, and this host has no such device; {_ports_of(case, bridge)}"
+        yield CheckResult("port on bridge", CheckState.WRONG, seen, why, subject=port, fix=fix)
+
+
+def _ports_of(case: DoctorCase, bridge: str) -> str:
+    state = None if case.database is None else case.database.bridge(bridge)
+    names = [port.name for port in state.ports if port.name != bridge] if state is not None else []
+    return f"{bridge} has {', '.join(names) or 'no ports'}"
 
 
 def _move(port: str, home: BridgeState | None, bridge: str) -> Fix:

@@ -10,8 +10,10 @@ import pytest
 from tests.unit.verify.doctor.facts import (
     BRIDGE,
     DAEMON,
+    DATABASE,
     GOOD,
     HISTORY,
+    HOST,
     interface,
     only,
     states,
@@ -57,6 +59,16 @@ def test_a_moved_port_keeps_its_type() -> None:
 def test_a_port_on_no_bridge_is_added() -> None:
     row = only(nic.check_on_bridge, with_bridge(ports=()), "p0")
     assert (row.seen, str(row.fix)) == ("on no bridge", "ovs-vsctl add-port ovsbr1 p0")
+
+
+def test_a_mistyped_port_is_not_added() -> None:
+    assert isinstance(HOST.devices, dict)
+    devices = {name: device for name, device in HOST.devices.items() if name != "p0"}
+    bridges = (replace(BRIDGE, ports=(interface("p9", 9),)),)
+    case = with_host(devices=devices, database=replace(DATABASE, bridges=bridges))
+    row = only(nic.check_on_bridge, case, "p0")
+    assert (row.state, row.fix) == (CheckState.WRONG, None)
+    assert row.seen == "on no bridge, and this host has no such device; ovsbr1 has p9"
 
 
 @pytest.mark.parametrize(
