@@ -229,7 +229,7 @@ def test_a_config_that_names_another_bridge_later_is_refused(
         one.write_text(_SECOND.replace("10.9.9.9", "10.7.7.7"))
         refused = _told(process, "the config cannot be applied; the last good one stays")
         assert refused["bridge"] == "ovsbr1"
-        assert "keeps bridge ovsbr1 and lets in no ovsbr2" in str(refused["reason"])
+        assert "manages bridge ovsbr1 and refuses ovsbr2" in str(refused["reason"])
         assert (_vip(first), _vip(second)) == ({"10.3.10.45"}, {"10.9.9.9"})
 
 
