@@ -56,7 +56,7 @@ def test_a_port_on_another_bridge(xenoovs: CommandLine, own_ovs: DummyOvs, confi
     with own_ovs.bridge("ovsbr1", ports=("p0",)) as one, own_ovs.bridge("ovsbr2", ports=("p1",)):
         said = xenoovs("apply", config, "--yes", "--db", own_ovs.ovs.db)
         assert said.status == 1
-        assert "port p1 is on bridge ovsbr2, not on ovsbr1" in said.err
+        assert "port p1 is on bridge ovsbr2; move it with" in said.err
         assert f"`ovs-vsctl --db={own_ovs.ovs.db} del-port ovsbr2 p1 -- add-port ovsbr1 p1`" in said.err
         assert one.dump_flows() == []
 

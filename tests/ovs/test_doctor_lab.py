@@ -51,7 +51,7 @@ def _lab(question: Question) -> Lab:
 
 
 def _rows(question: Question) -> dict[tuple[str, str | None], CheckResult]:
-    rows = examine(question.look(), checks=(*HOST_CHECKS, *BACKEND_CHECKS))
+    rows = examine(question.read(), checks=(*HOST_CHECKS, *BACKEND_CHECKS))
     return {(row.name, row.subject): row for row in rows}
 
 

@@ -80,7 +80,7 @@ def begin(bridge: DummyBridge, path: Path, text: str) -> None:
     process.send_signal(signal.SIGINT)
     said = finish(process)
     assert said.status == 130
-    assert "open connections are still kept" in said.err
+    assert "open connections stay" in said.err
 
 
 @pytest.fixture

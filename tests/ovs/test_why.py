@@ -78,9 +78,7 @@ def test_flows_that_are_not_on_the_bridge_are_not_called_idle_alone(
     """Before `apply` both said that there was no traffic yet, and to send some."""
     said = command_line(command, config, "--db", bridge.ovs.db)
     assert (said.status, said.err) == (3, "")
-    assert re.search(
-        r"(\d+) of \1 flows of the config not on the bridge as the config says; see `xenoovs plan`", said.out
-    )
+    assert re.search(r"(\d+) of \1 flows of the config are missing on the bridge; see `xenoovs plan`", said.out)
 
 
 def test_a_software_datapath_is_named_as_the_one_reason(why: _Why) -> None:

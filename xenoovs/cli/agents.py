@@ -95,7 +95,7 @@ def _may_be_one(one: Uplinks, other: Uplinks) -> bool:
 
 
 def _name(uplinks: Uplinks, switch: ManagementSwitch) -> str:
-    """A bridge of this host has its own name, whoever keeps it: so nobody else does, and commands find who does."""
+    """Return the bridge's own name if it is on this host, so that two agents cannot have it, and commands find it."""
     if uplinks.datapath_id is None:
         return uplinks.bridge
     try:

@@ -18,7 +18,7 @@ from xenoovs.agent.control.paths import AgentPaths, bound_socket
 from xenoovs.agent.rollback import roll_back, take_checkpoint
 from xenoovs.cli.agent_client import refuse_beside_agent
 from xenoovs.cli.drain_rounds import DrainRounds
-from xenoovs.cli.offload import looker_of
+from xenoovs.cli.offload import datapath_checker
 from xenoovs.cli.output import echo
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
@@ -110,11 +110,11 @@ def require_offload(balancer: Balancer, switch: ManagementSwitch, guard: Rollbac
     guard.limit(within_s + _SLACK_S)
     deadline = time.monotonic() + within_s
     try:
-        looker = looker_of(balancer, switch)
-        found = looker.look().findings
+        checker = datapath_checker(balancer, switch)
+        found = checker.check().findings
         while time.monotonic() < deadline and (found.absent or found.conclusion is not Conclusion.IN_HARDWARE):
             time.sleep(min(_SAMPLE_INTERVAL_S, max(0.0, deadline - time.monotonic())))
-            found = carry_over(found, looker.look().findings)
+            found = carry_over(found, checker.check().findings)
     except SwitchError as error:
         raise NotOffloaded(reason=f"the datapath could not be read: {error}") from None
     seen = len(found.blocks) - found.absent

@@ -109,7 +109,7 @@ def doctor_command(
 
 def _examine(question: Question) -> tuple[CheckResult, ...]:
     more = BACKEND_CHECKS if question.backends else ()
-    return examine(question.look(), checks=(*HOST_CHECKS, *more))
+    return examine(question.read(), checks=(*HOST_CHECKS, *more))
 
 
 def _fix(

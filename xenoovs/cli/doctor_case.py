@@ -60,7 +60,7 @@ class Question:
     def endpoint(self) -> Endpoint:
         return self.switch.endpoint
 
-    def look(self) -> DoctorCase:
+    def read(self) -> DoctorCase:
         """Read all facts."""
         host = gather(self.endpoint, modules=TC_MODULES)
         return DoctorCase(host, None if self.balancer is None else self._wanted(self.balancer, host.daemon))
@@ -150,8 +150,8 @@ def _cost(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> Fac
         theirs = [beside.predict(packet) for packet in packets]
     except SimulateError as error:
         return Unknown(str(error))
-    taken = sum(a.copies != b.copies for (_, a), (_, b) in zip(ours, theirs, strict=True))
-    return ForeignCost(len(packets), len({a for a, _ in ours}), len({b for b, _ in theirs}), taken)
+    overridden = sum(a.copies != b.copies for (_, a), (_, b) in zip(ours, theirs, strict=True))
+    return ForeignCost(len(packets), len({a for a, _ in ours}), len({b for b, _ in theirs}), overridden)
 
 
 def sample_packets(balancer: Balancer) -> Iterator[Packet]:

@@ -1,4 +1,4 @@
-"""What `xenoovs verify-offload` reads for one look at the hardware, and from where."""
+"""Checks where megaflows are forwarded, on a live switch or in a recorded dump."""
 
 from __future__ import annotations
 
@@ -57,10 +57,12 @@ _EXPIRED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What was found, remarks on what could not be read, and the flows behind odd megaflows by ufid.
+class DatapathCheck:
+    """The result of one check.
 
     Attributes:
+        remarks: What could not be read, and what explains the findings.
+        origins: The flows behind anomalous megaflows, by ufid.
         expired: Why there is no megaflow although the flows counted packets; empty: they counted none.
     """
 
@@ -71,12 +73,12 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Looker:
-    """Looks at one switch again and again, for one program.
+class DatapathChecker:
+    """Checks one bridge repeatedly.
 
     Attributes:
-        remarks: On its flows there.
-        packets: That the flows of its blocks have counted until now.
+        remarks: On the flows of the bridge.
+        packets: Count of the flows of its blocks until now.
     """
 
     switch: ManagementSwitch
@@ -86,8 +88,8 @@ class Looker:
     remarks: tuple[str, ...] = ()
     packets: int = 0
 
-    def look(self) -> Look:
-        """Raises SwitchError."""
+    def check(self) -> DatapathCheck:
+        """Check the megaflows of this moment. Raises SwitchError."""
         dump = self.switch.dump_megaflows()
         filters, remarks = _filters(dump)
         context = self._context(filters)
@@ -96,15 +98,14 @@ class Looker:
             lines = hints.watch(lines_of_bridge(dump, self.bridge, self.states))
             findings = check_dump(expected_services(self.program), lines, context=context)
         if findings.unwildcardings or findings.overrides:
-            # Only now the flows of others matter, of which there may be many.
+            # There may be many foreign flows, so they are read only if they can matter.
             foreign = tuple(seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
             findings = attribute(findings, foreign)
-        told = (*hints.reason_summary(), *hints.remarks(is_filtered=False))
-        remarks = (*self.remarks, *remarks)
-        remarks = (*remarks, *self._settings(findings), *told)
+        remarks = (*self.remarks, *remarks, *self._settings(findings))
+        remarks = (*remarks, *hints.reason_summary(), *hints.remarks(is_filtered=False))
         is_idle = self.packets and not any(block.megaflows for block in findings.blocks)
         expired = _EXPIRED.format(packets=counted(self.packets, "packet"), idle_s=context.max_idle_s) if is_idle else ""
-        return Look(findings, remarks, self._origins(findings, hints.cores), expired)
+        return DatapathCheck(findings, remarks, self._origins(findings, hints.cores), expired)
 
     def _context(self, filters: Mapping[str, TcFilter] | None) -> CheckContext:
         idle_ms = next((state.max_idle_ms for state in self.states if state.max_idle_ms), None)
@@ -128,7 +129,7 @@ class Looker:
 
 
 def lines_of_bridge(dump: str, bridge: str, states: Iterable[BridgeState]) -> Iterator[str]:
-    """One datapath serves all bridges; what enters by a port of another one is not this config's business."""
+    """Yield the lines of a dump without those of other bridges, which share the datapath."""
     others = {port.name for state in states if state.name != bridge for port in state.ports}
     for line in dump.splitlines():
         found = _IN_PORT.search(line)
@@ -136,28 +137,32 @@ def lines_of_bridge(dump: str, bridge: str, states: Iterable[BridgeState]) -> It
             yield line
 
 
-def looker_of(balancer: Balancer, switch: ManagementSwitch) -> Looker:
-    """Reads the flows and compiles. Raises SwitchError, CompileError."""
+def datapath_checker(balancer: Balancer, switch: ManagementSwitch) -> DatapathChecker:
+    """Read the flows of the bridge and compile the config. Raises SwitchError, CompileError."""
     bridge = balancer.uplinks.bridge
     observed = switch.dump_flows(bridge)
     program = compile_onto(balancer, observed)
     packets = sum(seen.packets for seen in observed if is_block(seen.flow))
-    return Looker(switch, bridge, program, switch.bridges(), missing_remarks(program, observed), packets)
+    return DatapathChecker(switch, bridge, program, switch.bridges(), missing_remarks(program, observed), packets)
 
 
 def missing_remarks(program: Program, observed: Iterable[ObservedFlow]) -> tuple[str, ...]:
-    """What to tell where the bridge is not as the config says: traffic alone will not bring its megaflows then."""
+    """Return a remark if flows are missing on the bridge, as then traffic does not lead to the expected megaflows."""
     missing = missing_flows(program, observed)
-    if not missing:
-        return ()
-    told = f"{missing} of {counted(len(program.flows), 'flow')} of the config not on the bridge as the config says"
-    return (f"{told}; see `xenoovs plan`",)
+    flows = counted(len(program.flows), "flow")
+    return (f"{missing} of {flows} of the config are missing on the bridge; see `xenoovs plan`",) if missing else ()
 
 
-def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
-    """Judge a dump in a file, `-` for standard input; `flows`: one of `ovs-ofctl dump-flows`, which has the layout.
+def check_recorded_dump(balancer: Balancer, dump: Path, flows: Path | None) -> DatapathCheck:
+    """Check a dump in a file, `-` for standard input.
 
-    Raises OSError, ParseError for `flows`, CompileError.
+    Args:
+        balancer: The config.
+        dump: The output of `dpctl/dump-flows -m`.
+        flows: The output of `ovs-ofctl dump-flows`, which shows the blocks as they were.
+
+    Raises:
+        OSError, CompileError, ParseError for `flows`.
     """
     observed = read_flows(flows) if flows is not None else ()
     program = compile_onto(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
@@ -169,12 +174,13 @@ def look_at_dump(balancer: Balancer, dump: Path, flows: Path | None) -> Look:
     foreign = tuple(seen.flow for seen in observed if is_foreign(seen.flow.cookie))
     findings = attribute(findings, foreign)
     findings = replace(findings, is_filtered=hints.all_offloaded and bool(findings.absent))
-    told = (*hints.reason_summary(), *hints.remarks(is_filtered=findings.is_filtered))
-    return Look(findings, (*(missing_remarks(program, observed) if flows is not None else ()), *told))
+    remarks = missing_remarks(program, observed) if flows is not None else ()
+    remarks = (*remarks, *hints.reason_summary(), *hints.remarks(is_filtered=findings.is_filtered))
+    return DatapathCheck(findings, remarks)
 
 
-def look_at_bridge(bridge: str, switch: ManagementSwitch) -> BridgeFindings:
-    """Any bridge. Raises SwitchError."""
+def check_live_bridge(bridge: str, switch: ManagementSwitch) -> BridgeFindings:
+    """Check all megaflows of any bridge. Raises SwitchError."""
     state, states = switch.describe(bridge), switch.bridges()
     kinds = {port.type for port in state.ports}
     prefixes = tuple(prefix for kind, prefix in _TUNNEL_PREFIXES.items() if kind in kinds)
@@ -187,18 +193,18 @@ def look_at_bridge(bridge: str, switch: ManagementSwitch) -> BridgeFindings:
     return replace(findings, remarks=tuple(hints.remarks(is_filtered=False)))
 
 
-def look_at_bridge_dump(bridge: str, dump: Path) -> BridgeFindings:
-    """All megaflows of a dump: it does not say which bridge has which port. Raises OSError."""
+def check_recorded_bridge(bridge: str, dump: Path) -> BridgeFindings:
+    """Check all megaflows of a dump, which does not show which bridge has which port. Raises OSError."""
     hints = Hints()
     with open_dump(dump) as lines, uncollected():
         joined = hints.watch(lines)
         findings = check_bridge(scan_dump(joined), internal_ports=frozenset((bridge,)))
-    told = tuple(hints.remarks(is_filtered=hints.all_offloaded))
-    return replace(findings, is_filtered=hints.all_offloaded, remarks=told)
+    remarks = tuple(hints.remarks(is_filtered=hints.all_offloaded))
+    return replace(findings, is_filtered=hints.all_offloaded, remarks=remarks)
 
 
 def own_mask_of(program: Program) -> OwnMask:
-    """What megaflows match when no flow but ours is there, by simulation of their own key."""
+    """Return what predicts the mask of a megaflow without foreign flows, by simulation of its key."""
     built: list[Pipeline] = []
 
     def own_mask(megaflow: Megaflow) -> Mapping[str, int] | None:
@@ -216,13 +222,13 @@ def own_mask_of(program: Program) -> OwnMask:
 
 
 def internal_ports(states: Iterable[BridgeState]) -> frozenset[str]:
-    """Bridges and their ports of type internal: packets for the host itself, which no NIC forwards."""
+    """Return bridges and ports of type internal: their packets are for the host itself, so no NIC forwards them."""
     return frozenset(port.name for state in states for port in state.ports if port.type == "internal")
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the garbage collector: a large dump makes many values and no cycles, and looking for some takes long."""
+    """Disable the garbage collector: a large dump makes many values without cycles, and the search takes long."""
     gc.disable()
     try:
         yield
@@ -231,18 +237,17 @@ def uncollected() -> Iterator[None]:
 
 
 def read_flows(path: Path) -> tuple[ObservedFlow, ...]:
-    """The flows of a recorded dump. Raises OSError, ParseError, FileUnusable."""
+    """Return the flows of a recorded dump. Raises OSError, ParseError, FileUnusable."""
     return tuple(parse_dump(read_text(path)))
 
 
 def _filters(dump: str) -> tuple[dict[str, TcFilter] | None, tuple[str, ...]]:
-    """The filters of traffic control by cookie, where there may be any, and what could not be read."""
+    """Return the filters of traffic control by cookie, None if there cannot be any, and what could not be read."""
     devices = dict.fromkeys(found[1] for found in _TC_PORT.finditer(dump))
     if not devices:
         return None, ()
-
     try:
         found = dump_filters(devices)
     except SwitchError as error:
-        return None, (f"traffic control was not asked: {error}",)
+        return None, (f"traffic control was not read: {error}",)
     return found.by_cookie, tuple(f"traffic control of {device} was not read: {why}" for device, why in found.unread)

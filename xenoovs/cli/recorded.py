@@ -16,7 +16,7 @@ from xenoovs.datapath.parse import rejoin_lines
 from xenoovs.errors import FileUnusable
 
 MAX_DUMP_BYTES = 2 << 30
-"""Some four million megaflows; Open vSwitch keeps 200,000 unless it is told to keep more (`flow-limit`)."""
+"""About four million megaflows; Open vSwitch has at most 200,000 by default (`flow-limit`)."""
 
 MAX_TEXT_BYTES = 256 << 20
 """Of what is read as a whole: half a million flows, or the log of some months."""
@@ -34,7 +34,7 @@ _WRITER_STEP_S = 0.05
 _GZIP, _XZ, _ZSTD = b"\x1f\x8b", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"
 """First bytes (RFC 1952, 2.3.1; RFC 8878, 3.1.1; The .xz File Format, 2.1.1.1)."""
 _FEW = 8
-"""Zero bytes may stand in a line that was torn; of random bytes one in 256 is zero."""
+"""A damaged line may have some zero bytes; of random bytes one in 256 is zero."""
 
 _UNPACKERS = {_GZIP: "zcat", _XZ: "xzcat", _ZSTD: "zstdcat"}
 
@@ -50,7 +50,7 @@ def open_lines(path: Path, *, max_bytes: int | None = None) -> Iterator[Iterator
     if str(path) == "-":
         yield _lines(cast(BufferedReader, sys.stdin.buffer).read1, "standard input", max_bytes)
         return
-    # Opening a named pipe would wait for ever where nobody writes to it.
+    # Without O_NONBLOCK, open(2) of a named pipe waits for ever if no process writes to it.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield _lines(_reader(descriptor, str(path)), str(path), max_bytes)
@@ -93,7 +93,7 @@ def _reader(descriptor: int, name: str) -> _Read:
 
 
 def _first_of_pipe(descriptor: int, name: str) -> bytes:
-    """What is in a pipe, once somebody has it open to write; a writer that takes its time is waited for."""
+    """Return the first bytes of a pipe; wait some time for a process that opens it to write."""
     deadline = time.monotonic() + _WRITER_PATIENCE_S
     while time.monotonic() < deadline:
         try:
@@ -104,7 +104,7 @@ def _first_of_pipe(descriptor: int, name: str) -> bytes:
         if first:
             return first
         time.sleep(_WRITER_STEP_S)
-    raise FileUnusable(file=name, reason=f"it is a pipe that nobody has opened to write for {_WRITER_PATIENCE_S:g} s")
+    raise FileUnusable(file=name, reason=f"it is a pipe that no process opened to write for {_WRITER_PATIENCE_S:g} s")
 
 
 def _lines(read_some: _Read, name: str, max_bytes: int) -> Iterator[str]:

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.offload import Look, Looker, look_at_bridge, look_at_bridge_dump, look_at_dump, looker_of
+from xenoovs.cli.offload import (
+    DatapathCheck,
+    DatapathChecker,
+    check_live_bridge,
+    check_recorded_bridge,
+    check_recorded_dump,
+    datapath_checker,
+)
 from xenoovs.cli.options import (
     FILE,
     OutputFormat,
@@ -157,26 +164,26 @@ def verify_offload_command(
     if bridge is not None and (wait_s or blocks):
         raise click.UsageError("--wait and --blocks need the config FILE.")
 
-    def check() -> Conclusion:
+    def run() -> Conclusion:
         if config is None:
             return _check_bridge(bridge or "", from_dump, output, db=db, lab=lab, required=required)
         if from_dump is not None:
-            look = look_at_dump(load_recorded(config), from_dump, from_flows)
+            check = check_recorded_dump(load_recorded(config), from_dump, from_flows)
         else:
             balancer = load_resolved(config)
-            look = _look(looker_of(balancer, reach(db, lab)), wait_s=wait_s or 0)
+            check = _check(datapath_checker(balancer, reach(db, lab)), wait_s=wait_s or 0)
         if output is OutputFormat.JSON:
-            findings = look.findings
-            remarks = (*look.remarks, look.expired) if look.expired else look.remarks
-            print_json(to_json(findings, required=required, origins=look.origins, remarks=remarks))
+            findings = check.findings
+            remarks = (*check.remarks, check.expired) if check.expired else check.remarks
+            print_json(to_json(findings, required=required, origins=check.origins, remarks=remarks))
         else:
-            show(look, blocks=blocks, required=required)
-        return look.findings.conclusion_for(required)
+            show(check, blocks=blocks, required=required)
+        return check.findings.conclusion_for(required)
 
     while watch:
         clear_terminal()
         try:
-            check()
+            run()
         except SwitchError as error:
             # The user of --watch wants to see the end of a restart.
             if not error.retryable:
@@ -184,13 +191,13 @@ def verify_offload_command(
             address_commands(error, config=config, db=db, lab=lab)
             echo(f"not now: {error}", err=True)
         time.sleep(_INTERVAL_S)
-    context.exit(int(check()))
+    context.exit(int(run()))
 
 
 def _check_bridge(
     bridge: str, dump: Path | None, output: OutputFormat, *, db: str | None, lab: str | None, required: float | None
 ) -> Conclusion:
-    findings = look_at_bridge(bridge, reach(db, lab)) if dump is None else look_at_bridge_dump(bridge, dump)
+    findings = check_live_bridge(bridge, reach(db, lab)) if dump is None else check_recorded_bridge(bridge, dump)
     if output is OutputFormat.JSON:
         print_json(bridge_to_json(findings, required=required))
     else:
@@ -198,20 +205,20 @@ def _check_bridge(
     return findings.conclusion_for(required)
 
 
-def _look(looker: Looker, *, wait_s: float) -> Look:
+def _check(checker: DatapathChecker, *, wait_s: float) -> DatapathCheck:
     """Sample once, or until every block had traffic; the last sample with a block counts for it."""
     deadline = time.monotonic() + wait_s
-    look = looker.look()
-    while look.findings.absent and (left_s := deadline - time.monotonic()) > 0:
+    check = checker.check()
+    while check.findings.absent and (left_s := deadline - time.monotonic()) > 0:
         time.sleep(min(_INTERVAL_S, left_s))
-        again = looker.look()
-        look = replace(again, findings=carry_over(look.findings, again.findings))
-    return look
+        again = checker.check()
+        check = replace(again, findings=carry_over(check.findings, again.findings))
+    return check
 
 
-def show(look: Look, *, blocks: bool, required: float | None) -> None:
+def show(check: DatapathCheck, *, blocks: bool, required: float | None) -> None:
     """Print tables, anomalies, and the conclusion in the last line."""
-    findings = look.findings
+    findings = check.findings
     if findings.conclusion is Conclusion.CHECK_FAILED:
         _show_unparsed(findings)
         echo(click.style(_UNPARSED if findings.is_unparsed else _WITHOUT_M, fg="yellow", bold=True))
@@ -242,16 +249,16 @@ def show(look: Look, *, blocks: bool, required: float | None) -> None:
         _show_unwildcarding(unwildcarding)
     for anomaly, count in total.anomalies:
         if anomaly in _ANOMALY:
-            _show_anomaly(anomaly, count, look)
-    for remark in look.remarks:
+            _show_anomaly(anomaly, count, check)
+    for remark in check.remarks:
         print_text(remark, fg="yellow")
     _show_unparsed(findings)
     concluded = findings.conclusion_for(required)
     sentence = _CONCLUSION[findings.conclusion]
     if findings.is_overridden:
         sentence = _OVERRIDDEN
-    elif concluded is Conclusion.NOTHING_SEEN and look.expired:
-        sentence = look.expired
+    elif concluded is Conclusion.NOTHING_SEEN and check.expired:
+        sentence = check.expired
     elif concluded is Conclusion.NOTHING_SEEN and (findings.is_filtered or total.megaflows):
         sentence = _FILTERED if findings.is_filtered else _UNCOUNTED
     _conclude(concluded, sentence, share=total.hw_share, required=required)
@@ -388,14 +395,14 @@ def _show_flows(flows: Sequence[Flow]) -> None:
         echo(f"  and {len(flows) - _MAX_FLOWS} more")
 
 
-def _show_anomaly(anomaly: Anomaly, count: int, look: Look) -> None:
+def _show_anomaly(anomaly: Anomaly, count: int, check: DatapathCheck) -> None:
     colour = "red" if anomaly in (Anomaly.MISDELIVERED, Anomaly.CONTRADICTED) else "yellow"
     print_text(f"{anomaly.value.replace('_', ' ')} ({count}): {_ANOMALY[anomaly]}", indent="  ", fg=colour)
     if anomaly is Anomaly.EXPIRING:
         return
-    example = next(found for found in look.findings.examples if found.anomaly is anomaly)
+    example = next(found for found in check.findings.examples if found.anomaly is anomaly)
     echo(f"  {example.service} {example.backend}: {example.match} -> {example.actions}")
-    for origin in (look.origins or {}).get(example.ufid or "", ()):
+    for origin in (check.origins or {}).get(example.ufid or "", ()):
         echo(f"    made by {origin}")
 
 

@@ -79,17 +79,17 @@ class WhyFindings:
 
 def finish_leftovers(endpoint: Endpoint) -> tuple[str, ...]:
     """Undo what a killed run left behind, and return a message for each such thing. Raises SwitchError."""
-    told = []
+    messages = []
     if OffloadLog(endpoint).finish():
-        told.append("restored the log levels that an earlier, killed run had raised")
+        messages.append("restored the log levels that an earlier, killed run had raised")
     process = find_process(endpoint)
     if process is not None and not same_namespace(process):
         # The rule is in another namespace, so its record must stay.
-        return tuple(told)
+        return tuple(messages)
     with RouteSocket() as netlink:
         if SkipSwProber(netlink, endpoint.local_rundir).finish():
-            told.append("deleted the trial rule that an earlier, killed run had left behind")
-    return tuple(told)
+            messages.append("deleted the trial rule that an earlier, killed run had left behind")
+    return tuple(messages)
 
 
 def read_switch(inquiry: Inquiry, selection: Selection) -> tuple[Evidence, tuple[str, ...]]:

@@ -56,7 +56,7 @@ def test_a_pipe_that_nobody_writes_to(
 ) -> None:
     monkeypatch.setattr(recorded, "_WRITER_PATIENCE_S", 0.1)
     os.mkfifo(tmp_path / "pipe")
-    assert "it is a pipe that nobody has opened to write" in _refused(xenoovs, command, tmp_path / "pipe")
+    assert "it is a pipe that no process opened to write" in _refused(xenoovs, command, tmp_path / "pipe")
 
 
 def test_one_line_without_end(xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path) -> None:
