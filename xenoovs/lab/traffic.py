@@ -257,7 +257,7 @@ def _name(service: Service, machines: Sequence[Machine], responder: str) -> str:
     own = [
         backend.name
         for backend in service.backends
-        if any(backend.name in machine.names and machine.egress == backend.next_hop.port for machine in matching)
+        if any(backend.name in machine.names and machine.egress in backend.next_hop.ports for machine in matching)
     ]
     if len(own) == 1:
         return own[0]
