@@ -76,7 +76,7 @@ def test_a_mistake_reads_as_on_the_host(lab: dict[str, Any]) -> None:
 def test_when_the_machine_has_died_status_names_the_command_that_removes_the_lab(lab: dict[str, Any]) -> None:
     status = lab["said"]["status without machine"]
     assert status["exit_code"] == 1
-    assert f"the virtual machine of lab {NAME} does not run any more" in status["stderr"]
+    assert f"the virtual machine of lab {NAME} has stopped" in status["stderr"]
     assert f"xenoovs lab down --name {NAME}" in status["stderr"]
 
 

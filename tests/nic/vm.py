@@ -46,6 +46,10 @@ _BOOT_TIMEOUT_S = 1800.0
 Record = dict[str, Any]
 
 
+class BootError(Exception):
+    """A machine does not boot."""
+
+
 class Recording:
     """Records `parts` in two machines, as each keeps hardly more than one core busy and waits often."""
 
@@ -90,8 +94,9 @@ class Recording:
                 else:
                     self._use_machine(parts)
             except Exception as error:  # noqa: BLE001 (the tests of the part show it)
-                # The machine is killed as soon as the last record has come.
-                if parts:
+                # The machine is killed as soon as the last record has come. Without one that boots nothing can go on.
+                failed = len(parts) if isinstance(error, BootError) else min(1, len(parts))
+                for _ in range(failed):
                     self._finish(parts, {"error": f"{type(error).__name__}: {error}"})
         while parts:
             self._finish(parts, {"error": "the recording was stopped"})
@@ -122,7 +127,10 @@ class Recording:
             machine = boot(kernel, Path(directory), start=start_module(nic_guest.__name__, kernel))
             self._running.append(machine)
             try:
-                wait_until_ready(machine, timeout_s=_BOOT_TIMEOUT_S)
+                try:
+                    wait_until_ready(machine, timeout_s=_BOOT_TIMEOUT_S)
+                except LabError as error:
+                    raise BootError(str(error)) from None
                 yield machine
             finally:
                 machine.kill()
