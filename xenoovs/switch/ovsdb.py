@@ -39,6 +39,7 @@ _PORT_COLUMNS = {
 
 _REQUEST_ID = 0
 _READ_BYTES = 1 << 16
+_AGAIN_S = 0.05
 _SILENCE_S = 10.0
 """After this silence, ovsdb-server is sent an echo request (RFC 7047, 4.1.11); after twice the time, it is given up."""
 
@@ -54,7 +55,7 @@ def read_database(endpoint: Endpoint, *, timeout_s: float = DEFAULT_TIMEOUT_S) -
     problems = []
     for target in endpoint.db.split(","):
         try:
-            with connected_to(address_of(target), max(0.001, deadline - time.monotonic())) as connection:
+            with _connected(target, deadline) as connection:
                 return database_of(_first_tables(connection, endpoint.db, deadline))
         except TimeoutError:
             reason = "ovsdb-server does not answer in time; is it busy or hung?"
@@ -62,6 +63,17 @@ def read_database(endpoint: Endpoint, *, timeout_s: float = DEFAULT_TIMEOUT_S) -
         except OSError as error:
             problems.append(_text_of(error))
     raise unreachable(endpoint.db, problems[0])
+
+
+def _connected(target: str, deadline: float) -> socket.socket:
+    while True:
+        try:
+            return connected_to(address_of(target), max(0.001, deadline - time.monotonic()))
+        except BlockingIOError:
+            # So many connections wait already that the kernel queues no more (unix(7), EAGAIN).
+            if time.monotonic() > deadline:
+                raise TimeoutError from None
+            time.sleep(_AGAIN_S)
 
 
 def _first_tables(connection: socket.socket, db: str, deadline: float) -> Tables:

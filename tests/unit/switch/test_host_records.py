@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import socket
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +129,18 @@ def test_a_database_without_bridges(tmp_path: Path) -> None:
 def test_a_database_that_refuses(tmp_path: Path) -> None:
     with pytest.raises(SwitchUnreachable, match="refuses to send its tables: no database"):
         read(tmp_path, {}, error="no database")
+
+
+def test_a_full_queue_of_connections_is_a_database_that_does_not_answer(tmp_path: Path) -> None:
+    path = str(tmp_path / "db.sock")
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(path)
+        listener.listen(0)
+        is_full = False
+        while not is_full:
+            waiting = sockets.enter_context(socket.socket(socket.AF_UNIX))
+            waiting.setblocking(False)
+            is_full = waiting.connect_ex(path) == errno.EAGAIN
+        with pytest.raises(SwitchUnreachable, match="does not answer in time"):
+            read_database(Endpoint(f"unix:{path}", tmp_path), timeout_s=0.2)
