@@ -119,7 +119,7 @@ def test_what_a_controller_cannot_tell_is_said(bridge: DummyBridge) -> None:
         elsewhere = ControllerSwitch(server.registry)
         assert elsewhere.describe(bridge.name).ofports == {"ovsbr1": 65534, "p0": 1, "p1": 2}
         for ask in (elsewhere.dump_megaflows, lambda: elsewhere.trace(bridge.name, "ip")):
-            with pytest.raises(SwitchError, match="ask on the host of the switch"):
+            with pytest.raises(SwitchError, match="run this on the host of the switch"):
                 ask()
         with pytest.raises(SwitchUnreachable, match="ovs-vsctl set-controller nosuch tcp:127"):
             elsewhere.dump_flows("nosuch")

@@ -107,7 +107,7 @@ def test_blocks_settle_for_longer_where_megaflows_are_seldom_looked_at(
         assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
         file.write_text(WITHOUT_ONE)
         said = xenoovs("apply", file, "--db", bridge.ovs.db, "--dry-run")
-    assert "new ones go to six, two in 12 s" in said.out
+    assert "new ones go to six, two in 12s" in said.out
 
 
 def test_who_is_interrupted_while_a_block_settles_can_go_on(
