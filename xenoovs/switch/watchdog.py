@@ -109,10 +109,10 @@ class RollbackWatchdog:
         return self._end() == _KEPT
 
     def undo(self) -> None:
-        """Roll the change back now, unless that was done or the change was confirmed. Raises XenoovsError."""
-        was_kept = self._status == _KEPT
-        if not was_kept and self._end() != _UNDONE:
-            # The watchdog was killed, or its rollback failed.
+        """Roll the change back now, unless it was confirmed. Raises XenoovsError."""
+        if self._status != _KEPT:
+            self._end()
+            # Also where the watchdog has done it: this process may have changed flows at the same time.
             self._undo()
 
     def _end(self) -> int:

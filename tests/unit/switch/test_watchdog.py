@@ -1,8 +1,9 @@
-"""Work in a second process that outlives the first one."""
+"""Work in a second process that outlives the first one, and a rollback that comes after every change."""
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from subprocess import PIPE, Popen
 import pytest
 
 from xenoovs.errors import SwitchError
-from xenoovs.switch.watchdog import run_detached
+from xenoovs.switch.watchdog import RollbackWatchdog, run_detached
 
 KILLED = """
 import os, time
@@ -58,3 +59,25 @@ def test_work_goes_on_when_the_first_process_is_killed() -> None:
         assert process.stdout.readline() == "begun\n"
         process.kill()
         assert process.stdout.read() == "done\n"
+
+
+def test_a_change_beside_the_rollback_of_the_watchdog_is_rolled_back_too(tmp_path: Path) -> None:
+    """A drain round of the first process may end after the rollback that it did not know of."""
+    flows = tmp_path / "flows"
+    flows.write_text("before")
+    watchdog = RollbackWatchdog(lambda: flows.write_text("before"))
+    flows.write_text("change")
+    watchdog.limit(0.01)
+    select.select([watchdog.ended], [], [])
+    flows.write_text("a round that had begun")
+    watchdog.undo()
+    assert flows.read_text() == "before"
+
+
+def test_a_confirmed_change_is_not_rolled_back(tmp_path: Path) -> None:
+    flows = tmp_path / "flows"
+    watchdog = RollbackWatchdog(lambda: flows.write_text("before"))
+    flows.write_text("change")
+    assert watchdog.keep()
+    watchdog.undo()
+    assert flows.read_text() == "change"
