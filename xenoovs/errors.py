@@ -126,7 +126,7 @@ class ToleranceUnreachable(XenoovsError):
         super().__init__(
             f"{wanted}, which make {1 << max_width} classes of addresses, fewer than the backends; allow more bits"
             if least is None
-            else f"{wanted}; the least that can is {percent_rounded_up(least)}: raise the tolerance "
+            else f"{wanted}; the lowest possible is {percent_rounded_up(least)}: raise the tolerance "
             f"or the smallest weight (backend {smallest}), or allow more bits where they are limited"
         )
 
@@ -155,7 +155,7 @@ class FlowConflict(XenoovsError):
     def __init__(self, *, flow: str) -> None:
         self.flow = flow
         super().__init__(
-            f"a foreign flow has the table, priority and match of a flow of xenoovs: {flow}; "
+            f"a foreign flow has the same table, priority and match as a flow of xenoovs: {flow}; "
             "remove it or give it another priority; nothing was changed"
         )
 
@@ -241,7 +241,7 @@ class BridgeMissing(SwitchError):
 
     def __init__(self, *, bridge: str, present: Iterable[str]) -> None:
         self.bridge, self.present = bridge, tuple(sorted(present))
-        there = f"bridges here: {', '.join(self.present)}" if self.present else "there is no bridge at all"
+        there = f"bridges here: {', '.join(self.present)}" if self.present else "there are no bridges"
         self.commands = (f"ovs-vsctl add-br {bridge}",)
         super().__init__(
             f"bridge {bridge} does not exist ({there}); "
@@ -297,7 +297,7 @@ class CommandFailed(SwitchError):
 
     def __init__(self, *, argv: Iterable[str], exit_code: int, stdout: str, stderr: str) -> None:
         self.argv, self.exit_code, self.stdout, self.stderr = tuple(argv), exit_code, stdout, stderr
-        said = stderr.strip() or stdout.strip() or "without output"
+        said = stderr.strip() or stdout.strip() or "no output"
         super().__init__(f"`{' '.join(self.argv)}` failed with status {exit_code}: {said}")
 
 
@@ -396,7 +396,7 @@ class FrameworkMissing(XenoovsError):
     def __init__(self) -> None:
         super().__init__(
             "xenoovs.cli.controller_app runs under the launcher of os-ken or ryu, and neither is installed; "
-            "`xenoovs controller` needs none of them"
+            "`xenoovs controller` needs neither"
         )
 
 
@@ -450,8 +450,8 @@ class ControllerPresent(SwitchError):
         self.bridge, self.present = bridge, tuple(present)
         self.commands = (f"ovs-vsctl del-controller {bridge}",)
         super().__init__(
-            f"bridge {bridge} has another controller ({', '.join(self.present)}) and was not changed; stand "
-            f"beside it with --redundant, or remove it with `{self.commands[0]}`"
+            f"bridge {bridge} has another controller ({', '.join(self.present)}) and was not changed; share "
+            f"the bridge with --redundant, or remove the other controller with `{self.commands[0]}`"
         )
 
 
@@ -489,8 +489,8 @@ class RoundLate(XenoovsError):
     def __init__(self, *, bridge: str, after_s: float) -> None:
         self.bridge, self.after_s = bridge, after_s
         super().__init__(
-            f"the round on bridge {bridge} is not over after {after_s:g}s: Open vSwitch is stopped or very busy; until "
-            "it answers it is unknown whether the bridge was changed"
+            f"reconciling bridge {bridge} is not finished after {after_s:g}s: Open vSwitch is stopped or very busy; "
+            "until it answers, it is unknown whether the bridge was changed"
         )
 
 

@@ -99,7 +99,7 @@ def test_apply_is_refused_where_an_agent_would_take_it_back(
         before = sorted(bridge.dump_flows())
         said = xenoovs("apply", other, "--db", bridge.ovs.db, "--yes")
         assert said.status == 64
-        assert "An agent reconciles bridge ovsbr1 by its own config" in said.err
+        assert "An agent reconciles bridge ovsbr1 with its own config" in said.err
         assert sorted(bridge.dump_flows()) == before
         assert xenoovs("apply", other, "--db", bridge.ovs.db, "--dry-run").status == 0
         assert xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").status == 0

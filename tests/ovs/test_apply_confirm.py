@@ -60,7 +60,7 @@ def test_confirmed_it_stays(xenoovs: CommandLine, bridge: DummyBridge, config: P
 def test_nobody_confirms(bridge: DummyBridge, config: Path, before: list[str]) -> None:
     said = finish(start("apply", config, "--db", bridge.ovs.db, "--yes", "--confirm", "1s"))
     assert said.status == 1
-    assert "applied; it is rolled back in 1s" in said.err
+    assert "applied; rollback in 1s unless confirmed" in said.err
     assert "the change was not confirmed within 1s" in said.err
     assert sorted(bridge.dump_flows()) == before
 
@@ -85,7 +85,7 @@ def test_killed_outright(bridge: DummyBridge, config: Path, before: list[str]) -
 def test_stopped_it_is_taken_back_in_time(bridge: DummyBridge, config: Path, before: list[str]) -> None:
     process = start("apply", config, "--db", bridge.ovs.db, "--yes", "--confirm", "2s")
     assert process.stderr is not None
-    assert "applied; it is rolled back in 2s" in process.stderr.readline()
+    assert "applied; rollback in 2s unless confirmed" in process.stderr.readline()
     process.send_signal(signal.SIGSTOP)
     eventually(lambda: sorted(bridge.dump_flows()) == before, "the old flows")
     process.send_signal(signal.SIGCONT)

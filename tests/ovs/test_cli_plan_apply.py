@@ -69,7 +69,7 @@ def test_a_flow_of_somebody_else_is_not_overwritten(xenoovs: CommandLine, bridge
     foreign = bridge.dump_flows()
     said = xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
     assert said.status == 1
-    assert "a foreign flow has the table, priority and match" in said.err
+    assert "a foreign flow has the same table, priority and match" in said.err
     assert bridge.dump_flows() == foreign
 
 

@@ -40,7 +40,7 @@ def _read_until(lines: object, text: str) -> None:
 
 def test_it_says_that_there_is_none_and_shows_the_new_one(watching: subprocess.Popen[str], own_ovs: DummyOvs) -> None:
     stop_process(own_ovs.ovs.pids()[0])
-    _read_until(watching.stderr, "not now: ")
+    _read_until(watching.stderr, "cannot check now; retrying: ")
     start_vswitchd(own_ovs.ovs, datapath=Datapath.DUMMY)
     for _ in range(2):  # One may have been written before.
         _read_until(watching.stdout, REPORT)

@@ -73,7 +73,7 @@ def troubles(snapshot: Snapshot) -> Iterator[Notice]:
         yield "starting: the bridge has not been compared with the config yet", "warn"
     if snapshot.probes_late_s:
         late = duration(snapshot.probes_late_s)
-        yield f"health checks are {late} late: backends that go down or come up are noticed so much later", "warn"
+        yield f"health checks are {late} late: backends that go down or come up are noticed that much later", "warn"
     yield from _about_config(snapshot)
     if snapshot.is_paused:
         count = snapshot.pending_flow_mods

@@ -127,7 +127,7 @@ def _read(path: Path) -> bytes:
     try:
         with open(path, "rb", opener=_open_nonblocking) as stream:
             if not S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise ConfigUnreadable(file=str(path), reason="it is a pipe or a device, and the agent reads it again")
+                raise ConfigUnreadable(file=str(path), reason="it is a pipe or a device, not a file to read again")
             return stream.read(MAX_SIZE_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)

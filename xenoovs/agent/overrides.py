@@ -169,5 +169,5 @@ def _unknown(kind: str, name: str, known: Iterable[str], where: str) -> RequestR
     there = list(known)
     near = get_close_matches(name, there, n=3, cutoff=0.5)
     more = f" and {len(there) - _MAX_NAMED} more" if len(there) > _MAX_NAMED else ""
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(there[:_MAX_NAMED])}{more}"
+    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(there[:_MAX_NAMED])}{more}"
     return RequestRefused(f"{where} has no {kind} {name[:63]}; {hint}", status=404, code=f"unknown_{kind}")

@@ -105,7 +105,7 @@ def parse_runtime(data: bytes) -> Runtime:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(document, dict) or set(document) != {"version", "paused", "overrides"}:
-        raise ValueError("it does not have the keys version, paused and overrides alone")
+        raise ValueError("its keys are not exactly version, paused and overrides")
     if (
         document["version"] != 1
         or not isinstance(document["paused"], bool)
@@ -120,7 +120,7 @@ def parse_runtime(data: bytes) -> Runtime:
 
 def _override(row: object) -> Override:
     if not isinstance(row, Mapping) or set(row) != _KEYS:
-        raise ValueError(f"an override does not have the keys {', '.join(sorted(_KEYS))} alone")
+        raise ValueError(f"the keys of an override are not exactly {', '.join(sorted(_KEYS))}")
     since_s = row["since_s"]
     if isinstance(since_s, bool) or not isinstance(since_s, int | float) or not 0 <= since_s < 1 << 40:
         raise ValueError("since_s is not a time")

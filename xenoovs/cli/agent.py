@@ -75,7 +75,7 @@ class Options:
     "confirm_s",
     type=duration,
     metavar="TIME",
-    help="Roll back a changed config unless `xenoovs confirm` is run within TIME.",
+    help="Roll back a changed config unless `xenoovs confirm` is run within TIME. A restart of the agent confirms it.",
 )
 @control_option
 @click.option(

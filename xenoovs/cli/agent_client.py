@@ -117,7 +117,7 @@ def refuse_beside_agent(places: AgentPaths, bridge: str) -> None:
         )
 
 
-_INSTEAD = "edit that file, which it reads by itself, or use `xenoovs weight` and `xenoovs drain`"
+_INSTEAD = "edit that file, which the agent then reads again, or use `xenoovs weight` and `xenoovs drain`"
 
 
 def check_agent(where: Where, bridge: str, *, force: bool, instead: str = _INSTEAD) -> None:
@@ -136,8 +136,8 @@ def check_agent(where: Where, bridge: str, *, force: bool, instead: str = _INSTE
         return
     if not force:
         raise click.UsageError(
-            f"An agent reconciles bridge {bridge} by its own config (`xenoovs status` names it): {instead}. "
-            "With --force the change is made, and the agent reverts it."
+            f"An agent reconciles bridge {bridge} with its own config (`xenoovs status` names it): {instead}. "
+            "--force makes the change anyway, and the agent reverts it."
         )
     echo(
         f"warning: an agent reconciles bridge {bridge}: it reverts what differs from its own config and from what was "

@@ -77,14 +77,14 @@ def apply_command(
 ) -> None:
     """Install the flows of the config FILE on its bridge.
 
-    Shows the plan, asks for confirmation (--yes does not), sends only the difference as one atomic OpenFlow bundle,
-    reads the flows back and compares. Foreign flows are never touched. If anything fails, the bridge has its
-    old flows, every one of them.
+    Shows the plan, asks for confirmation (unless --yes), sends only the difference as one atomic OpenFlow bundle,
+    reads the flows back and compares. Foreign flows are never touched. If the switch refuses the bundle, the bridge
+    keeps all of its old flows.
 
-    With --confirm or --rollback-unless-offloaded, the bridge gets exactly its old flows back also if this command is
-    interrupted or killed, or its terminal is closed. Flows of services that it did not change stay.
+    --confirm and --rollback-unless-offloaded also roll back if this command is interrupted or killed, or its terminal
+    is closed. Services that the change touched get exactly their old flows back; all other flows stay.
 
-    If an agent reconciles the bridge, nothing is changed: edit the config of the agent.
+    If an agent reconciles the bridge, nothing is changed without --force: edit the config of the agent.
 
     With `drain: {mode: pin}`, open connections stay with their backend for a while. The command waits for the end of
     the drain and sends two more bundles: after two seconds for new connections, at the end for all clients. If it is

@@ -145,7 +145,7 @@ def wait_for_confirmation(guard: RollbackWatchdog, sock: socket, rounds: DrainRo
     guard.limit(within_s)
     has_terminal = sys.stdin.isatty()
     how = "press ENTER to keep it, or run `xenoovs confirm`" if has_terminal else "keep it with `xenoovs confirm`"
-    echo(f"applied; it is rolled back in {within_s:g}s: {how}", err=True)
+    echo(f"applied; rollback in {within_s:g}s unless confirmed: {how}", err=True)
     watched: list[int] = [sock.fileno(), guard.ended, *([sys.stdin.fileno()] if has_terminal else [])]
     while True:
         ready, _, _ = select.select(watched, [], [], rounds.next_s)

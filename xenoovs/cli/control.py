@@ -43,7 +43,7 @@ def undrain_command(*, service: str, backend: str, where: Where, output: OutputF
 
 @agent_command("weight", "service", "backend", "[weight]")
 def weight_command(*, service: str, backend: str, weight: str | None, where: Where, output: OutputFormat) -> int | None:
-    """Override the weight of BACKEND of SERVICE by WEIGHT, relative to the other backends. Without WEIGHT, show it.
+    """Override the weight of BACKEND of SERVICE with WEIGHT, relative to the other backends. Without WEIGHT, show it.
 
     The override stays over reloads and restarts of the agent until `xenoovs undrain`, or until the config gives the
     backend another weight. Weight 0 is the same as `xenoovs drain`.
@@ -87,8 +87,8 @@ def _show_weight(where: Where, service: str, backend: str, *, output: OutputForm
 def pause_command(*, where: Where, output: OutputFormat) -> int:
     """Pause reconciliation; keep monitoring.
 
-    The agent changes nothing on the bridge until `xenoovs resume`, also after a restart. Health checks go on, and the
-    config is still read.
+    The agent changes nothing on the bridge until `xenoovs resume`, also after a restart: there is no failover. Health
+    checks go on, and the config is still read.
     """
     return change(where, output, "pause")
 

@@ -51,8 +51,8 @@ def import_command(source: str, file: Path, bridge: str | None, ingress: tuple[s
       ovn         the output of `ovn-nbctl lb-list`
       flows       the output of `ovs-ofctl dump-flows`, or flows for `add-flows`
 
-    A line that cannot be carried over is a comment in the result, with the reason. Bridge and ports are in no config of
-    a load balancer: give them here, or edit the result. Then `xenoovs validate` checks it.
+    A line that cannot be converted becomes a comment in the result, with the reason. No config of
+    a load balancer names bridge and ports: give them here, or edit the result. Then `xenoovs validate` checks it.
 
     \b
     Examples:
@@ -65,7 +65,7 @@ def import_command(source: str, file: Path, bridge: str | None, ingress: tuple[s
     echo(render(draft, source=name, switch=DraftSwitch(bridge, ingress or None, egress)), nl=False)
     services, omitted = len(draft.services), len(draft.every_omission)
     note = f"{counted(services, 'service')} imported"
-    echo(f"{note}, {counted(omitted, 'comment')} on what is not carried over" if omitted else note, err=True)
+    echo(f"{note}, {counted(omitted, 'comment')} on what is not converted" if omitted else note, err=True)
 
 
 def _text(file: Path) -> str:

@@ -116,10 +116,12 @@ def _lines(read_some: _Read, name: str, max_bytes: int) -> Iterator[str]:
         if read > max_bytes:
             raise FileUnusable(file=name, reason=f"it has more than {max_bytes >> 20} MiB, and no more is read")
         if chunk.count(b"\0") > max(_FEW, len(chunk) >> 10):
-            raise FileUnusable(file=name, reason=f"it is no text: line {number + 1} and what follows is full of zeros")
+            raise FileUnusable(file=name, reason=f"it is not text: from line {number + 1} on it is full of zeros")
         *whole, rest = (rest + chunk).split(b"\n")
         if len(rest) > MAX_LINE_BYTES:
-            reason = f"line {number + len(whole) + 1} has more than {MAX_LINE_BYTES >> 10} KiB, as none of a dump has"
+            reason = (
+                f"line {number + len(whole) + 1} has more than {MAX_LINE_BYTES >> 10} KiB, which no line of a dump has"
+            )
             raise FileUnusable(file=name, reason=reason)
         number += len(whole)
         for line in whole:

@@ -48,7 +48,7 @@ def remove_command(
         print_json({"removed": removed})
         return
     for bridge, flows in removed.items():
-        echo(f"{bridge}: {counted(flows, 'flow')} removed" if flows else f"{bridge}: no flow of xenoovs is there")
+        echo(f"{bridge}: {counted(flows, 'flow')} removed" if flows else f"{bridge}: no flows of xenoovs to remove")
 
 
 def _remove(bridge: str, switch: Switch, *, yes: bool) -> int:

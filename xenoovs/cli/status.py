@@ -241,7 +241,7 @@ def _show(
         echo(click.style(f"\nport {name} has no link", fg="red"))
     if not report.is_as_configured:
         missing = counted(report.missing, "flow")
-        text = f"the bridge differs from the config: {missing} missing or changed, {report.foreign} too many"
+        text = f"the bridge differs from the config: {missing} missing or changed, {report.foreign} unexpected"
         echo(click.style(f"\n{text}; see `xenoovs plan`", fg="yellow"))
 
 

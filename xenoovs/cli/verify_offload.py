@@ -189,7 +189,7 @@ def verify_offload_command(
             if not error.retryable:
                 raise
             address_commands(error, config=config, db=db, lab=lab)
-            echo(f"not now: {error}", err=True)
+            echo(f"cannot check now; retrying: {error}", err=True)
         time.sleep(_INTERVAL_S)
     context.exit(int(run()))
 
@@ -358,7 +358,7 @@ def _show_unwildcarding(unwildcarding: Unwildcarding) -> None:
     fields = ", ".join(f"{name} {render_bits(name, bits)}" for name, bits in unwildcarding.fields)
     count, whose = unwildcarding.megaflows, f"megaflows of {unwildcarding.service}"
     print_text(
-        f"un-wildcarded ({count}): {whose} match {fields}, which none of our flows does", indent="  ", fg="yellow"
+        f"un-wildcarded ({count}): {whose} match {fields}, which no flow of xenoovs does", indent="  ", fg="yellow"
     )
     if unwildcarding.flows:
         echo("  by foreign flows that match these bits:")
@@ -385,7 +385,7 @@ def _show_override(override: OverriddenBlocks) -> None:
         echo(f"  by {'this foreign flow' if len(override.flows) == 1 else 'one of these foreign flows'}:")
         _show_flows(override.flows)
     else:
-        echo("  no foreign flow above ours found; see `xenoovs plan` (with --from-dump, add --from-flows)")
+        echo("  no foreign flow with a higher priority found; see `xenoovs plan` (with --from-dump, add --from-flows)")
 
 
 def _show_flows(flows: Sequence[Flow]) -> None:

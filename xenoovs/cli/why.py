@@ -71,7 +71,7 @@ _LISTED = 3
 def _ufid(text: str) -> str:
     digits = text.strip().lower().removeprefix("ufid:")
     if not re.fullmatch(r"[0-9a-f-]{1,36}", digits):
-        raise click.BadParameter(f"{text!r} is no ufid: hexadecimal digits and dashes, as in a dump made with -m")
+        raise click.BadParameter(f"{text!r} is not a ufid: hexadecimal digits and dashes, as in a dump made with -m")
     return digits
 
 

@@ -242,7 +242,7 @@ def _unknown_key(key: str, path: KeyPath) -> str:
     if (form, key) in _REMOVED:
         return _REMOVED[form, key]
     near = difflib.get_close_matches(key, list(form.model_fields), n=1)
-    advice = f"did you mean {near[0]}?" if near else f"known here: {_known(path[:-1])}"
+    advice = f"did you mean {near[0]}?" if near else f"known keys: {_known(path[:-1])}"
     return f"unknown key; {advice}"
 
 

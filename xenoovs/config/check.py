@@ -359,7 +359,7 @@ def _out_of_reach(service: ServiceConfig, weights: list[Fraction], width: int) -
         remedies.append("use more bits")
     if least is None or least > 1:
         return f"{problem}, nor can any tolerance up to 100%; {', or '.join(remedies)}"
-    return f"{problem}; write {percent_rounded_up(least)}, the least that can, or {', or '.join(remedies)}"
+    return f"{problem}; write {percent_rounded_up(least)}, the lowest possible, or {', or '.join(remedies)}"
 
 
 def _bits(number: int) -> str:

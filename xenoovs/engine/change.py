@@ -131,7 +131,10 @@ def reachable(desired: DesiredState, reasons: Mapping[str, str]) -> tuple[Desire
 
 def blocked(flows: Iterable[Flow]) -> tuple[Problem, ...]:
     """Return what to report of foreign flows with the table, priority and match of flows of xenoovs."""
-    return tuple(Problem(f"a flow of others is in the place of one of ours: {render_flow(flow)}") for flow in flows)
+    return tuple(
+        Problem(f"a foreign flow has the same table, priority and match as one of xenoovs: {render_flow(flow)}")
+        for flow in flows
+    )
 
 
 def _problem(port: str, reason: str, backends: tuple[BackendName, ...]) -> Problem:

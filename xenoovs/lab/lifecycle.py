@@ -257,7 +257,7 @@ def _remove(name: str, place: Path) -> RemovedLab:
         if not namespaces_left and not pids:
             break
         if not kill_and_wait(pids):
-            raise LabError(f"processes of lab {name} do not die: {', '.join(map(str, sorted(pids)))}; try again later")
+            raise LabError(f"processes of lab {name} do not end: {', '.join(map(str, sorted(pids)))}; try again later")
         for namespace in namespaces_left:
             delete_namespace(namespace)
         processes, namespaces = processes + len(pids), namespaces + len(namespaces_left)

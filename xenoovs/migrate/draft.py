@@ -128,7 +128,7 @@ def _lines(draft: Draft, source: str, switch: DraftSwitch) -> Iterator[str]:
     count = len(draft.every_omission)
     yield f"# Imported from {_quote(source)}."
     if count:
-        yield "# Each line that could not be carried over is a comment, with the reason."
+        yield "# Each line that could not be converted is a comment, with the reason."
     if not draft.is_dsr:
         yield "# Packets keep their destination address, and servers answer clients directly: each server needs the VIP"
         yield "# on a loopback device, and must not answer ARP for it. `vip_mac` lets the switch answer."

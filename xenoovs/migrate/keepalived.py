@@ -258,7 +258,7 @@ def _set_protocol(service: DraftService, statement: Statement) -> None:
     try:
         service.protocol = Protocol(statement.argument.lower())
     except ValueError:
-        service.omissions.append(Omission(statement.line, statement.text, "not tcp, udp or sctp; tcp is written"))
+        service.omissions.append(Omission(statement.line, statement.text, "not tcp, udp or sctp; tcp is assumed"))
 
 
 def _check_kind(service: DraftService, statement: Statement, draft: Draft) -> None:

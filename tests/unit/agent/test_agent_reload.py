@@ -59,7 +59,9 @@ def test_a_flow_of_somebody_else_in_the_way(scene: Scene) -> None:
         text = f" cookie=0x5, {foreign.partition(', ')[2]}"
         scene.switch.install("ovsbr1", (seen.flow for seen in parse_dump(text)))
         scene.edit("vip: 10.3.10.45", "vip: 10.3.10.46")
-        eventually(lambda: "has the table, priority and match of a flow of xenoovs" in problem(agent), "the refusal")
+        eventually(
+            lambda: "has the same table, priority and match as a flow of xenoovs" in problem(agent), "the refusal"
+        )
         assert scene.flows == before
 
 

@@ -35,11 +35,11 @@ def _refused(xenoovs: CommandLine, command: tuple[object, ...], dump: object) ->
 
 
 def test_zeros_without_end(xenoovs: CommandLine, command: tuple[object, ...]) -> None:
-    assert "/dev/zero: it is no text" in _refused(xenoovs, command, "/dev/zero")
+    assert "/dev/zero: it is not text" in _refused(xenoovs, command, "/dev/zero")
 
 
 def test_chance_without_end(xenoovs: CommandLine, command: tuple[object, ...]) -> None:
-    assert "/dev/urandom: it is no text" in _refused(xenoovs, command, "/dev/urandom")
+    assert "/dev/urandom: it is not text" in _refused(xenoovs, command, "/dev/urandom")
 
 
 def test_a_directory(xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_more_than_is_read(
 @pytest.mark.parametrize("option", ["--from-flows", "--from-log"])
 def test_flows_and_logs_likewise(xenoovs: CommandLine, option: str) -> None:
     said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "software.dump", option, "/dev/zero")
-    assert (said.status, "/dev/zero: it is no text" in said.err) == (1, True), said
+    assert (said.status, "/dev/zero: it is not text" in said.err) == (1, True), said
 
 
 def test_a_pipe_with_a_writer_is_read_like_a_file(xenoovs: CommandLine, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_log_that_shows_no_offload_since_its_start(tmp_path: Path, xenoovs: Co
         (("--from-dump", "x", "--lab", "y"), "so --lab has no use"),
         (("--from-dump", "x", "--probe-driver"), "so --probe-driver has no use"),
         (("--from-dump", "-", "--from-log", "-"), "standard input can be only one"),
-        (("--ufid", "zzz"), "is no ufid"),
+        (("--ufid", "zzz"), "is not a ufid"),
     ],
 )
 def test_wrong_usage(options: tuple[str, ...], told: str, xenoovs: CommandLine) -> None:

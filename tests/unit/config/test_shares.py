@@ -30,7 +30,7 @@ def least(bits: int, weights: tuple[int, ...]) -> Fraction:
         parse_config(config("0.0001%", bits, weights), file="c.yaml")
     (finding,) = caught.value.findings
     assert finding.path == "services[0].tolerance"
-    written = re.search(r"write ([0-9.]+)%, the least that can", finding.message)
+    written = re.search(r"write ([0-9.]+)%, the lowest possible", finding.message)
     assert written
     return Fraction(written[1])
 

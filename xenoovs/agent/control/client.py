@@ -69,7 +69,7 @@ class Client:
                 return document
             raise AgentRefused(document["error"]["message"], status=status, code=document["error"]["code"])
         except (ValueError, KeyError, TypeError):
-            raise AgentMissing(where=str(self.path), reason=f"the answer ({status}) is not of an agent") from None
+            raise AgentMissing(where=str(self.path), reason=f"another program answered (HTTP {status})") from None
 
     def _missing(self, error: Exception) -> AgentMissing:
         reasons: dict[type[Exception], str] = {

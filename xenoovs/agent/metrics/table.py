@@ -168,7 +168,7 @@ METRICS = (
         "xenoovs_confirm_deadline_timestamp_seconds",
         _G,
         "When the last change is rolled back unless it is confirmed; absent while no change waits.",
-        "`xenoovs apply --confirm`",
+        "`xenoovs agent --confirm`",
         lambda s: s.confirm_by_s,
         unit="s",
     ),

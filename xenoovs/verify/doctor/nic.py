@@ -274,7 +274,7 @@ def check_works(case: DoctorCase) -> Iterator[CheckResult]:
         seen = f"OpenFlow port {found.ofport}" if working else found.error or "has no OpenFlow number"
         state = CheckState.OK if working else CheckState.WRONG
         if case.is_stale:
-            state, seen = CheckState.UNKNOWN, f"{seen}, as ovs-vswitchd last wrote"
+            state, seen = CheckState.UNKNOWN, f"{seen}, as ovs-vswitchd last reported"
         yield CheckResult("port works", state, seen, "a flow cannot name a port without a number", subject=port)
 
 
@@ -288,7 +288,7 @@ def check_up(case: DoctorCase) -> Iterator[CheckResult]:
             fix = Fix((("ip", "link", "set", "dev", port, "up"),))
             yield CheckResult("port up", CheckState.WRONG, "set down", why, subject=port, fix=fix)
         elif link is not None and case.is_stale:
-            seen = f"{'link up' if link else 'no link'}, as ovs-vswitchd last wrote"
+            seen = f"{'link up' if link else 'no link'}, as ovs-vswitchd last reported"
             yield CheckResult("port up", CheckState.UNKNOWN, seen, why, subject=port)
         elif link is False:
             yield CheckResult(

@@ -292,7 +292,7 @@ def _datapath(bridge: BridgeState, ports: frozenset[str]) -> tuple[CheckState, s
 
 def check_controllers(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that at most one controller may write flows."""
-    why = "two controllers that write flows revert each other's changes, and ours"
+    why = "two controllers that write flows revert each other's changes, and those of xenoovs"
     for bridge in case.bridges:
         targets = ", ".join(controller.target for controller in bridge.controllers)
         writers = [c for c in bridge.controllers if c.is_connected and c.role not in ("slave", "secondary")]
@@ -304,11 +304,11 @@ def check_controllers(case: DoctorCase) -> Iterator[CheckResult]:
                 f"{len(bridge.controllers)} are set, {len(writers)} may write now: {targets}",
             )
         elif bridge.controllers:
-            state, seen = CheckState.OK, f"one: {targets}; it may change our flows"
+            state, seen = CheckState.OK, f"one: {targets}; it may change the flows of xenoovs"
         else:
             state, seen = CheckState.OK, "none"
         if bridge.controllers and case.is_stale:
-            state, seen = CheckState.UNKNOWN, f"{seen}, as ovs-vswitchd last wrote"
+            state, seen = CheckState.UNKNOWN, f"{seen}, as ovs-vswitchd last reported"
         yield CheckResult("controllers", state, seen, why, subject=bridge.name)
 
 
@@ -321,7 +321,7 @@ def check_fail_mode(case: DoctorCase) -> Iterator[CheckResult]:
                 "fail-mode", CheckState.OK, "secure: without flows nothing is forwarded", why, subject=bridge.name
             )
         elif bridge.controllers:
-            seen = "standalone, with a controller: if it is silent, a learning switch bypasses our flows"
+            seen = "standalone, with a controller: if it is silent, a learning switch bypasses the flows of xenoovs"
             fix = Fix((vsctl("set-fail-mode", bridge.name, "secure"),))
             yield CheckResult("fail-mode", CheckState.WRONG, seen, why, subject=bridge.name, fix=fix)
         else:
@@ -335,7 +335,7 @@ def check_foreign_flows(case: DoctorCase) -> Iterator[CheckResult]:
         return
     name, why = (
         "foreign flows",
-        "flows that our packets pass first un-wildcard bits of our megaflows, or override blocks",
+        "those that packets of services meet first un-wildcard bits of megaflows, or override blocks",
     )
     foreign = case.required.foreign
     if isinstance(foreign, Unknown):
@@ -347,9 +347,9 @@ def check_foreign_flows(case: DoctorCase) -> Iterator[CheckResult]:
 
 def _foreign(foreign: ForeignFlows) -> tuple[CheckState, str]:
     if not foreign.passed:
-        return CheckState.OK, f"our packets pass none; {foreign.others} elsewhere"
+        return CheckState.OK, f"packets of services meet none; {foreign.others} elsewhere"
     shown = "; ".join(foreign.passed[:_SHOWN]) + ("; ..." if len(foreign.passed) > _SHOWN else "")
-    passed = f"our packets pass {len(foreign.passed)}: {shown}"
+    passed = f"packets of services meet {len(foreign.passed)}: {shown}"
     if foreign.varying:
         fields = ", ".join(foreign.varying)
         return CheckState.WRONG, f"{passed}; each value of {fields} that clients send takes hardware entries of its own"

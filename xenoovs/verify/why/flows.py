@@ -119,7 +119,7 @@ _SHOWN = 3
 _ENOSPC = 28
 """errno(3) of Linux, all architectures that have eSwitches."""
 
-_OWNER = "# ask the {owner} first; then give {it} a priority below ours, or delete it:"
+_OWNER = "# ask the {owner} first; then give {it} a lower priority than the flows of xenoovs, or delete it:"
 
 
 def unwildcarded_reasons(case: Case) -> Iterator[Reason]:

@@ -40,7 +40,7 @@ def test_ports_on_the_bridge() -> None:
 @pytest.mark.parametrize("check", [nic.check_works, nic.check_up])
 def test_what_a_dead_daemon_last_wrote_is_not_ok(check: Callable[[DoctorCase], Iterator[CheckResult]]) -> None:
     row = only(check, with_host(daemon=Unknown("no process listens there")), "p0")
-    assert (row.state, row.seen.endswith(", as ovs-vswitchd last wrote")) == (CheckState.UNKNOWN, True)
+    assert (row.state, row.seen.endswith(", as ovs-vswitchd last reported")) == (CheckState.UNKNOWN, True)
 
 
 def test_a_port_on_another_bridge_is_moved() -> None:
