@@ -130,6 +130,23 @@ def test_remove_is_refused_where_an_agent_would_put_the_flows_back(
     assert "an agent" not in xenoovs(*arguments, "--yes").err
 
 
+def test_an_agent_with_another_socket_is_found_too(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, tmp_path: Path
+) -> None:
+    control = tmp_path / "agent.sock"
+    argv = ["agent", config, "--db", bridge.ovs.db, "--control", control]
+    process = start(*argv)
+    try:
+        eventually(lambda: answers(control), "its socket")
+        for command in ("apply", "remove"):
+            said = xenoovs(command, config, "--db", bridge.ovs.db, "--yes")
+            assert (said.status, "An agent reconciles bridge ovsbr1" in said.err) == (64, True)
+    finally:
+        process.terminate()
+        finish(process)
+    assert xenoovs("remove", config, "--db", bridge.ovs.db, "--yes").status == 0
+
+
 def test_without_an_agent_it_is_said_how_to_start_one(xenoovs: CommandLine, bridge: DummyBridge) -> None:
     for arguments in (("drain", "dns", "fips2"), ("pause",), ("logs",), ("status",)):
         said = xenoovs(*arguments, "--db", bridge.ovs.db)

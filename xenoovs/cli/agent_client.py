@@ -88,14 +88,12 @@ def agent_of(where: Where, *names: str) -> Client | None:
 
 
 def _answering(where: Where, names: Iterable[str]) -> Path | None:
-    from xenoovs.agent.control.paths import answers
-
     try:
         places = find_places(where)
     except ListenError:
         return None
-    paths = map(places.socket, (where.bridge,) if where.bridge else names)
-    return next(filter(answers, paths), None)
+    found = map(places.running, (where.bridge,) if where.bridge else names)
+    return next(filter(None, found), None)
 
 
 def find_places(where: Where) -> AgentPaths:
@@ -108,9 +106,7 @@ def find_places(where: Where) -> AgentPaths:
 
 def refuse_beside_agent(places: AgentPaths, bridge: str) -> None:
     """Raise click.UsageError if an agent reconciles the bridge: it would apply again what was rolled back."""
-    from xenoovs.agent.control.paths import answers
-
-    if answers(places.socket(bridge)):
+    if places.running(bridge) is not None:
         raise click.UsageError(
             f"An agent reconciles bridge {bridge}: change its config instead; for a rollback, start it with "
             "--confirm TIME."

@@ -231,11 +231,12 @@ def open_sockets(
         agents, ports = [], []
         for bridge in bridges:
             sockets, control = [], None
-            is_locked = not options.once or (places is not None and places.lock(bridge.name).exists())
-            if places is not None and is_locked and not is_shared:
-                stack.enter_context(lock_bridge(places.lock(bridge.name), bridge=bridge.name))
             if places is not None and not options.once:
                 control = options.control or places.socket(bridge.name)
+            is_locked = not options.once or (places is not None and places.lock(bridge.name).exists())
+            if places is not None and is_locked and not is_shared:
+                stack.enter_context(lock_bridge(places.lock(bridge.name), bridge=bridge.name, control=control))
+            if control is not None:
                 sockets.append(unix_listener(stack.enter_context(bound_socket(control))))
             runtime = None if places is None else places.runtime(bridge.name)
             agents.append(OpenedAgent(bridge, tuple(sockets), runtime, control))

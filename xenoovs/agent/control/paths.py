@@ -43,6 +43,12 @@ class AgentPaths:
     def runtime(self, bridge: str) -> Path:
         return self.state / f"{bridge}.json"
 
+    def running(self, bridge: str) -> Path | None:
+        """Return the socket at which the agent of a bridge answers, also one that --control has moved; None: none."""
+        return next(
+            (path for path in (self.socket(bridge), _named_in(self.lock(bridge))) if path and answers(path)), None
+        )
+
     def sockets(self) -> tuple[Path, ...]:
         """Return the sockets of all agents, also of killed ones."""
         return tuple(sorted(self.run.glob("*.sock")))
@@ -91,8 +97,12 @@ _MAX_PATH_BYTES = 107
 
 
 @contextmanager
-def lock_bridge(path: Path, *, bridge: str) -> Iterator[None]:
+def lock_bridge(path: Path, *, bridge: str, control: Path | None = None) -> Iterator[None]:
     """Hold the lock of a bridge within a `with`. The kernel drops it however the process ends.
+
+    Args:
+        path: The lock file.
+        control: The socket of the agent, whose name is the content of the file, so that commands find it.
 
     Raises:
         AgentRuns: Another agent holds it.
@@ -101,6 +111,9 @@ def lock_bridge(path: Path, *, bridge: str) -> Iterator[None]:
     with _directory(path.parent):
         descriptor = _locked(path, bridge)
         try:
+            os.ftruncate(descriptor, 0)
+            if control is not None:
+                os.write(descriptor, os.fsencode(control.absolute()))
             yield
         finally:
             path.unlink(missing_ok=True)
@@ -167,6 +180,15 @@ def _locked(path: Path, bridge: str) -> int:
             os.close(descriptor)
     except OSError as error:
         raise ListenError(f"cannot lock {path}: {error.strerror or error}") from None
+
+
+def _named_in(lock: Path) -> Path | None:
+    """Return the socket that a lock file names; None: there is no file, no name in it, or no permission to read it."""
+    try:
+        name = os.fsdecode(lock.read_bytes()[: _MAX_PATH_BYTES + 1])
+    except OSError:
+        return None
+    return Path(name) if name and "\0" not in name else None
 
 
 def _is_there(path: Path, descriptor: int) -> bool:
