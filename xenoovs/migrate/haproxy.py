@@ -335,6 +335,11 @@ def _add_bind(service: DraftService, text: str, line: Line) -> None:
         service.omissions.append(Omission(line.number, line.text, "servers have to speak TLS themselves"))
 
 
+def _bare(host: str) -> str:
+    """Return an address without its family prefix and brackets."""
+    return host.removeprefix("ipv4@").removeprefix("ipv6@").removeprefix("[").removesuffix("]")
+
+
 def _bind_of(text: str) -> tuple[IPAddress | None, PortRange]:
     """Return the address and ports of `10.0.0.1:80`, `:80-90`, `*:80`, `ipv6@[::1]:80`. Raises ValueError."""
     host, _, port = text.rpartition(":")
@@ -342,7 +347,7 @@ def _bind_of(text: str) -> tuple[IPAddress | None, PortRange]:
     ports = PortRange(int(first), int(last or first))
     if not 0 < ports.first <= ports.last <= 0xFFFF:
         raise ValueError(text)
-    host = host.removeprefix("ipv4@").removeprefix("ipv6@").removeprefix("[").removesuffix("]")
+    host = _bare(host)
     address = None if host in ("", "*") else ip_address(host)
     return None if address is None or not int(address) else address, ports
 
@@ -384,7 +389,7 @@ def _options(words: tuple[str, ...]) -> dict[str, str]:
 
 def _server_address(text: str) -> tuple[IPAddress | None, int | None]:
     host, _, port = text.rpartition(":") if text.count(":") == 1 or "]" in text else (text, "", "")
-    host = host.removeprefix("ipv4@").removeprefix("ipv6@").removeprefix("[").removesuffix("]")
+    host = _bare(host)
     try:
         return ip_address(host), int(port) if port.isascii() and port.isdigit() else None
     except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -330,11 +331,11 @@ def _add_check(service: DraftService, statement: Statement, every_s: float) -> N
 def _add_url(health: dict[str, str], statement: Statement, service: DraftService) -> None:
     for each in statement.body or ():
         if each.name == "path" and each.argument and "path" not in health:
-            health["path"] = _quoted(each.argument)
+            health["path"] = json.dumps(each.argument)
         elif each.name == "status_code" and each.argument:
             health["status"] = each.argument.replace(" ", "")
         elif each.name == "virtualhost" and each.argument:
-            health["host"] = _quoted(each.argument)
+            health["host"] = json.dumps(each.argument)
         else:
             reason = (
                 "use `body`: text that the answer holds" if each.name == "digest" else "the probe has nothing like it"
@@ -357,15 +358,11 @@ _CHECK_KEYS: dict[str, Callable[[dict[str, str], str], None]] = {
     "retry": _set_fall,
     "nb_get_retry": _set_fall,
     "retry_delay": _set_retry_delay,
-    "misc_path": lambda health, text: health.update(command="[" + ", ".join(map(_quoted, text.split())) + "]"),
-    "name": lambda health, text: health.update(query=_quoted(text)),
-    "virtualhost": lambda health, text: health.update(host=_quoted(text)),
-    "payload": lambda health, text: health.update(send=_quoted(text)),
+    "misc_path": lambda health, text: health.update(command="[" + ", ".join(map(json.dumps, text.split())) + "]"),
+    "name": lambda health, text: health.update(query=json.dumps(text)),
+    "virtualhost": lambda health, text: health.update(host=json.dumps(text)),
+    "payload": lambda health, text: health.update(send=json.dumps(text)),
 }
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _seconds(statement: Statement, service: DraftService) -> float:
